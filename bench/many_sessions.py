@@ -88,7 +88,7 @@ def begin(runs: Path, name: str, spec: Spec) -> Path:
     trail = Trail(run / "trail.sqlite", name)
     source = spec.resolved.spec.model.source
     body = {"source": source, "kind": "instruct", "path": str(spec.model), "digest": digest_path(spec.model)}
-    trail.append("model", "model", body)
+    trail.append_raw("model", "model", body)
     trail.close()
     return run
 
@@ -218,16 +218,14 @@ def use(server: Server, where: str) -> str | None:
 def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: str) -> None:
     runs = folder / where
     whole_session(runs, "model", spec, folder / f"{where}-effects")
-    pattern = [
-        entry for entry in read_entries(runs / "model" / "trail.sqlite") if entry.entry.kind not in ("open", "close")
-    ]
-    attempts = sum(recorded_entry.entry.kind == "launch" for recorded_entry in pattern)
+    pattern = [entry for entry in read_entries(runs / "model" / "trail.sqlite") if entry.kind not in ("open", "close")]
+    attempts = sum(recorded_entry.kind == "launch" for recorded_entry in pattern)
     run = begin(runs, "long", spec)
     trail = Trail(run / "trail.sqlite", "long")
     lenient(trail)
     lengthen(trail, pattern, -(-stages // attempts))
     one_more = iter(range(10_000))
-    append = time_call(lambda: trail.append("pause", f"pause/{next(one_more)}", {"by": "bench"}), 9)
+    append = time_call(lambda: trail.append_raw("pause", f"pause/{next(one_more)}", {"by": "bench"}), 9)
     read = time_call(lambda: list(trail.iterate()))
     chain = time_call(trail.verify_chain, 1)
     size = trail.head().size
@@ -248,8 +246,8 @@ def lengthen(trail: Trail, pattern: list[RecordedEntry], times: int) -> None:
     for number in range(times):
         with trail.alone():
             for recorded in pattern:
-                key = f"{recorded.entry.key}#{number}"
-                trail.append(recorded.entry.kind, key, dict(recorded.body))  # pyright: ignore[reportArgumentType]
+                key = f"{recorded.key}#{number}"
+                trail.append_raw(recorded.kind, key, dict(recorded.raw))  # pyright: ignore[reportArgumentType]
 
 
 def trail_kb(server: Server) -> float:

@@ -72,7 +72,7 @@ def append(folder: Path) -> bool:
     The third one makes two signatures before its insert, as an append does: what they alone cost on this disk.
     """
     trail = Trail(folder / "append" / "trail.sqlite", "bench")
-    trail.append("workspace", "workspace", {})
+    trail.append_raw("workspace", "workspace", {})
     size = len(read_trail(trail.path).rows[0].envelope)
     bare = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     bare.execute("PRAGMA journal_mode=WAL")
@@ -96,7 +96,7 @@ def append(folder: Path) -> bool:
 
     for n in range(APPENDS):
         theirs.append(time_call(insert))
-        ours.append(time_call(lambda n=n: trail.append("spend", f"spend/{n}", BODY)))
+        ours.append(time_call(lambda n=n: trail.append_raw("spend", f"spend/{n}", BODY)))
         signing.append(time_call(insert_signed))
     trail.close()
     bare.close()
@@ -116,11 +116,11 @@ def synthetic(folder: Path, count: int) -> Path:
     trail = Trail(run / "trail.sqlite", "bench")
     chance = random.Random(1)
     stages = [f"stage{n}" for n in range(20)]
-    trail.append("workspace", "workspace", {})
+    trail.append_raw("workspace", "workspace", {})
     with trail.alone():
         for n in range(count - 1):
             body = BODY | {"stage": chance.choice(stages), "job": f"bench.{n}", "usd": round(chance.random(), 4)}
-            trail.append("spend", f"spend/{n}", body)
+            trail.append_raw("spend", f"spend/{n}", body)
     trail.close()
     (run / "store").mkdir()
     return run

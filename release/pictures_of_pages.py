@@ -31,15 +31,15 @@ def pages_of(run: Path) -> dict[str, str]:
     except PeergateError:
         return results
     for entry in entries:
-        if entry.entry.kind == "decision":
-            results["gate"] = f"{base}gate/{entry.body['stage'] or 'design'}/{entry.body['attempt']}"
-        if entry.entry.kind == "metrics" and entry.body["metrics"]:
-            metric = "accuracy_gain" if entry.body["stage"] in ("tuned", "evaluate") else ""
+        if entry.kind == "decision":
+            results["gate"] = f"{base}gate/{entry.raw['stage'] or 'design'}/{entry.raw['attempt']}"
+        if entry.kind == "metrics" and entry.raw["metrics"]:
+            metric = "accuracy_gain" if entry.raw["stage"] in ("tuned", "evaluate") else ""
             results |= (
-                {"number": f"{base}number/{entry.body['stage']}/{entry.body['attempt']}/{metric}"} if metric else {}
+                {"number": f"{base}number/{entry.raw['stage']}/{entry.raw['attempt']}/{metric}"} if metric else {}
             )
-        if entry.entry.kind == "packet":
-            results["packet"] = f"{base}value/{entry.body['packet']}?at=/checks/0"
+        if entry.kind == "packet":
+            results["packet"] = f"{base}value/{entry.raw['packet']}?at=/checks/0"
     return results
 
 

@@ -77,7 +77,7 @@ class Session:
         recorded = self.trail.find(key)
         if recorded is None:
             raise PeergateError(f"the trail has no entry '{key}'", where=self.name)
-        return recorded.body
+        return recorded.raw
 
     def evidence(self, stage: str, attempt: int) -> Evidence:
         """Return the evidence of an attempt."""
@@ -86,7 +86,7 @@ class Session:
     def metrics(self, stage: str, attempt: int) -> MetricSet | None:
         """Return the metrics of an attempt; None if nothing was measured."""
         measured = self.trail.find(f"metrics/{stage}.{attempt}")
-        digest = measured.body["metrics"] if measured else None
+        digest = measured.raw["metrics"] if measured else None
         return MetricSet.model_validate(self.store.get_value(digest)) if digest else None
 
     def checkpoint(self) -> None:

@@ -98,7 +98,7 @@ class _SecretFinding:
             area = "transcript" if "transcript" in path.name else {"store": "store", "report": "report"}.get(parts[0])
             self.add(area or "run folder", path.read_bytes())
         for entry in read_entries(run / "trail.sqlite"):
-            self.add("trail", json.dumps(entry.body, ensure_ascii=False))
+            self.add("trail", json.dumps(entry.raw, ensure_ascii=False))
 
     def door(self, name: str, area: str, tag: str) -> None:
         """Note whether what was planted at a door came through: a door that was never open proves nothing."""
@@ -213,7 +213,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
             *[{"answer": "approve", "reason": reason, "by": "me", "expires": None}] * 4,
         ]
         for answer in answers:
-            if any(entry.entry.kind == "close" for entry in read_entries(run / "trail.sqlite")):
+            if any(entry.kind == "close" for entry in read_entries(run / "trail.sqlite")):
                 break
             chosen: PacketReviewer = reviewer
             session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
@@ -224,7 +224,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
     result.add_run(run)
     if commands:
         _read_messages(folder, run, result)
-    closed = any(entry.entry.kind == "close" for entry in read_entries(run / "trail.sqlite"))
+    closed = any(entry.kind == "close" for entry in read_entries(run / "trail.sqlite"))
     result.doors["the session ends"] = closed
     for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
         result.door(door, "store" if door != "door-exception" else "trail", door)

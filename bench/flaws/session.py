@@ -62,7 +62,7 @@ class _Desk:
         path = write_spec(folder, self._model, self._variation, (*self._operator.spec, *changes))
         display = cast(Terminal, Silent())
         try:
-            done = human_actions.amend(self.run, path, PERSON, "it should pass now", override, display).body
+            done = human_actions.amend(self.run, path, PERSON, "it should pass now", override, display).raw
             if done["outcome"] != "approve":
                 self.refused += [f"amendment: {done['outcome']}"]
         finally:
@@ -172,7 +172,7 @@ def _checks(run: Path, status: str) -> dict[str, None]:
     """Return the ids of all checks with a status, in the order of the gates, those of amendments too."""
     store, results = Store(run / STORE), dict[str, None]()
     for entry in read_entries(run / TRAIL):
-        if entry.entry.kind == "packet":
-            packet: Any = store.get_value(entry.body["packet"])
+        if entry.kind == "packet":
+            packet: Any = store.get_value(entry.raw["packet"])
             results |= {check["id"]: None for check in packet["checks"] if check["status"] == status}
     return results

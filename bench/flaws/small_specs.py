@@ -193,7 +193,7 @@ def register_spec(folder: Path, model: Path, operator: Operator | None, variatio
     runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
-    trail.append("model", "model", body)
+    trail.append_raw("model", "model", body)
     trail.close()
     return run
 

@@ -143,7 +143,7 @@ def acceptance_of(entries: Sequence[RecordedEntry], store: Store) -> Acceptance:
     """
     opened = find(entries, "open")
     # Of the first registration: no amendment excuses a criterion.
-    spec = registered_spec(entries[: opened.entry.seq + 1] if opened else entries, store)[0].spec
+    spec = registered_spec(entries[: opened.seq + 1] if opened else entries, store)[0].spec
     if not spec.criteria:
         return Acceptance(())
     states: dict[str, State] = {
@@ -153,7 +153,7 @@ def acceptance_of(entries: Sequence[RecordedEntry], store: Store) -> Acceptance:
     proofs: dict[str, CriterionProof] = {}
     steps: dict[str, list[StateChange]] = {criterion.id: [] for criterion in spec.criteria}
     for end, moving in enumerate(entries, 1):
-        if moving.entry.kind not in _MOVING:
+        if moving.kind not in _MOVING:
             continue
         seen_values = _TrailView(entries[:end], store)
         changed: list[str] = []
@@ -170,7 +170,7 @@ def acceptance_of(entries: Sequence[RecordedEntry], store: Store) -> Acceptance:
             changed += [criterion.id] if states[criterion.id] != before else []
         now = percent(states, spec.criteria)
         for id in changed:
-            steps[id].append(StateChange(moving.entry.seq, states[id], whys[id], now))
+            steps[id].append(StateChange(moving.seq, states[id], whys[id], now))
     return Acceptance(
         tuple(
             CriterionState(
@@ -210,12 +210,12 @@ class _TrailView:
         decided = next((each for each in reversed(self._entries) if self._is_of(each, criterion.stage)), None)
         if decided is None:
             return f"the gate of '{criterion.stage}' has not decided"
-        at = f"{criterion.stage}.{decided.body['attempt']}"
-        if decided.entry.seq in self._void:
+        at = f"{criterion.stage}.{decided.raw['attempt']}"
+        if decided.seq in self._void:
             return f"the approval of {at} was taken back"
-        if decided.body["outcome"] != "approve":
-            return f"the gate of {at} decided '{decided.body['outcome']}'"
-        if lifted := lifted_checks(self._entries[: decided.entry.seq], criterion.stage, int(decided.entry.time_ns)):
+        if decided.raw["outcome"] != "approve":
+            return f"the gate of {at} decided '{decided.raw['outcome']}'"
+        if lifted := lifted_checks(self._entries[: decided.seq], criterion.stage, decided.time_ns):
             return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
         if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why
@@ -223,18 +223,16 @@ class _TrailView:
         if isinstance(results, str):
             return results
         evidence, reason = results
-        return CriterionProof(
-            decided.entry.seq, decided.digest, evidence or decided.body["decision"], f"{reason} at {at}"
-        )
+        return CriterionProof(decided.seq, decided.digest, evidence or decided.raw["decision"], f"{reason} at {at}")
 
     def _is_of(self, value: RecordedEntry, stage: str) -> bool:
-        return value.entry.kind == "decision" and value.body["stage"] == stage
+        return value.kind == "decision" and value.raw["stage"] == stage
 
     def _find_evidence(self, criterion: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
         """Return the digest of what shows it, and in words what that is; or why it is not shown."""
         if criterion.metric is not None:
             recorded = find(self._entries, f"metrics/{at}")
-            digest: str = (recorded.body["metrics"] or "") if recorded else ""
+            digest: str = (recorded.raw["metrics"] or "") if recorded else ""
             values = self._store.get_value(digest)["metrics"] if digest else {}
             if criterion.metric.metric not in values:
                 return f"{criterion.metric.metric} was not measured at {at}"
@@ -245,18 +243,18 @@ class _TrailView:
         if criterion.check is None and not criterion.ship:
             return "", "the gate approved"
         recorded = find(self._entries, f"checks/{at}")
-        summary: dict[str, str] = dict(recorded.body["summary"]) if recorded else {}
+        summary: dict[str, str] = dict(recorded.raw["summary"]) if recorded else {}
         texts = [criterion.check] if criterion.check else [id for id in summary if id.startswith(SHIP_CHECKS)]
         if not texts:
             return f"no check of the ship gate ran at {at}"
         for id in texts:
             if summary.get(id) != "PASS":
                 return f"check {id} {'is ' + summary[id] if id in summary else 'did not run'} at {at}"
-        return recorded.body["checks"] if recorded else "", f"{', '.join(texts)} passed"
+        return recorded.raw["checks"] if recorded else "", f"{', '.join(texts)} passed"
 
     def _not_replicated(self, metric: str) -> str:
         counted = find(self._entries, "replicated")
         if counted is None or metric not in metrics_of("comparison"):
             return ""
-        result = self._store.get_value(counted.body["result"])
-        return "" if result["replicated"] else f"entry {counted.entry.seq}: {one_line(str(result['told']), 200)}"
+        result = self._store.get_value(counted.raw["result"])
+        return "" if result["replicated"] else f"entry {counted.seq}: {one_line(str(result['told']), 200)}"

@@ -133,7 +133,7 @@ class _ScorecardReader:
             p, gain = values.get("mcnemar_p"), values.get("accuracy_gain")
             smaller = p is not None and p.met and gain is not None and (gain.value or 0) > 0
             # A gate that finds the hypothesis unmet on sound evidence says *null*; any other refusal voids the numbers.
-            status = "partly" if smaller and gate.entry.body["outcome"] == "null" else "not shown"
+            status = "partly" if smaller and gate.entry.raw["outcome"] == "null" else "not shown"
             limits = [*limits, "the gain is smaller than the registered one"] if status == "partly" else limits
         elif gate.why_not:
             status, message = "not shown", f"{gate.why_not}; {message}"
@@ -176,7 +176,7 @@ class _ScorecardReader:
             why = "; ".join(f"{result.criterion}: {result.describe_measurement()}" for result in results)
             if gate is None or not results:
                 status, why = "not shown", f"the gate of '{stage.name}' has not decided"
-            elif gate.why_not and gate.entry.body["outcome"] != "null":
+            elif gate.why_not and gate.entry.raw["outcome"] != "null":
                 status, why = "not shown", f"{gate.why_not}; {why}"
             claim = f"the registered thresholds of '{stage.name}' are met"
             limits = list(self._limits([stage.name], whole=False))
@@ -200,30 +200,26 @@ class _ScorecardReader:
         """Return a row; what limits it takes it down, and never up."""
         texts = tuple(dict.fromkeys(limits)) if status != "not shown" else ()
         lowered: Status = "partly" if status == "shown" and texts else status
-        seq = gate.entry.entry.seq if gate else None
-        evidence = str(gate.entry.body["decision"]) if gate and status != "not shown" else ""
+        seq = gate.entry.seq if gate else None
+        evidence = str(gate.entry.raw["decision"]) if gate and status != "not shown" else ""
         return ScorecardRow(id, one_line(claim, 500), lowered, one_line(why, 800), texts, seq, evidence, scope)
 
     def _gate(self, stage: str) -> _Gate | None:
         result = next(
-            (
-                entry
-                for entry in reversed(self._entries)
-                if entry.entry.kind == "decision" and entry.body["stage"] == stage
-            ),
+            (entry for entry in reversed(self._entries) if entry.kind == "decision" and entry.raw["stage"] == stage),
             None,
         )
         if result is None:
             return None
-        at, outcome = f"{stage}.{result.body['attempt']}", result.body["outcome"]
+        at, outcome = f"{stage}.{result.raw['attempt']}", result.raw["outcome"]
         why = f"the gate of {at} decided '{outcome}'" if outcome != "approve" else ""
-        if result.entry.seq in self._void:
+        if result.seq in self._void:
             why = f"the approval of {at} was taken back"
-        return _Gate(result, result.body["attempt"], why)
+        return _Gate(result, result.raw["attempt"], why)
 
     def _packet(self, stage: str, gate: _Gate | None) -> Packet | None:
         entry = find(self._entries, f"packet/{stage}.{gate.attempt}") if gate else None
-        return Packet.model_validate(self._store.get_value(entry.body["packet"])) if entry else None
+        return Packet.model_validate(self._store.get_value(entry.raw["packet"])) if entry else None
 
     def _results(self, stage: str, gate: _Gate | None) -> Sequence[CriterionResult]:
         packet = self._packet(stage, gate)
@@ -247,12 +243,12 @@ class _ScorecardReader:
 
     def _limits(self, stages: Sequence[str], *, whole: bool) -> Iterator[str]:
         """Yield what limits a claim about stages; of a ``whole`` one, all that was found on the way to it."""
-        if any(is_in_force(entry) and entry.body["exploratory"] for entry in self._entries):
+        if any(is_in_force(entry) and entry.raw["exploratory"] for entry in self._entries):
             yield "exploratory: amended after data had been seen"
         for stage in stages:
             gate = self._gate(stage)
-            moment = int(gate.entry.entry.time_ns) if gate else int(self._entries[-1].entry.time_ns)
-            before = self._entries[: gate.entry.entry.seq] if gate else self._entries
+            moment = gate.entry.time_ns if gate else self._entries[-1].time_ns
+            before = self._entries[: gate.entry.seq] if gate else self._entries
             if lifted := lifted_checks(before, stage, moment):
                 yield f"a person lifted {', '.join(sorted(lifted))} of '{stage}'"
         if not whole:
@@ -272,7 +268,7 @@ class _ScorecardReader:
         """Return the checks of a stage that could have closed its gate and only warned."""
         gate = self._gate(stage)
         recorded = find(self._entries, f"checks/{stage}.{gate.attempt}") if gate else None
-        result = self._store.get_value(recorded.body["checks"]) if recorded else []
+        result = self._store.get_value(recorded.raw["checks"]) if recorded else []
         every = [CheckResult.model_validate(value) for value in result] if isinstance(result, list) else []
         return [check_result for check_result in every if check_result.status == "WARN" and check_result.blocking]
 
@@ -286,6 +282,6 @@ class _ScorecardReader:
         return f"{of}; {spec.model.source}, seed {spec.analysis.seeds[0]}{f', {where}' if where else ''}"
 
     def _device(self, stage: str, gate: _Gate | None) -> str:
-        ended = find(self._entries, f"exit/{self._entries[0].entry.session}.{stage}.{gate.attempt}") if gate else None
-        digest = ended.body.get("manifest") if ended else None
+        ended = find(self._entries, f"exit/{self._entries[0].session}.{stage}.{gate.attempt}") if gate else None
+        digest = ended.raw.get("manifest") if ended else None
         return Manifest.model_validate_json(self._store.get(digest)).device if digest else ""

@@ -93,14 +93,14 @@ def named_in_store(recorded: RecordedEntry, *, with_report: bool = False) -> Ite
 
     ``with_report``: also the files of the report, which an export keeps in its store and a run next to it.
     """
-    if with_report or recorded.entry.kind != IN_THE_RUN:
-        yield from stored_evidence(recorded.entry.kind, recorded.body)
+    if with_report or recorded.kind != IN_THE_RUN:
+        yield from stored_evidence(recorded.kind, recorded.raw)
 
 
 def named_files(recorded: RecordedEntry) -> Iterator[tuple[str, str]]:
     """Yield ``(path, digest)`` of the files outside the store that an entry speaks of, from the run folder on."""
-    body = recorded.body
-    match recorded.entry.kind:
+    body = recorded.raw
+    match recorded.kind:
         case "open":
             yield "spec.yaml", body["source"]
             yield "spec.resolved.json", body["spec"]
@@ -175,7 +175,7 @@ class FileComparison:
                 yield f"{self.store}: {path} has other bytes than its name says"
         for name, (value, what, digest) in named.items():
             if name not in there.files:
-                yield f"entry {value.entry.seq} ({value.entry.kind}): {what} {digest} is missing from the store"
+                yield f"entry {value.seq} ({value.kind}): {what} {digest} is missing from the store"
 
     def _required_files(self, recorded: RecordedEntry, export: bool) -> Iterator[tuple[str, str]]:
         """Yield what an entry calls each file that it requires in the store, and its digest."""
@@ -217,7 +217,7 @@ class FileComparison:
                     continue
                 if relative in pruned and not os.path.lexists(self.folder / relative):
                     continue  # A prune deleted it while it was read.
-                who = f"entry {recorded.entry.seq} ({recorded.entry.kind})"
+                who = f"entry {recorded.seq} ({recorded.kind})"
                 sentence = f"{who}: {relative} is {text}, recorded as {digest}"
                 if Path(relative).is_absolute():
                     self.notes.append(f"{sentence}; it is outside the run folder")

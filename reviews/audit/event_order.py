@@ -12,7 +12,6 @@ from reviews.evidence.resumable_steps import takeover_damage
 from reviews.gate.challenge import witness_order
 from reviews.gate.conditions import open_for
 from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict, overrides
-from reviews.gate.packet import DESIGN
 from reviews.gate.panel import NAME as PANEL
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -21,6 +20,7 @@ from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
 from specs.system.digests import digest_bytes, digest_value
+from specs.trail.entry import DESIGN
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
@@ -32,10 +32,10 @@ def sequence_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     """Check that every key appears once and that only :data:`AFTER_THE_END` follows it; no body is read."""
     seen_texts: set[str] = set()
     for recorded in entries:
-        if recorded.entry.key in seen_texts:
-            yield f"entry {recorded.entry.seq}: key '{recorded.entry.key}' appears twice"
-        seen_texts.add(recorded.entry.key)
-    kinds = [entry.entry.kind for entry in entries]
+        if recorded.key in seen_texts:
+            yield f"entry {recorded.seq}: key '{recorded.key}' appears twice"
+        seen_texts.add(recorded.key)
+    kinds = [entry.kind for entry in entries]
     if "close" in kinds and (late := set(kinds[kinds.index("close") + 1 :]) - AFTER_THE_END):
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
@@ -45,23 +45,23 @@ def order_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     seen_recorded_entries: dict[str, RecordedEntry] = {}
     for recorded in entries:
         yield from _out_of_order(entries, seen_recorded_entries, recorded)
-        if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
+        if recorded.kind == "packet" and recorded.raw["stage"] == DESIGN:
             yield from _design_again(seen_recorded_entries, recorded)
-        if recorded.entry.kind == "close":
-            yield from _overridden(entries[: recorded.entry.seq], recorded)
-        seen_recorded_entries[recorded.entry.key] = recorded
+        if recorded.kind == "close":
+            yield from _overridden(entries[: recorded.seq], recorded)
+        seen_recorded_entries[recorded.key] = recorded
 
 
 def _out_of_order(
     entries: list[RecordedEntry], seen_recorded_entries: dict[str, RecordedEntry], recorded: RecordedEntry
 ) -> Iterator[str]:
     """Check one entry against those before it."""
-    number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+    number, kind, body = recorded.seq, recorded.kind, recorded.raw
     # Copied only where it is needed: a copy for every entry of a long trail takes minutes.
     before = entries[:number] if kind in ("grant", "launch") else []
     if kind == "grant":
         judged = newest_judgement(before)
-        opens = judged.body.get("opens") if judged else None
+        opens = judged.raw.get("opens") if judged else None
         if judged is None or judged.digest != body["decision"]:
             yield f"entry {number} (grant): is not from the judgement in force then"
         if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
@@ -71,12 +71,11 @@ def _out_of_order(
         if grant is None:
             yield f"entry {number} (launch): job {body['key']} had no grant"
         elif any(
-            recorded_entry.digest == grant.body["decision"]
-            and recorded_entry.entry.seq in find_retracted_judgements(before)
+            recorded_entry.digest == grant.raw["decision"] and recorded_entry.seq in find_retracted_judgements(before)
             for recorded_entry in before
         ):
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
-        elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
+        elif (judged := newest_judgement(before)) is None or judged.digest != grant.raw["decision"]:
             yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
     elif kind in ("exit", "lost", "challenge", "witness"):
         yield from _without_cause(seen_recorded_entries, recorded)
@@ -88,14 +87,14 @@ def _out_of_order(
 
 def _overridden(before: list[RecordedEntry], close: RecordedEntry) -> Iterator[str]:
     """Check that a session which reached its goal over a gate does not say that it was accepted, nor the reverse."""
-    count, decision = len(overrides(before)), close.body["decision"]
+    count, decision = len(overrides(before)), close.raw["decision"]
     if decision == ("approve" if count else "overridden"):
-        yield f"entry {close.entry.seq} (close): says '{decision}', and people decided over {count} gates or checks"
+        yield f"entry {close.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
 
 def _without_cause(seen_recorded_entries: dict[str, RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that only launched jobs ended, only ended ones were witnessed, and no witness spoke unasked."""
-    number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+    number, kind, body = recorded.seq, recorded.kind, recorded.raw
     if kind in ("exit", "lost"):
         if f"launch/{body['key']}" not in seen_recorded_entries:
             yield f"entry {number} ({kind}): job {body['key']} was never launched"
@@ -108,12 +107,12 @@ def _without_cause(seen_recorded_entries: dict[str, RecordedEntry], recorded: Re
 
 def _design_again(seen_recorded_entries: dict[str, RecordedEntry], packet: RecordedEntry) -> Iterator[str]:
     """Check that a design was judged again only if it had no verdict and a person wanted that."""
-    number, attempt = packet.entry.seq, packet.body["attempt"]
+    number, attempt = packet.seq, packet.raw["attempt"]
     before = f"{DESIGN}.{attempt - 1}"
     answered = seen_recorded_entries.get(f"human/decision/{before}")
     if attempt > 1 and not is_without_verdict(seen_recorded_entries.get(f"verdict/{before}")):
         yield f"entry {number} (packet): the design had a verdict and was judged again"
-    if attempt > 1 and (answered is None or not is_design_again(answered.body)):
+    if attempt > 1 and (answered is None or not is_design_again(answered.raw)):
         yield f"entry {number} (packet): no person wanted the design to be judged again"
 
 
@@ -121,19 +120,19 @@ def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
     """Check that every grant was for what was planned, and every job for its grant and what stages had left."""
     stage_outputs = _StageOutputs()
     for recorded in entries:
-        number, body = recorded.entry.seq, recorded.body
-        if recorded.entry.kind in ("open", "amendment"):
+        number, body = recorded.seq, recorded.raw
+        if recorded.kind in ("open", "amendment"):
             resolved, registered = registered_spec(entries[: number + 1], store)
             if resolved.registration() != registered:
-                kind = recorded.entry.kind
+                kind = recorded.kind
                 yield f"entry {number} ({kind}): the registration is {resolved.registration()}, recorded {registered}"
-        elif recorded.entry.kind == "grant":
+        elif recorded.kind == "grant":
             yield from _grant_damage(entries, store, recorded)
-        elif recorded.entry.kind == "exit":
+        elif recorded.kind == "exit":
             stage_outputs.take(recorded)
-        elif recorded.entry.kind == "challenge":
+        elif recorded.kind == "challenge":
             yield from _challenge_damage(entries, store, recorded)
-        elif recorded.entry.kind == "launch":
+        elif recorded.kind == "launch":
             order = JobOrder.model_validate_json(store.get(body["order"]))
             granted = find(entries, f"grant/{body['key']}")
             grant, inputs = order.grant, {role: artifact.digest for role, artifact in order.inputs.items()}
@@ -141,11 +140,11 @@ def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
             ordered += (order.kind, order.task, order.max_seconds)
             allowed = (body["key"], body["grant"], grant.parameters, grant.inputs)
             allowed += (grant.kind, grant.task, grant.max_seconds)
-            if granted is None or grant.model_dump(mode="json") != granted.body or ordered != allowed:
+            if granted is None or grant.model_dump(mode="json") != granted.raw or ordered != allowed:
                 yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
             else:
                 resolved, registered = registered_spec(entries[:number], store)
-                if granted.body["registration"] != registered:
+                if granted.raw["registration"] != registered:
                     yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
                 yield from stage_outputs.damage(recorded, order, resolved, store)
             yield from takeover_damage(entries, store, recorded, order)
@@ -153,9 +152,9 @@ def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
 
 def _challenge_damage(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> Iterator[str]:
     """Check that a witness was asked for what the end of its job draws, under the grant of that job."""
-    number, key = recorded.entry.seq, recorded.body["key"]
+    number, key = recorded.seq, recorded.raw["key"]
     job_order = witness_order(entries[:number], store, key.removesuffix(WITNESS))
-    ordered = JobOrder.model_validate_json(store.get(recorded.body["order"]))
+    ordered = JobOrder.model_validate_json(store.get(recorded.raw["order"]))
     # How long it may run follows from what the job took, which the ledger says.
     if job_order is None or ordered != job_order.model_copy(update={"max_seconds": ordered.max_seconds}):
         yield f"entry {number} (challenge): witness {key} was ordered with something else than the job's end draws"
@@ -169,8 +168,8 @@ class _StageOutputs:
 
     def take(self, ended: RecordedEntry) -> None:
         """Add what an ``exit`` entry names."""
-        for output, artifact in ended.body["outputs"].items():
-            self._digests[ended.body["stage"], output].add(artifact["digest"])
+        for output, artifact in ended.raw["outputs"].items():
+            self._digests[ended.raw["stage"], output].add(artifact["digest"])
 
     def damage(self, launch: RecordedEntry, order: JobOrder, resolved: ResolvedSpec, store: Store) -> Iterator[str]:
         """Return which inputs of a job no stage has left.
@@ -191,22 +190,22 @@ class _StageOutputs:
             ):
                 continue
             message = f"input '{role}' of job {order.key} is not what '{owner}' left as {output}"
-            yield f"entry {launch.entry.seq} (launch): {message}"
+            yield f"entry {launch.seq} (launch): {message}"
 
 
 def _grant_damage(entries: list[RecordedEntry], store: Store, grant: RecordedEntry) -> Iterator[str]:
-    number, body = grant.entry.seq, grant.body
+    number, body = grant.seq, grant.raw
     resolved, registered = registered_spec(entries[:number], store)
     plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
     try:
         stage = resolved.spec.stage(body["stage"])
-        planned = digest_value(resolve_parameters(stage, plan.body["changes"] if plan else {}).model_dump(mode="json"))
+        planned = digest_value(resolve_parameters(stage, plan.raw["changes"] if plan else {}).model_dump(mode="json"))
     except (KeyError, ValueError) as error:
         yield f"entry {number} (grant): what was planned is not allowed: {error}"
         return
     if (body["registration"], body["parameters"]) != (registered, planned):
         yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
-    for obligation in open_for(entries[:number], resolved, stage.name, int(grant.entry.time_ns)):
+    for obligation in open_for(entries[:number], resolved, stage.name, grant.time_ns):
         yield f"entry {number} (grant): condition {obligation.id} was open"
 
 
@@ -215,7 +214,7 @@ def code_damage(entries: list[RecordedEntry]) -> Iterator[str]:
     registered = ""
     lifted: set[str] = set()
     for recorded in entries:
-        kind, body = recorded.entry.kind, recorded.body
+        kind, body = recorded.kind, recorded.raw
         if kind == "open":
             registered = body["measured_by"]
         elif is_in_force(recorded):
@@ -225,7 +224,7 @@ def code_damage(entries: list[RecordedEntry]) -> Iterator[str]:
         elif kind == "decision" and body["stage"] is not None and body["outcome"] == "approve":
             code = body["code"]
             if code != registered and body["stage"] not in lifted:
-                where = f"entry {recorded.entry.seq} (decision)"
+                where = f"entry {recorded.seq} (decision)"
                 yield f"{where}: approves by the measuring code {code}, registered was {registered}"
 
 
@@ -234,10 +233,10 @@ def people_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
     by_digest = {entry.digest: entry for entry in entries}
     reviewers: tuple[str, ...] = ()
     for recorded in entries:
-        number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+        number, kind, body = recorded.seq, recorded.kind, recorded.raw
         if kind == "human":
             recorded_entry = by_digest.get(body["asked"])
-            if recorded_entry is None or recorded_entry.entry.seq >= number:
+            if recorded_entry is None or recorded_entry.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
             before = entries[:number]
@@ -247,11 +246,7 @@ def people_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
                 yield f"entry {number} (human): does {stated}, but '{body['answer']}' does {effect}"
         elif kind == "retraction":
             used = entries[body["since"]] if 0 <= body["since"] < number else None
-            if (
-                used is None
-                or used.entry.kind not in JUDGEMENTS
-                or used.entry.seq in find_retracted_judgements(entries[:number])
-            ):
+            if used is None or used.kind not in JUDGEMENTS or used.seq in find_retracted_judgements(entries[:number]):
                 yield f"entry {number} (retraction): entry {body['since']} is not a judgement in force"
         elif kind in ("open", "amendment"):
             reviewers = _reviewers(entries[: number + 1], store)

@@ -87,8 +87,8 @@ def _report_damage(run: Path, entries: Sequence[RecordedEntry]) -> Iterator[str]
 
 def _report_files(entries: Sequence[RecordedEntry]) -> Iterator[tuple[str, str]]:
     for recorded in entries:
-        if recorded.entry.kind == "report":
-            yield from recorded.body["files"].items()
+        if recorded.kind == "report":
+            yield from recorded.raw["files"].items()
 
 
 def _files(trail: TrailFile, walk: TrailVerification) -> Iterator[tuple[str, bytes]]:
@@ -111,16 +111,16 @@ def derived_files(walk: TrailVerification, note: bytes) -> Iterator[tuple[str, b
     head = parse_note(note)
     tree = merkle.MerkleTree(walk.leaves)
     for recorded in walk.entries:
-        if recorded.entry.kind == "verdict":
-            seq = recorded.entry.seq
+        if recorded.kind == "verdict":
+            seq = recorded.seq
             proof = InclusionProof(seq, tuple(merkle.prove_inclusion(tree, seq)), head)
             yield proof_name(recorded), str(proof).encode()
 
 
 def proof_name(recorded: RecordedEntry) -> str:
     """Return the path of a verdict's proof."""
-    name = re.sub(r"[^A-Za-z0-9.]+", "-", recorded.entry.key)[:80]
-    return f"{PROOFS}/{recorded.entry.seq:06}-{name}.tlog-proof"
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", recorded.key)[:80]
+    return f"{PROOFS}/{recorded.seq:06}-{name}.tlog-proof"
 
 
 def _write(path: Path, data: bytes) -> int:

@@ -27,8 +27,8 @@ def weights_left(entries: Sequence[RecordedEntry], store: Store) -> list[PrunedW
         AuditDamage: it has other bytes than its name.
     """
     pruned_weights: list[PrunedWeights] = []
-    for ended in (entry for entry in entries if entry.entry.kind == "exit"):
-        body, order = ended.body, _order(entries, store, ended.body["key"])
+    for ended in (entry for entry in entries if entry.kind == "exit"):
+        body, order = ended.raw, _order(entries, store, ended.raw["key"])
         if order is None:
             continue
         kind = STAGE_KINDS[order.kind]
@@ -45,21 +45,21 @@ def weights_left(entries: Sequence[RecordedEntry], store: Store) -> list[PrunedW
 
 def pruned_weights(entries: Sequence[RecordedEntry]) -> dict[str, PrunedWeights]:
     """Return by path what was recorded as pruned."""
-    bodies = [PruningEntry.model_validate(entry.body) for entry in entries if entry.entry.kind == "pruned"]
+    bodies = [PruningEntry.model_validate(entry.raw) for entry in entries if entry.kind == "pruned"]
     return {pruned_weights.path: pruned_weights for body in bodies for pruned_weights in body.weights}
 
 
 def saved_steps(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return where jobs that were launched may have saved steps."""
-    return [f"jobs/{entry.body['key']}/{SAVED_STEPS}" for entry in entries if entry.entry.kind == "launch"]
+    return [f"jobs/{entry.raw['key']}/{SAVED_STEPS}" for entry in entries if entry.kind == "launch"]
 
 
 def prune_damage(entries: Sequence[RecordedEntry], store: Store) -> Iterator[str]:
     """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
     before: dict[str, PrunedWeights] = {}
-    for recorded in (entry for entry in entries if entry.entry.kind == "pruned"):
-        where, body = f"entry {recorded.entry.seq} (pruned)", PruningEntry.model_validate(recorded.body)
-        earlier = entries[: recorded.entry.seq]
+    for recorded in (entry for entry in entries if entry.kind == "pruned"):
+        where, body = f"entry {recorded.seq} (pruned)", PruningEntry.model_validate(recorded.raw)
+        earlier = entries[: recorded.seq]
         if find(earlier, "close") is None:
             yield f"{where}: the session had not ended"
         known = weights_left(earlier, store)
@@ -89,7 +89,7 @@ def not_witnessed_again(
         for pruned_weights in weights_left(entries, store)
         if pruned_weights.path not in gone
     }
-    still |= {entry.body["digest"]: entry.body["path"] for entry in entries if entry.entry.kind == "model"}
+    still |= {entry.raw["digest"]: entry.raw["path"] for entry in entries if entry.kind == "model"}
     for stage in dict.fromkeys(pruned_weights.stage for pruned_weights in pruned):
         some = [pruned_weights for pruned_weights in pruned if pruned_weights.stage == stage]
         lost = {pruned_weights.digest for pruned_weights in some} - still.keys()
@@ -106,13 +106,13 @@ def not_witnessed_again(
 def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost: set[str]) -> str:
     """Return in words what was made with these weights: the steps of their stage, answers and scores of others."""
     trained, readers = False, dict[str, None]()
-    for launch in (entry for entry in entries if entry.entry.kind == "launch"):
-        order = _order(entries, store, launch.body["key"])
+    for launch in (entry for entry in entries if entry.kind == "launch"):
+        order = _order(entries, store, launch.raw["key"])
         if order is None:
             continue
-        trained = trained or (launch.body["stage"] == stage and bool(STAGE_KINDS[order.kind].trains))
+        trained = trained or (launch.raw["stage"] == stage and bool(STAGE_KINDS[order.kind].trains))
         if any(artifact.digest in lost for artifact in order.inputs.values()):
-            readers[launch.body["stage"]] = None
+            readers[launch.raw["stage"]] = None
     parts = ["its training steps"] if trained else []
     if readers:
         parts.append(f"answers and scores of {', '.join(readers)}")
@@ -121,4 +121,4 @@ def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost:
 
 def _order(entries: Sequence[RecordedEntry], store: Store, key: str) -> JobOrder | None:
     launch = find(entries, f"launch/{key}")
-    return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None
+    return JobOrder.model_validate_json(store.get(launch.raw["order"])) if launch else None

@@ -13,13 +13,13 @@ from reviews.checks.definition import GateCheck
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import find
 from reviews.evidence.registered_evidence import gather, registered_spec
-from reviews.gate.amendments import AMENDMENT, amendment_packet, explain_refusals, is_exploratory, list_amended_values
+from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks, run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
 from reviews.gate.loosening_check import amendment_checks
 from reviews.gate.measurer import measure
-from reviews.gate.packet import DESIGN, build_design_packet
+from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet, verdict_again
 from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
@@ -36,6 +36,7 @@ from specs.system.confinement.task_file import is_trusted
 from specs.system.confinement.verifier_process import describe_task
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, PeergateError, PluginFault, UnconfinedTask
+from specs.trail.entry import AMENDMENT, DESIGN
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
 
@@ -43,13 +44,13 @@ def rederive(run: Path, entries: list[RecordedEntry], store: Store, damage: list
     """Derive every decision again; append what differs to ``damage``. Returns how many were derived."""
     count = 0
     for recorded in entries:
-        kind = recorded.entry.kind
+        kind = recorded.kind
         if kind not in ("decision", "amendment"):
             continue
-        where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
+        where = f"entry {recorded.seq} ({kind} {recorded.key.partition('/')[2]})"
         try:
-            code = recorded.body["code"]
-            resolved = spec_at_hand(entries[: recorded.entry.seq + 1], store, code)
+            code = recorded.raw["code"]
+            resolved = spec_at_hand(entries[: recorded.seq + 1], store, code)
             if resolved is None:
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
                 continue
@@ -116,35 +117,35 @@ def _differences(
     run: Path, entries: list[RecordedEntry], store: Store, decision: RecordedEntry, notes: list[str]
 ) -> list[str]:
     """Return what is derived otherwise; the first difference explains those after it."""
-    stage, attempt = decision.body["stage"], decision.body["attempt"]
-    stated = Decision.model_validate_json(store.get(decision.body["decision"]))
+    stage, attempt = decision.raw["stage"], decision.raw["attempt"]
+    stated = Decision.model_validate_json(store.get(decision.raw["decision"]))
     packet = Packet.model_validate_json(store.get(stated.packet))
     recorded_entry = find(entries, f"packet/{stage or DESIGN}.{attempt}")
-    if recorded_entry is None or recorded_entry.body["packet"] != stated.packet:
+    if recorded_entry is None or recorded_entry.raw["packet"] != stated.packet:
         return ["the decision names another packet than the one on record"]
     # What came later cannot have been known: everything is derived from the trail as it was.
-    then = entries[: recorded_entry.entry.seq]
+    then = entries[: recorded_entry.seq]
     if stage is None:
         texts = _design_packet(then, store, packet)
     else:
         texts = _attempt_packet(run, then, store, stage, attempt, packet, notes)
-    before, name = entries[: decision.entry.seq], stage or DESIGN
+    before, name = entries[: decision.seq], stage or DESIGN
     texts += lookup_damage(run, before, store, name, attempt, is_design=stage is None)
     return texts or _verdict_and_decision(before, store, decision, stated, packet)
 
 
 def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> list[str]:
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
-    body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
+    body, number = recorded.raw, int(recorded.key.partition("/")[2])
     recorded_entry, judged = (
         find(entries, f"packet/{AMENDMENT}.{number}"),
         find(entries, f"verdict/{AMENDMENT}.{number}"),
     )
-    on_record = recorded_entry and judged and (recorded_entry.body["packet"], judged.body["verdict"])
+    on_record = recorded_entry and judged and (recorded_entry.raw["packet"], judged.raw["verdict"])
     if recorded_entry is None or on_record != (body["packet"], body["verdict"]):
         return ["packet and verdict are not those on record"]
     checked = find(entries, f"checks/{AMENDMENT}.{number}")
-    before = entries[: checked.entry.seq if checked else recorded_entry.entry.seq]
+    before = entries[: checked.seq if checked else recorded_entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
     changes = list_amended_values(before, old, new)
@@ -152,7 +153,7 @@ def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEnt
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     verdict = Verdict.model_validate_json(store.get(body["verdict"]))
-    seen_recorded_entries = entries[: recorded.entry.seq]
+    seen_recorded_entries = entries[: recorded.seq]
     decision = settle(new, packet, verdict, number, looked_up(seen_recorded_entries, store, AMENDMENT))
     problems = list(lookup_damage(Path(), seen_recorded_entries, store, AMENDMENT, number, is_design=True))
     if again != packet:
@@ -181,7 +182,7 @@ def _attempt_packet(
     measured = find(entries, f"metrics/{stage}.{attempt}")
     if measured is None:
         return ["was decided without metrics"]
-    digest = measured.body["metrics"]
+    digest = measured.raw["metrics"]
     recorded = MetricSet.model_validate_json(store.get(digest)) if digest else None
     try:
         again: MetricSet | None = measure(evidence)
@@ -213,16 +214,16 @@ def _verdict_and_decision(
     entries: list[RecordedEntry], store: Store, recorded: RecordedEntry, decision: Decision, packet: Packet
 ) -> list[str]:
     problems: list[str] = []
-    stage, attempt = recorded.body["stage"], recorded.body["attempt"]
+    stage, attempt = recorded.raw["stage"], recorded.raw["attempt"]
     resolved, _ = registered_spec(entries, store)
     verdict = Verdict.model_validate_json(store.get(decision.verdict))
     entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
-    if entry is None or (entry.body["packet"], entry.body["verdict"]) != (decision.packet, decision.verdict):
+    if entry is None or (entry.raw["packet"], entry.raw["verdict"]) != (decision.packet, decision.verdict):
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
-    if entry is not None and entry.body.get("members") is not None and _merge_panel(entries, store, entry) != verdict:
+    if entry is not None and entry.raw.get("members") is not None and _merge_panel(entries, store, entry) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict
-    stated = (entry.body["error"], entry.body.get("cause")) if entry is not None else None
+    stated = (entry.raw["error"], entry.raw.get("cause")) if entry is not None else None
     if stated is not None and stated != ((str(why), why.cause) if why else ("", None)):
         problems.append("the entry of the verdict does not say of its absence what the stored verdict says")
     before = verdict_again(entries, store, packet)
@@ -237,20 +238,20 @@ def _verdict_and_decision(
     again = settle(resolved, packet, verdict, attempt, looked_up(entries, store, packet.stage))
     if again != decision:
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{decision.outcome}'")
-    if recorded.body["outcome"] != decision.outcome or list(decision.reasons) != recorded.body["reasons"]:
+    if recorded.raw["outcome"] != decision.outcome or list(decision.reasons) != recorded.raw["reasons"]:
         problems.append("the entry does not say what the stored decision says")
-    if summarise_conditions(decision) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
+    if summarise_conditions(decision) != {name: recorded.raw.get(name) for name in ("conditions", "met")}:
         problems.append("the entry does not carry the conditions of the stored decision")
     opens = opened_by(resolved, entries, stage, decision.outcome)
-    if opens != recorded.body["opens"]:
-        problems.append(f"opens {recorded.body['opens']}, but '{decision.outcome}' opens {opens}")
+    if opens != recorded.raw["opens"]:
+        problems.append(f"opens {recorded.raw['opens']}, but '{decision.outcome}' opens {opens}")
     return problems
 
 
 def _merge_panel(entries: list[RecordedEntry], store: Store, entry: RecordedEntry) -> Verdict:
     """Merge the verdicts of a panel's members again."""
-    recorded_entries = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
-    recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
+    recorded_entries = [find(entries, f"{entry.key}/{number}") for number in range(1, entry.raw["members"] + 1)]
+    recorded = Verdict.model_validate_json(store.get(entry.raw["verdict"]))
     answers = [
         member_answer(store, recorded_entry) for recorded_entry in recorded_entries if recorded_entry is not None
     ]

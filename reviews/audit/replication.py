@@ -22,15 +22,15 @@ def replication_damage(
     What cannot be computed again, because a session is not next to or not the one that was counted, is a note.
     """
     planned, counted = find(entries, "replication"), find(entries, "replicated")
-    if planned is not None and find(entries[: planned.entry.seq], "close") is None:
-        yield f"entry {planned.entry.seq} (replication): the session had not ended"
+    if planned is not None and find(entries[: planned.seq], "close") is None:
+        yield f"entry {planned.seq} (replication): the session had not ended"
     if counted is None:
         return
-    where, body = f"entry {counted.entry.seq} (replicated)", ReplicationResultEntry.model_validate(counted.body)
-    if planned is None or planned.entry.seq > counted.entry.seq or body.plan != planned.digest:
+    where, body = f"entry {counted.seq} (replicated)", ReplicationResultEntry.model_validate(counted.raw)
+    if planned is None or planned.seq > counted.seq or body.plan != planned.digest:
         yield f"{where}: is not of the plan that was registered before it"
         return
-    plan = ReplicationEntry.model_validate(planned.body)
+    plan = ReplicationEntry.model_validate(planned.raw)
     if set(body.heads) != set(plan.sessions):
         yield f"{where}: does not count the sessions that the plan names"
         return

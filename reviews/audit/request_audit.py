@@ -21,7 +21,7 @@ from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.strict_json import strings_in
 from specs.trail.bodies import VERSION
-from specs.trail.gate_bodies import LookedUp
+from specs.trail.gate_bodies import LookupEntry
 from specs.trail.requested_review import (
     ANSWERS,
     LOOKS,
@@ -35,13 +35,13 @@ from specs.trail.requested_review import (
 
 def requests_damage(entries: Sequence[RecordedEntry], store: Store, notes: list[str]) -> Iterator[str]:
     """Yield one sentence for everything about requested reviews that does not hold."""
-    if entries[0].entry.kind == "workspace":
-        others = {entry.entry.kind for entry in entries[1:]} - {"asked", "answered", "look", "spend", "keys"}
+    if entries[0].kind == "workspace":
+        others = {entry.kind for entry in entries[1:]} - {"asked", "answered", "look", "spend", "keys"}
         if others:
             yield f"trail: holds requested reviews and no session, and yet entries of kind {', '.join(sorted(others))}"
     for recorded in entries:
-        kind, where = recorded.entry.kind, f"entry {recorded.entry.seq} ({recorded.entry.key})"
-        if kind not in ("asked", "answered") and (kind != "look" or recorded.body["stage"] != LOOKS):
+        kind, where = recorded.kind, f"entry {recorded.seq} ({recorded.key})"
+        if kind not in ("asked", "answered") and (kind != "look" or recorded.raw["stage"] != LOOKS):
             continue
         if recorded.entry.version > VERSION:
             # The audit notes that it is newer than this Peergate, whose forms it need not have.
@@ -65,10 +65,10 @@ def requests_damage(entries: Sequence[RecordedEntry], store: Store, notes: list[
 def _audit_request(
     entries: Sequence[RecordedEntry], store: Store, recorded: RecordedEntry, notes: list[str]
 ) -> Iterator[str]:
-    body = AskedEntry.model_validate(recorded.body)
-    before = entries[: recorded.entry.seq]
-    number = sum(recorded_entry.entry.kind == "asked" for recorded_entry in before) + 1
-    if (recorded.entry.key, body.number) != (f"asked/{number}", number):
+    body = AskedEntry.model_validate(recorded.raw)
+    before = entries[: recorded.seq]
+    number = sum(recorded_entry.kind == "asked" for recorded_entry in before) + 1
+    if (recorded.key, body.number) != (f"asked/{number}", number):
         yield f"is request {number} of this trail, and says {body.number}"
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
     RequestReading.model_validate_json(store.get(body.read))
@@ -89,9 +89,9 @@ def _audit_request(
 
 def _audit_lookup(entries: Sequence[RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that it belongs to a request before it, whose audit carries it out again."""
-    body = LookedUp.model_validate(recorded.body)
-    recorded_entry = find(entries[: recorded.entry.seq], f"asked/{body.attempt}")
-    if recorded_entry is None or (recorded_entry.body["read"], recorded_entry.body["reviewer"]) != (
+    body = LookupEntry.model_validate(recorded.raw)
+    recorded_entry = find(entries[: recorded.seq], f"asked/{body.attempt}")
+    if recorded_entry is None or (recorded_entry.raw["read"], recorded_entry.raw["reviewer"]) != (
         body.packet,
         body.reviewer,
     ):
@@ -99,12 +99,12 @@ def _audit_lookup(entries: Sequence[RecordedEntry], recorded: RecordedEntry) -> 
 
 
 def _audit_answer(entries: Sequence[RecordedEntry], store: Store, recorded: RecordedEntry) -> Iterator[str]:
-    body = AnsweredEntry.model_validate(recorded.body)
-    question = find(entries[: recorded.entry.seq], f"asked/{body.number}")
+    body = AnsweredEntry.model_validate(recorded.raw)
+    question = find(entries[: recorded.seq], f"asked/{body.number}")
     if question is None or question.digest != body.asked:
         yield f"answers request {body.number}, which is not before it"
         return
-    asked_entry = AskedEntry.model_validate(question.body)
+    asked_entry = AskedEntry.model_validate(question.raw)
     reading = RequestReading.model_validate_json(store.get(asked_entry.read))
     if (body.answer is None) != bool(body.error):
         yield "has an answer and an error, or neither"
@@ -126,14 +126,14 @@ def _audit_answer(entries: Sequence[RecordedEntry], store: Store, recorded: Reco
         if lost:
             yield f"points at {lost[0]}, which is not in what was read"
     if body.by == "model":
-        yield from _audit_exchange(entries[: recorded.entry.seq], store, asked_entry, body, reading)
+        yield from _audit_exchange(entries[: recorded.seq], store, asked_entry, body, reading)
     elif body.by == "recorded":
-        yield from _audit_repeat(entries[: recorded.entry.seq], asked_entry, body)
+        yield from _audit_repeat(entries[: recorded.seq], asked_entry, body)
     elif body.usd:
         yield f"cost {body.usd:g} USD, and no model was asked"
     settled = find(entries, f"settle/{body.reservation}") if body.reservation else None
-    if settled is not None and settled.body["usd"] != body.usd:
-        yield f"cost {body.usd:g} USD, settled is {settled.body['usd']:g}"
+    if settled is not None and settled.raw["usd"] != body.usd:
+        yield f"cost {body.usd:g} USD, settled is {settled.raw['usd']:g}"
 
 
 def _audit_exchange(
@@ -162,5 +162,5 @@ def _audit_repeat(before: Sequence[RecordedEntry], asked_entry: AskedEntry, body
     question = find(before, f"asked/{body.same_as}")
     if first is None or question is None:
         yield f"repeats request {body.same_as}, which is not before it"
-    elif (question.body["same"], first.body["answer"], first.body["by"]) != (asked_entry.same, body.answer, "model"):
+    elif (question.raw["same"], first.raw["answer"], first.raw["by"]) != (asked_entry.same, body.answer, "model"):
         yield f"repeats request {body.same_as}, which was another one or has another answer"

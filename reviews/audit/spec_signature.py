@@ -34,11 +34,11 @@ def is_spec_signed(signed: SpecSignature, registration: str) -> bool:
 def signature_damage(entries: Sequence[RecordedEntry]) -> Iterator[str]:
     """Check that a signature in the first entry is over what it registers, by a key that the trail has for people."""
     opened = entries[0] if entries else None
-    if opened is None or opened.entry.kind != "open" or opened.body.get("signed") is None:
+    if opened is None or opened.kind != "open" or opened.raw.get("signed") is None:
         return
-    signed = SpecSignature.model_validate(opened.body["signed"])
+    signed = SpecSignature.model_validate(opened.raw["signed"])
     keys = Policy.model_validate(opened.entry.policy).keys if opened.entry.policy is not None else ()
     if signed.key not in {key.public for key in keys if key.role == "human"}:
         yield "entry 0 (open): the spec is signed with a key that this trail does not have for people"
-    elif not is_spec_signed(signed, opened.body["registration"]):
+    elif not is_spec_signed(signed, opened.raw["registration"]):
         yield "entry 0 (open): the signature on the spec is not over what was registered"

@@ -226,7 +226,7 @@ def _not_installed(entries: list[RecordedEntry], store: Store) -> str:
     """Return which registered plug-ins are missing here: without them the spec cannot even be read."""
     try:
         opened = find(entries, "open")
-        missing = missing_plugins(store.get(opened.body["spec"])) if opened else ""
+        missing = missing_plugins(store.get(opened.raw["spec"])) if opened else ""
     except FORMLESS:
         return ""  # That is damage, reported where it is read.
     message = f"not installed here, so nothing can be computed again: {missing}; install what was registered"
@@ -298,13 +298,13 @@ def read_walk(audit: Audit, walk: TrailVerification, policy: Policy | None, anch
     check_policy(walk, policy, audit)
     check_anchors(walk, anchors, policy, audit)
     entries = walk.entries
-    if not entries or entries[0].entry.kind not in ("open", "workspace"):
+    if not entries or entries[0].kind not in ("open", "workspace"):
         audit.damage.append("trail: does not begin with an 'open' entry")
         return
-    audit.holds = "reviews" if entries[0].entry.kind == "workspace" else "session"
-    closing = next((entry for entry in entries if entry.entry.kind == "close"), None)
+    audit.holds = "reviews" if entries[0].kind == "workspace" else "session"
+    closing = next((entry for entry in entries if entry.kind == "close"), None)
     audit.closed = closing is not None
-    audit.decision = closing.body.get("decision") if closing else None
-    if len({entry.entry.session for entry in entries}) > 1:
+    audit.decision = closing.raw.get("decision") if closing else None
+    if len({entry.session for entry in entries}) > 1:
         audit.damage.append("trail: holds entries of more than one session")
     audit.damage.extend(sequence_damage(entries))

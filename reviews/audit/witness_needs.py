@@ -50,8 +50,8 @@ class Need(NamedTuple):
 def witnessed_attempts(entries: Sequence[RecordedEntry]) -> list[tuple[str, int]]:
     """Return the witnessed attempt of each stage that counts: the accepted one, or the newest where none was."""
     counts: dict[str, int] = {}
-    for value in (entry for entry in entries if entry.entry.kind == "challenge"):
-        stage, attempt = value.body["stage"], value.body["attempt"]
+    for value in (entry for entry in entries if entry.kind == "challenge"):
+        stage, attempt = value.raw["stage"], value.raw["attempt"]
         if counts.get(stage) is None or counts[stage] != accepted_attempt(entries, stage):
             counts[stage] = attempt
     return list(counts.items())
@@ -64,13 +64,11 @@ def witness_needs(entries: Sequence[RecordedEntry], store: Store) -> list[Need]:
 
 def _need(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> Need:
     request = find(entries, f"challenge/{stage}.{attempt}")
-    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
+    ended = find(entries, f"exit/{entries[0].session}.{stage}.{attempt}")
     assert request is not None and ended is not None
-    order = JobOrder.model_validate_json(store.get(request.body["order"]))
-    manifest = Manifest.model_validate_json(store.get(ended.body["manifest"]))
-    sources = {
-        entry.entry.key.rpartition("/")[2]: entry.body["source"] for entry in entries if entry.entry.kind == "model"
-    }
+    order = JobOrder.model_validate_json(store.get(request.raw["order"]))
+    manifest = Manifest.model_validate_json(store.get(ended.raw["manifest"]))
+    sources = {entry.key.rpartition("/")[2]: entry.raw["source"] for entry in entries if entry.kind == "model"}
     read, of = order.challenge.counts() if order.challenge else (0, 0)
     return Need(
         stage=stage,

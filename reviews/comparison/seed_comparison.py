@@ -51,11 +51,11 @@ def compare_seed(run: Path, entries: Sequence[RecordedEntry], store: Store) -> S
     resolved, _ = registered_spec(entries, store)
     analysis = resolved.spec.analysis
     attempts = [
-        entry.body["attempt"]
+        entry.raw["attempt"]
         for entry in entries
-        if entry.entry.kind == "metrics" and entry.body["stage"] == analysis.treatment and entry.body["metrics"]
+        if entry.kind == "metrics" and entry.raw["stage"] == analysis.treatment and entry.raw["metrics"]
     ]
-    session = entries[0].entry.session
+    session = entries[0].session
     if not attempts or find(entries, f"exit/{session}.{analysis.treatment}.{attempts[-1]}") is None:
         raise EvidenceMissing(
             f"session '{session}' (seed {analysis.seeds[0]}) did not come to its comparison at '{analysis.treatment}'",
@@ -185,17 +185,17 @@ def one_seed(
 ) -> SeedOutcome:
     """Return what came of a registered seed: all but an accepted or null result of this plan's design has failed."""
     closed, opened = find(entries, "close"), find(entries, "open")
-    session = entries[0].entry.session if entries else run.name
+    session = entries[0].session if entries else run.name
 
     def make_failure(why: str) -> SeedOutcome:
         return SeedOutcome(seed, session, None, why)
 
-    if opened is None or (opened.body.get("replicates") or {}).get("plan") != plan:
+    if opened is None or (opened.raw.get("replicates") or {}).get("plan") != plan:
         return make_failure("was not begun by this plan")
     if closed is None or newest_is_retraction(entries):
         return make_failure("has not ended" if closed is None else "its result was retracted")
-    if closed.body["decision"] not in ("approve", "null"):
-        return make_failure(f"ended as {closed.body['decision']}")
+    if closed.raw["decision"] not in ("approve", "null"):
+        return make_failure(f"ended as {closed.raw['decision']}")
     try:
         result = compare_seed(run, entries, store)
     except EvidenceMissing as error:
@@ -208,7 +208,7 @@ def one_seed(
 def newest_is_retraction(entries: Sequence[RecordedEntry]) -> bool:
     """Return whether the last judgement of a session was taken back."""
     judged = newest_judgement(entries)
-    return judged is not None and judged.entry.kind == "retraction"
+    return judged is not None and judged.kind == "retraction"
 
 
 def combine_seeds(first: SeedComparison, seeds: Sequence[SeedOutcome]) -> ReplicationResult:

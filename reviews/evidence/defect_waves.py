@@ -36,11 +36,11 @@ def family_of(check: str) -> str:
 def defects_in(entries: Sequence[RecordedEntry], store: Store) -> Iterator[Defect]:
     """Yield every defect on record, the oldest first; raises as :meth:`Store.get`."""
     for entry in entries:
-        if entry.entry.kind != "checks" or entry.body["stage"] is None or "FAIL" not in entry.body["summary"].values():
+        if entry.kind != "checks" or entry.raw["stage"] is None or "FAIL" not in entry.raw["summary"].values():
             continue
-        for each in store.get_value(entry.body["checks"]):
+        for each in store.get_value(entry.raw["checks"]):
             if each["status"] == "FAIL" and each["blocking"]:
-                yield Defect(each["id"], entry.body["stage"], entry.body["attempt"])
+                yield Defect(each["id"], entry.raw["stage"], entry.raw["attempt"])
 
 
 def due_at(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dict[str, str]:

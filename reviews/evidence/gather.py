@@ -38,7 +38,7 @@ NOT_STARTED = "not started"
 
 def find(entries: Sequence[RecordedEntry], key: str) -> RecordedEntry | None:
     """Return the entry with this key, if there is one."""
-    return next((entry for entry in entries if entry.entry.key == key), None)
+    return next((entry for entry in entries if entry.key == key), None)
 
 
 def registering_entry(entries: Sequence[RecordedEntry]) -> RecordedEntry:
@@ -58,7 +58,7 @@ def registered_code(entries: Sequence[RecordedEntry]) -> str:
         EvidenceMissing: the trail has no ``open`` entry.
     """
     entry = registering_entry(entries)
-    return entry.body["measured_by" if entry.entry.kind == "open" else "code"]
+    return entry.raw["measured_by" if entry.kind == "open" else "code"]
 
 
 def _opening(entries: Sequence[RecordedEntry]) -> RecordedEntry:
@@ -70,7 +70,7 @@ def _opening(entries: Sequence[RecordedEntry]) -> RecordedEntry:
 
 def is_in_force(entry: RecordedEntry) -> bool:
     """Return whether an entry is an amendment that a review or a person over it approved."""
-    return entry.entry.kind == "amendment" and (entry.body["outcome"] == "approve" or entry.body["overridden"])
+    return entry.kind == "amendment" and (entry.raw["outcome"] == "approve" or entry.raw["overridden"])
 
 
 def load_items(store: Store, digest: str) -> tuple[Item, ...]:
@@ -125,9 +125,9 @@ def accepted_attempt(entries: Sequence[RecordedEntry], stage: str) -> int | None
     """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
     attempt = None
     for recorded in standing(entries):
-        body = recorded.body
-        decided = recorded.entry.kind == "decision" and body.get("outcome") == "approve"
-        overridden = recorded.entry.kind == "human" and body.get("answer") == "approve"
+        body = recorded.raw
+        decided = recorded.kind == "decision" and body.get("outcome") == "approve"
+        overridden = recorded.kind == "human" and body.get("answer") == "approve"
         if (decided or overridden) and body.get("stage") == stage:
             attempt = body["attempt"]
     return attempt
@@ -135,9 +135,9 @@ def accepted_attempt(entries: Sequence[RecordedEntry], stage: str) -> int | None
 
 def entries_of_attempt(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> Sequence[RecordedEntry]:
     """Return the entries up to the end of the attempt's job; all of them while it runs."""
-    key = f"{entries[0].entry.session}.{stage}.{attempt}"
+    key = f"{entries[0].session}.{stage}.{attempt}"
     ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
-    return entries[: ended.entry.seq + 1] if ended else entries
+    return entries[: ended.seq + 1] if ended else entries
 
 
 def collect_evidence(
@@ -154,7 +154,7 @@ def collect_evidence(
     Raises:
         AuditDamage: something in the store has other bytes than its name.
     """
-    key = f"{entries[0].entry.session}.{stage_name}.{attempt}"
+    key = f"{entries[0].session}.{stage_name}.{attempt}"
     ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
     seen_recorded_entries = entries_of_attempt(entries, stage_name, attempt)
     stage = resolved.spec.stage(stage_name)
@@ -178,7 +178,7 @@ def collect_evidence(
         measured_files=_files_of(registered_code(seen_recorded_entries), store),
         stage=stage,
         attempt=attempt,
-        grant=Grant.model_validate(granted.body) if granted else None,
+        grant=Grant.model_validate(granted.raw) if granted else None,
         parameters=dict(order.parameters) if order else {},
         heldout=load_items(store, heldout_digest),
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
@@ -213,21 +213,21 @@ def _files_of(code: str | None, store: Store) -> dict[str, str]:
 
 def _withdrawn(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> str:
     """Return why the builder had the attempt's job ended, by its own call; empty if it did not, or was refused."""
-    if (ended := find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")) is None:
+    if (ended := find(entries, f"exit/{entries[0].session}.{stage}.{attempt}")) is None:
         return ""
-    if store.get_value(ended.body["exit"])["reason"] != "cancelled":
+    if store.get_value(ended.raw["exit"])["reason"] != "cancelled":
         return ""
-    refused = {entry.body["call"] for entry in entries if entry.entry.kind == "result" and entry.body["is_error"]}
-    calls = [entry for entry in entries if entry.entry.kind == "call" and entry.entry.key not in refused]
+    refused = {entry.raw["call"] for entry in entries if entry.kind == "result" and entry.raw["is_error"]}
+    calls = [entry for entry in entries if entry.kind == "call" and entry.key not in refused]
     mine = [
         recorded_entry
         for recorded_entry in calls
-        if (recorded_entry.body["stage"], recorded_entry.body["attempt"]) == (stage, attempt)
+        if (recorded_entry.raw["stage"], recorded_entry.raw["attempt"]) == (stage, attempt)
     ]
     recorded_entry = next(
-        (recorded_entry for recorded_entry in mine if recorded_entry.body["tool"] == CANCEL_TOOL), None
+        (recorded_entry for recorded_entry in mine if recorded_entry.raw["tool"] == CANCEL_TOOL), None
     )
-    return plain(str(store.get_value(recorded_entry.body["arguments"])["reason"]), MOST_WHY) if recorded_entry else ""
+    return plain(str(store.get_value(recorded_entry.raw["arguments"])["reason"]), MOST_WHY) if recorded_entry else ""
 
 
 def _read_submission(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> dict[str, Any]:
@@ -235,8 +235,8 @@ def _read_submission(entries: Sequence[RecordedEntry], stage: str, attempt: int)
     submitted = find(entries, f"submit/{stage}.{attempt}")
     if submitted is None:
         return {}
-    claims = tuple(Claim.model_validate(claim) for claim in submitted.body["claims"])
-    return {"claims": claims, "sent_back": submitted.body["sent_back"]}
+    claims = tuple(Claim.model_validate(claim) for claim in submitted.raw["claims"])
+    return {"claims": claims, "sent_back": submitted.raw["sent_back"]}
 
 
 def _witness(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> WitnessEvidence | None:
@@ -246,7 +246,7 @@ def _witness(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt
         return None
     if message is None:
         return WitnessEvidence(challenge, None, None, "it has not ended")
-    body = message.body
+    body = message.raw
     for digest in (body["rows"], body["manifest"]):
         if digest:
             store.get(digest)
@@ -267,13 +267,13 @@ def _order(launch: RecordedEntry | None, store: Store) -> JobOrder | None:
     if launch is None:
         return None
     try:
-        return JobOrder.model_validate_json(store.get(launch.body["order"]))
+        return JobOrder.model_validate_json(store.get(launch.raw["order"]))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"
         raise AuditDamage(
             f"this version of Peergate cannot read the order of the job on record: {message}",
-            where=launch.entry.key,
+            where=launch.key,
             hint="use the version that recorded it; `peergate audit verify` still checks signatures, tree and digests",
         ) from error
 
@@ -285,9 +285,9 @@ def _code(order: JobOrder | None, store: Store) -> str:
 
 def _left_behind(run: Path, ended: RecordedEntry | None, store: Store) -> dict[str, Any]:
     """Return what the ``exit`` entry names of a job, by the names of evidence: manifest, outputs, log tail, ...."""
-    if ended is None or ended.entry.kind == "lost":
+    if ended is None or ended.kind == "lost":
         return {}
-    body = ended.body
+    body = ended.raw
     paths: dict[str, Path] = {}
     for name, artifact in body["outputs"].items():
         if artifact["stored"]:
@@ -308,23 +308,23 @@ def _left_behind(run: Path, ended: RecordedEntry | None, store: Store) -> dict[s
 
 
 def _read_observation(ended: RecordedEntry | None) -> ObservedRuntime | None:
-    statement = ended.body.get("observed") if ended else None
+    statement = ended.raw.get("observed") if ended else None
     return ObservedRuntime.model_validate(statement) if statement else None
 
 
 def _used(ended: RecordedEntry | None) -> HeldoutUse | None:
-    statement = ended.body.get("heldout") if ended else None
+    statement = ended.raw.get("heldout") if ended else None
     return HeldoutUse.model_validate(statement) if statement else None
 
 
 def _read_launch_time(launch: RecordedEntry | None) -> float | None:
     """Return when a job was launched, by the clock that it reads where that is known: entries never go back in time."""
-    clock = launch.body.get("clock") if launch else None
+    clock = launch.raw.get("clock") if launch else None
     return float(clock["time"]) if clock else _read_entry_time(launch)
 
 
 def _read_entry_time(entry: RecordedEntry | None) -> float | None:
-    return int(entry.entry.time_ns) / 1e9 if entry else None
+    return entry.time_ns / 1e9 if entry else None
 
 
 def _arm(run: Path, entries: Sequence[RecordedEntry], store: Store, stage: str) -> ArmEvidence | None:
@@ -332,7 +332,7 @@ def _arm(run: Path, entries: Sequence[RecordedEntry], store: Store, stage: str) 
     attempt = accepted_attempt(entries, stage)
     if attempt is None:
         return None
-    key = f"{entries[0].entry.session}.{stage}.{attempt}"
+    key = f"{entries[0].session}.{stage}.{attempt}"
     ended = find(entries, f"exit/{key}")
     remaining = _left_behind(run, ended, store)
     order = _order(find(entries, f"launch/{key}"), store)
@@ -346,10 +346,10 @@ def _attempts(entries: Sequence[RecordedEntry], stage: str) -> tuple[dict[str, A
     results: dict[int, dict[str, Any]] = {}
     void = find_retracted_judgements(entries)
     for recorded in entries:
-        body = recorded.body
+        body = recorded.raw
         if body.get("stage") != stage:
             continue
-        kind = recorded.entry.kind
+        kind = recorded.kind
         if kind == "plan":
             results[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
         elif kind == "budget" and body["at"] == "launch" and body["attempt"] in results:
@@ -358,14 +358,14 @@ def _attempts(entries: Sequence[RecordedEntry], stage: str) -> tuple[dict[str, A
             continue
         elif kind in ("decision", "human") and body["attempt"] in results:
             outcome = body.get("outcome") or body.get("answer")
-            results[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.entry.seq in void else outcome
+            results[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.seq in void else outcome
     return tuple(results.values())
 
 
 def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedDesign) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
     names = evaluating(resolved.spec)
-    return sum(entry.entry.kind == "launch" and entry.body["stage"] in names for entry in entries)
+    return sum(entry.kind == "launch" and entry.raw["stage"] in names for entry in entries)
 
 
 def evaluating(spec: Design) -> frozenset[str]:
@@ -383,6 +383,6 @@ def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedD
     for stage in resolved.spec.stages:
         attempt = accepted_attempt(entries, stage.name)
         measured = find(entries, f"metrics/{stage.name}.{attempt}") if attempt else None
-        if measured is not None and measured.body["metrics"]:
-            metric_sets[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.body["metrics"])))
+        if measured is not None and measured.raw["metrics"]:
+            metric_sets[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.raw["metrics"])))
     return metric_sets

@@ -19,7 +19,7 @@ def registered_spec(entries: Sequence[RecordedEntry], store: Store) -> tuple[Res
     Raises:
         EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
     """
-    body = registering_entry(entries).body
+    body = registering_entry(entries).raw
     return read_resolved(store.get(body["spec"])), body["registration"]
 
 

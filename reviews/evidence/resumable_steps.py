@@ -43,7 +43,7 @@ def sources(entries: Sequence[RecordedEntry], store: Store, order: JobOrder) -> 
         launch = find(entries, f"launch/{key}")
         if launch is None:
             continue
-        before = JobOrder.model_validate_json(store.get(launch.body["order"]))
+        before = JobOrder.model_validate_json(store.get(launch.raw["order"]))
         if not (_cut_off(entries, store, key) and same_work(before, order)):
             return
         yield before
@@ -55,7 +55,7 @@ def _cut_off(entries: Sequence[RecordedEntry], store: Store, key: str) -> bool:
     ended = find(entries, f"exit/{key}")
     if ended is None:
         return False
-    record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+    record = ExitRecord.model_validate_json(store.get(ended.raw["exit"]))
     return record.reason in CUT_OFF and record.code != 0
 
 
@@ -63,7 +63,7 @@ def takeover_damage(
     entries: Sequence[RecordedEntry], store: Store, launch: RecordedEntry, order: JobOrder
 ) -> Iterator[str]:
     """Check that a job continued from an allowed step, and that its launch says so."""
-    number, resumed = launch.entry.seq, launch.body.get("resumes")
+    number, resumed = launch.seq, launch.raw.get("resumes")
     resumes = order.resumes
     if resumed != (None if resumes is None else resumes.model_dump(mode="json")):
         yield f"entry {number} (launch): says that the job continues from {resumed}, its order says {resumes}"

@@ -102,19 +102,19 @@ def _walk(
         seen_pairs.add((reference, digest))
         if reference in NAMED:
             key = "model" if reference == "model" else "model/control"
-            named = next((entry for entry in entries if entry.entry.key == key), None)
+            named = next((entry for entry in entries if entry.key == key), None)
             source = spec.model if reference == "model" else spec.control
             kind = source.kind if source is not None else "not declared"
-            way.append(LineageCheckpoint(reference, digest, kind, None, named.entry.seq if named else None, None))
+            way.append(LineageCheckpoint(reference, digest, kind, None, named.seq if named else None, None))
             break
         owner, _, output = reference.partition(".")
         ended = _exit_with(entries, owner, output, digest)
-        launch = next((entry for entry in entries if ended and entry.entry.key == f"launch/{ended.body['key']}"), None)
+        launch = next((entry for entry in entries if ended and entry.key == f"launch/{ended.raw['key']}"), None)
         if ended is None or launch is None:
             break
-        order = JobOrder.model_validate_json(store.get(launch.body["order"]))
+        order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
         role, script = _made_from(order)
-        way.append(LineageCheckpoint(reference, digest, order.kind, ended.body["attempt"], ended.entry.seq, script))
+        way.append(LineageCheckpoint(reference, digest, order.kind, ended.raw["attempt"], ended.seq, script))
         if role not in order.inputs:
             break
         reference, digest = order.inputs[role].name, order.inputs[role].digest
@@ -124,8 +124,8 @@ def _walk(
 def _exit_with(entries: Sequence[RecordedEntry], stage: str, output: str, digest: str) -> RecordedEntry | None:
     """Return the newest end of a job of a stage that left this."""
     for entry in reversed(entries):
-        if entry.entry.kind == "exit" and entry.body["stage"] == stage:
-            remaining: dict[str, Any] = entry.body["outputs"].get(output, {})
+        if entry.kind == "exit" and entry.raw["stage"] == stage:
+            remaining: dict[str, Any] = entry.raw["outputs"].get(output, {})
             if remaining.get("digest") == digest:
                 return entry
     return None

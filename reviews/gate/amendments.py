@@ -18,10 +18,9 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import find_retracted_judgements
 from specs.session.design import ResolvedDesign
 from specs.system.text import plain
+from specs.trail.entry import AMENDMENT
 from specs.trail.verdict import CheckResult, Packet
 
-AMENDMENT = "amendment"
-"""Its place in the keys of packet, checks and verdict."""
 CODE = "/measuring_code"
 """The pointer of the measuring code among the changes of an amendment."""
 _LIMITS = r"/stages/\d+/(max_minutes|max_cost_usd|gate/max_rounds|gate/stakes)"
@@ -73,18 +72,16 @@ def explain_refusals(
 ) -> list[str]:
     """Return which changes cannot be made at the end of these entries, and why."""
     unused = _list_unused_grants(entries)
-    reached = {
-        entry.body["stage"] for entry in entries if entry.entry.kind == "grant" and entry.entry.key not in unused
-    }
+    reached = {entry.raw["stage"] for entry in entries if entry.kind == "grant" and entry.key not in unused}
     short = waits_for_budget(entries)
-    waiting = (short.body["stage"], short.body["attempt"]) if short else None
+    waiting = (short.raw["stage"], short.raw["attempt"]) if short else None
     problems = [
         f"stage '{stage}' is under way: amend when its gate has decided"
         for stage, attempt in _under_way(entries, unused)
         if (stage, attempt) != waiting
     ]
     # Where a gate waits for money its evidence is known, so nothing that judges it may change.
-    at_a_gate = short is not None and short.body["at"] not in ("plan", "launch")
+    at_a_gate = short is not None and short.raw["at"] not in ("plan", "launch")
     for change in changes:
         if not _AMENDABLE.fullmatch(change.pointer):
             problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
@@ -102,7 +99,7 @@ def explain_refusals(
 def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
     """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
     for recorded in reversed(entries):
-        kind = recorded.entry.kind
+        kind = recorded.kind
         if kind == "budget":
             return recorded
         if kind in ("human", "retraction", "close") or is_in_force(recorded):
@@ -112,39 +109,39 @@ def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
 
 def _list_unused_grants(entries: Sequence[RecordedEntry]) -> frozenset[str]:
     """Return the keys of grants that were never launched because the budget did not reach."""
-    launched = {entry.body["key"] for entry in entries if entry.entry.kind == "launch"}
+    launched = {entry.raw["key"] for entry in entries if entry.kind == "launch"}
     short = {
-        (entry.body["stage"], entry.body["attempt"])
+        (entry.raw["stage"], entry.raw["attempt"])
         for entry in entries
-        if entry.entry.kind == "budget" and entry.body["at"] == "launch"
+        if entry.kind == "budget" and entry.raw["at"] == "launch"
     }
     return frozenset(
-        entry.entry.key
+        entry.key
         for entry in entries
-        if entry.entry.kind == "grant"
-        and (entry.body["stage"], entry.body["attempt"]) in short
-        and entry.entry.key.partition("/")[2] not in launched
+        if entry.kind == "grant"
+        and (entry.raw["stage"], entry.raw["attempt"]) in short
+        and entry.key.partition("/")[2] not in launched
     )
 
 
 def _under_way(entries: Sequence[RecordedEntry], unused: frozenset[str]) -> list[tuple[str, int]]:
     """Return the attempts with a used grant that no gate has decided and no retraction has ended."""
-    decided = {(entry.body["stage"], entry.body["attempt"]) for entry in entries if entry.entry.kind == "decision"}
+    decided = {(entry.raw["stage"], entry.raw["attempt"]) for entry in entries if entry.kind == "decision"}
     void = find_retracted_judgements(entries)
-    by_digest = {entry.digest: entry.entry.seq for entry in entries}
+    by_digest = {entry.digest: entry.seq for entry in entries}
     return [
-        (entry.body["stage"], entry.body["attempt"])
+        (entry.raw["stage"], entry.raw["attempt"])
         for entry in entries
-        if entry.entry.kind == "grant"
-        and entry.entry.key not in unused
-        and (entry.body["stage"], entry.body["attempt"]) not in decided
-        and by_digest.get(entry.body["decision"]) not in void
+        if entry.kind == "grant"
+        and entry.key not in unused
+        and (entry.raw["stage"], entry.raw["attempt"]) not in decided
+        and by_digest.get(entry.raw["decision"]) not in void
     ]
 
 
 def is_exploratory(entries: Sequence[RecordedEntry], changes: Sequence[AmendmentChange]) -> bool:
     """Return whether these changes, at the end of these entries, make later claims exploratory."""
-    data_exists = any(entry.entry.kind == "launch" for entry in entries)
+    data_exists = any(entry.kind == "launch" for entry in entries)
     return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in changes)
 
 
@@ -164,7 +161,7 @@ def amendment_packet(
         "changes": [change._asdict() for change in changes],
         "reason": plain(reason, 1000),
         "measured_before": [
-            f"{entry.body['stage']}.{entry.body['attempt']}" for entry in entries if entry.entry.kind == "metrics"
+            f"{entry.raw['stage']}.{entry.raw['attempt']}" for entry in entries if entry.kind == "metrics"
         ],
         "exploratory": is_exploratory(entries, changes),
     }

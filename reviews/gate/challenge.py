@@ -55,23 +55,23 @@ def witness_order(
     launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
     if launch is None or ended is None:
         return None
-    order = JobOrder.model_validate_json(store.get(launch.body["order"]))
-    rows = ended.body["outputs"].get("rows")
+    order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
+    rows = ended.raw["outputs"].get("rows")
     kind = STAGE_KINDS[order.kind]
     parameters = kind.parameters.model_validate(order.parameters)
     flag, scored = kind.answers_count(parameters), kind.scores_of(parameters)
-    if not (flag or kind.replay_job or scored) or rows is None or not ended.body["manifest"]:
+    if not (flag or kind.replay_job or scored) or rows is None or not ended.raw["manifest"]:
         return None
-    exit = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+    exit = ExitRecord.model_validate_json(store.get(ended.raw["exit"]))
     if exit.code != 0 or exit.reason != "exited":
         return None
-    manifest = Manifest.model_validate_json(store.get(ended.body["manifest"]))
+    manifest = Manifest.model_validate_json(store.get(ended.raw["manifest"]))
     every = manifest.device.startswith("cuda")
     drawn_by = again.digest(ended) if again else ended.digest
     most = again.most if again else None
 
     def draw(output: str) -> RowSelection:
-        data = store.get(ended.body["outputs"][output]["digest"]) if output in ended.body["outputs"] else b""
+        data = store.get(ended.raw["outputs"][output]["digest"]) if output in ended.raw["outputs"] else b""
         count = sum(1 for line in data.split(b"\n") if line.strip())
         seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
         tokens = tokens_in(data) if kind.samples and output == "rows" else None
@@ -87,7 +87,7 @@ def witness_order(
         challenge = _of_training(drawn_by, draw("rows").of, order)
     artifacts = {
         LEFT + name: Artifact(name=LEFT + name, path=value["path"], digest=value["digest"], bytes=value["bytes"])
-        for name, value in sorted(ended.body["outputs"].items())
+        for name, value in sorted(ended.raw["outputs"].items())
         if value["stored"] or kind.replay_job or kind.outputs.get(name) == "checkpoint"
     }
     return order.model_copy(

@@ -34,20 +34,20 @@ def obligations(entries: Sequence[RecordedEntry], moment_ns: int) -> list[Obliga
     offered: dict[str, tuple[int, dict[str, Any]]] = {}
     settled: dict[str, tuple[Literal["met", "waived"], str]] = {}
     for value in remaining:
-        if value.entry.kind == "decision" and value.body.get("outcome") == "approve":
-            offered |= {each["id"]: (value.entry.seq, each) for each in value.body.get("conditions", ())}
-            settled |= dict.fromkeys(value.body.get("met", ()), ("met", value.entry.key))
+        if value.kind == "decision" and value.raw.get("outcome") == "approve":
+            offered |= {each["id"]: (value.seq, each) for each in value.raw.get("conditions", ())}
+            settled |= dict.fromkeys(value.raw.get("met", ()), ("met", value.key))
         elif is_in_force(value):
-            offered |= {each["id"]: (value.entry.seq, each) for each in value.body["conditions"]}
-        elif value.entry.kind == "human" and value.body.get("answer") == "approve":
-            request = by_digest.get(value.body["asked"])
-            over = request.body.get("conditions", ()) if request else ()
-            offered |= {each["id"]: (value.entry.seq, each) for each in over}
-            settled |= dict.fromkeys(value.body.get("waives", ()), ("waived", value.entry.key))
+            offered |= {each["id"]: (value.seq, each) for each in value.raw["conditions"]}
+        elif value.kind == "human" and value.raw.get("answer") == "approve":
+            request = by_digest.get(value.raw["asked"])
+            over = request.raw.get("conditions", ()) if request else ()
+            offered |= {each["id"]: (value.seq, each) for each in over}
+            settled |= dict.fromkeys(value.raw.get("waives", ()), ("waived", value.key))
     settled |= {
-        value.body["condition"]: ("waived", value.entry.key)
+        value.raw["condition"]: ("waived", value.key)
         for value in remaining
-        if value.entry.kind == "override" and value.body["condition"] is not None and in_force(value, moment_ns)
+        if value.kind == "override" and value.raw["condition"] is not None and in_force(value, moment_ns)
     }
     return [
         Obligation(
@@ -62,17 +62,17 @@ def obligations(entries: Sequence[RecordedEntry], moment_ns: int) -> list[Obliga
 
 def in_force(override: RecordedEntry, moment_ns: int) -> bool:
     """Return whether an override has not ended at a moment, given in nanoseconds since 1970."""
-    expires = override.body.get("expires")
+    expires = override.raw.get("expires")
     return expires is None or moment_ns <= expires * 1e9
 
 
 def lifted_checks(entries: Sequence[RecordedEntry], stage: str, moment_ns: int) -> dict[str, str]:
     """Return the checks that are lifted for a stage at a moment, each with the person and the reason."""
-    lifting = [entry for entry in entries if entry.entry.kind == "override" and in_force(entry, moment_ns)]
+    lifting = [entry for entry in entries if entry.kind == "override" and in_force(entry, moment_ns)]
     return {
-        value.body["check"]: f"{value.body['by']}: {value.body['reason']}"
+        value.raw["check"]: f"{value.raw['by']}: {value.raw['reason']}"
         for value in lifting
-        if value.body["check"] is not None and value.body["stage"] == stage
+        if value.raw["check"] is not None and value.raw["stage"] == stage
     }
 
 
@@ -134,11 +134,11 @@ def _measured_since(
         return metrics.metrics[criterion.metric]
     newest, result = obligation.made, None
     for recorded in entries:
-        if recorded.entry.kind != "metrics" or recorded.entry.seq <= newest:
+        if recorded.kind != "metrics" or recorded.seq <= newest:
             continue
-        accepted = earlier.get(recorded.body["stage"])
-        if accepted and accepted.attempt == recorded.body["attempt"] and criterion.metric in accepted.metrics:
-            newest, result = recorded.entry.seq, accepted.metrics[criterion.metric]
+        accepted = earlier.get(recorded.raw["stage"])
+        if accepted and accepted.attempt == recorded.raw["attempt"] and criterion.metric in accepted.metrics:
+            newest, result = recorded.seq, accepted.metrics[criterion.metric]
     return result
 
 

@@ -8,18 +8,19 @@ from typing import Any
 from reviews.evidence.gather import NOT_STARTED
 from reviews.gate.conditions import why_not_carried
 from reviews.gate.decide import decide
-from reviews.gate.packet import DESIGN, resolvable
+from reviews.gate.packet import resolvable
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.design import ResolvedDesign
 from specs.stages.base.stage import ParameterRange
 from specs.system.digests import Digest
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import Decision, Packet, Span, Verdict
 
 
 def looked_up(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dict[Digest, str]:
     """Return what reviewers of a stage's packets were answered when they looked something up, by digest."""
-    looks = (entry.body for entry in entries if entry.entry.kind == "look" and entry.body["stage"] == stage)
+    looks = (entry.raw for entry in entries if entry.kind == "look" and entry.raw["stage"] == stage)
     return {body["answer"]: store.get(body["answer"]).decode() for body in looks}
 
 

@@ -53,9 +53,9 @@ def opened_by(
 def latest_opening(trail: Trail) -> Opening | None:
     """Return what the newest decision (or person's answer) opens; None when it opens nothing or was retracted."""
     newest = newest_judgement(list(trail.iterate("decision", "human", "retraction")))
-    if newest is None or newest.body.get("opens") is None:
+    if newest is None or newest.raw.get("opens") is None:
         return None
-    opens = newest.body["opens"]
+    opens = newest.raw["opens"]
     return Opening(opens["stage"], opens["attempt"], newest.digest)
 
 
@@ -111,8 +111,8 @@ def mint(
         resources=stage.resources,
         plugins=resolved.plugins,
     )
-    recorded = trail.append("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
-    grant = Grant.model_validate(recorded.body)
+    recorded = trail.append_raw("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
+    grant = Grant.model_validate(recorded.raw)
     same = {"issued": wanted.issued, "expires": wanted.expires}
     if grant.model_copy(update=same) != wanted:
         raise InvalidGrant(
@@ -136,11 +136,11 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     grant = order.grant
     recorded = trail.find(f"grant/{grant.key()}")
     hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
-    if recorded is None or recorded.body != grant.model_dump(mode="json"):
+    if recorded is None or recorded.raw != grant.model_dump(mode="json"):
         raise InvalidGrant("no such grant is in the trail", where=order.key, hint=hint)
     judged = list(trail.iterate("decision", "human", "retraction"))
     decision = next((value for value in standing(judged) if value.digest == grant.decision), None)
-    opens = decision.body.get("opens") if decision else None
+    opens = decision.raw.get("opens") if decision else None
     expectations: list[tuple[str, Any, Any]] = [
         ("job key", order.key, grant.key()),
         ("kind", order.kind, grant.kind),
@@ -165,11 +165,11 @@ def _require_settled(trail: Trail, resolved: ResolvedDesign, opening: Opening, n
     entries = list(trail.iterate())
     opener = next(entry for entry in entries if entry.digest == opening.entry)
     named = session_words(trail.path.parent)
-    if (expires := opener.body.get("expires")) is not None and now > expires:
+    if (expires := opener.raw.get("expires")) is not None and now > expires:
         raise InvalidGrant(
-            f"{opener.body['by']}'s approval ended {now - expires:.0f} s ago",
+            f"{opener.raw['by']}'s approval ended {now - expires:.0f} s ago",
             where=f"{trail.session}.{opening.stage}",
-            hint=f"take it back: `peergate retract {named} {opener.entry.seq} --reason WHY`; the gate asks again",
+            hint=f"take it back: `peergate retract {named} {opener.seq} --reason WHY`; the gate asks again",
         )
     for obligation in open_for(entries, resolved, opening.stage, int(now * 1e9)):
         raise InvalidGrant(

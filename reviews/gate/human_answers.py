@@ -8,12 +8,11 @@ from typing import Any
 from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
 from reviews.gate.grants import opened_by
-from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import next_attempt, standing
 from specs.session.design import ResolvedDesign
 from specs.system.errors import PeergateError
-from specs.trail.entry import EntryKind
+from specs.trail.entry import DESIGN, EntryKind
 
 
 def last_question(entries: Sequence[RecordedEntry], session: str) -> RecordedEntry:
@@ -23,7 +22,7 @@ def last_question(entries: Sequence[RecordedEntry], session: str) -> RecordedEnt
         PeergateError: there is no such entry.
     """
     for recorded in reversed(standing(entries)):
-        kind, body = recorded.entry.kind, recorded.body
+        kind, body = recorded.kind, recorded.raw
         escalated = (kind == "decision" and body["outcome"] == "escalate") or (kind == "plan" and body["escalate"])
         if kind in ("retraction", "budget") or escalated:
             return recorded
@@ -36,7 +35,7 @@ def why_no_retry(entries: Sequence[RecordedEntry], request: RecordedEntry) -> st
     A design is judged again only while it has no verdict, as when its reviewer was killed: asking about the same design
     often enough would find a mild reviewer.
     """
-    kind, body = request.entry.kind, request.body
+    kind, body = request.kind, request.raw
     if kind == "budget" or body["stage"] is not None:
         return ""
     if kind == "decision" and is_without_verdict(find(entries, f"verdict/{DESIGN}.{body['attempt']}")):
@@ -50,7 +49,7 @@ BY_PEOPLE: tuple[EntryKind, ...] = ("decision", "human", "override", "amendment"
 
 def is_override(value: RecordedEntry) -> bool:
     """Return whether an entry records that a person decided instead of the gate."""
-    kind, body = value.entry.kind, value.body
+    kind, body = value.kind, value.raw
     return (
         kind == "override"
         or (kind == "human" and body.get("answer") == "approve")
@@ -65,12 +64,12 @@ def overrides(entries: Sequence[RecordedEntry]) -> list[RecordedEntry]:
 
 def is_without_verdict(judged: RecordedEntry | None) -> bool:
     """Return whether the entry of a verdict records that it is missing."""
-    return judged is not None and bool(judged.body["error"])
+    return judged is not None and bool(judged.raw["error"])
 
 
 def design_attempt(entries: Sequence[RecordedEntry]) -> int:
     """Return how many times the design is judged: once, and once more for every *retry*."""
-    return 1 + sum(entry.entry.kind == "human" and is_design_again(entry.body) for entry in entries)
+    return 1 + sum(entry.kind == "human" and is_design_again(entry.raw) for entry in entries)
 
 
 def is_design_again(answer: dict[str, Any]) -> bool:
@@ -87,14 +86,14 @@ def answer_effect(
     what the gate's approval would have opened, and waives the conditions that kept that stage closed. A used-up budget
     is not a gate: no one can approve over it, and only an attempt that was not launched is made again.
     """
-    stage = request.body["stage"]
-    if request.entry.kind == "budget" and (answer != "retry" or request.body["at"] != "launch"):
+    stage = request.raw["stage"]
+    if request.kind == "budget" and (answer != "retry" or request.raw["at"] != "launch"):
         return {"opens": None, "waives": []}
     if answer == "retry" and stage is not None:
         return {"opens": {"stage": stage, "attempt": next_attempt(entries, stage)}, "waives": []}
     if answer != "approve":
         return {"opens": None, "waives": []}
     opens = opened_by(resolved, entries, stage, "approve")
-    moment = int(entries[-1].entry.time_ns)
+    moment = entries[-1].time_ns
     waived = [obligation.id for obligation in open_for(entries, resolved, opens["stage"], moment)] if opens else []
     return {"opens": opens, "waives": waived}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded
 from reviews.evidence.gather import accepted_attempt, find
-from reviews.gate.amendments import AMENDMENT, changes
+from reviews.gate.amendments import changes
 from reviews.gate.check_list import all_checks
 from reviews.gate.packet_derivation import check_design
 from reviews.trail.chain.envelope import RecordedEntry
@@ -14,6 +14,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.retractions import standing
 from specs.session.design import ResolvedDesign
 from specs.system.exact import exact
+from specs.trail.entry import AMENDMENT
 from specs.trail.verdict import CheckResult, Packet
 
 AMENDMENT_GATE = (AMENDMENT,)
@@ -79,15 +80,13 @@ def _find_failures(
     """Yield what closed the newest gate of each stage that no later attempt or person has opened, with its limits."""
     limits = {check.id: check.limits for check in all_checks(old)}
     newest = {
-        value.body["stage"]: value
-        for value in standing(entries)
-        if value.entry.kind == "decision" and value.body["stage"]
+        value.raw["stage"]: value for value in standing(entries) if value.kind == "decision" and value.raw["stage"]
     }
     for stage, decided in newest.items():
-        remaining = find(entries, f"packet/{stage}.{decided.body['attempt']}")
-        if decided.body["outcome"] == "approve" or accepted_attempt(entries, stage) or remaining is None:
+        remaining = find(entries, f"packet/{stage}.{decided.raw['attempt']}")
+        if decided.raw["outcome"] == "approve" or accepted_attempt(entries, stage) or remaining is None:
             continue
-        packet = Packet.model_validate(store.get_value(remaining.body["packet"]))
+        packet = Packet.model_validate(store.get_value(remaining.raw["packet"]))
         for check in packet.checks:
             if check.closes:
                 yield from ((f"{check.id} at {stage}", limit) for limit in limits.get(check.id, ()))

@@ -25,12 +25,11 @@ from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import without_secrets
 from specs.system.text import plain
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import CheckResult, ConditionResult, CriterionResult, Packet, Span
 
 _NOT_SHOWN = {"max_minutes", "launcher", "resources"}
 """Of a stage: where its job runs and what it may take says nothing about the design."""
-DESIGN = "design"
-"""The design gate's place in packets and decisions; not a stage."""
 _CHANGING = (CLAIMS, WORKSPACE)
 """Checks whose result may differ between two equal runs."""
 SAMPLE_ROWS = 12

@@ -67,7 +67,7 @@ def derive_packet(
         missing = "plan" if plan is None else "checks"
         raise EvidenceMissing(f"the attempt has no {missing} on record", where=f"{stage}.{attempt}")
     # An override that ends is judged at the time of the checks, which the trail keeps.
-    moment = int(checked.entry.time_ns)
+    moment = checked.time_ns
     packet = build_packet(
         evidence,
         metrics,
@@ -88,7 +88,7 @@ def _findings_before(
     judged = find(entries, f"verdict/{stage}.{attempt - 1}")
     if judged is None:
         return ()
-    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    verdict = Verdict.model_validate(store.get_value(judged.raw["verdict"]))
     return tuple(
         {
             "severity": finding.severity,
@@ -106,7 +106,7 @@ def _unchanged_since(entries: Sequence[RecordedEntry], store: Store, packet: Pac
     digest = evidence_digest(packet)
     for number in range(attempt - 1, 0, -1):
         remaining = find(entries, f"packet/{packet.stage}.{number}")
-        if remaining and evidence_digest(Packet.model_validate(store.get_value(remaining.body["packet"]))) == digest:
+        if remaining and evidence_digest(Packet.model_validate(store.get_value(remaining.raw["packet"]))) == digest:
             return number
     return None
 
@@ -119,8 +119,8 @@ def verdict_again(entries: Sequence[RecordedEntry], store: Store, packet: Packet
     if packet.unchanged_since is None:
         return None
     judged = find(entries, f"verdict/{packet.stage}.{packet.unchanged_since}")
-    if judged is None or judged.body["error"]:
+    if judged is None or judged.raw["error"]:
         return None
-    before, now = judged.body["packet"], packet.content_digest()
-    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    before, now = judged.raw["packet"], packet.content_digest()
+    verdict = Verdict.model_validate(store.get_value(judged.raw["verdict"]))
     return retarget_spans(verdict, before, now)

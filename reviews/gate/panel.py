@@ -42,8 +42,8 @@ class ReviewerAnswer(NamedTuple):
 
 def member_answer(store: Store, judged: RecordedEntry) -> ReviewerAnswer:
     """Return what a member said, from its entry."""
-    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
-    return ReviewerAnswer(judged.body["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
+    verdict = Verdict.model_validate(store.get_value(judged.raw["verdict"]))
+    return ReviewerAnswer(judged.raw["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
 
 
 def merge(answers: Sequence[ReviewerAnswer], quorum: int) -> Verdict:

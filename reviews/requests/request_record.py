@@ -56,7 +56,7 @@ def open_workspace(folder: Path) -> tuple[Trail, Store]:
     except OSError as error:
         raise UserError(f"the folder cannot be made: {error.strerror or error}", where=str(folder)) from error
     trail = Trail(folder / TRAIL, FOLDER)
-    trail.append("workspace", "workspace", {"what": "requested reviews, of no session"})
+    trail.append_raw("workspace", "workspace", {"what": "requested reviews, of no session"})
     trail.verify_chain()
     return trail, Store(folder / STORE)
 
@@ -84,12 +84,12 @@ def recorded_answer(entries: Iterable[RecordedEntry], store: Store, same: str, t
     asked_entries: dict[int, AskedEntry] = {}
     result: tuple[AskedEntry, str] | None = None
     for recorded in entries:
-        if recorded.entry.kind == "asked":
-            asked_entry = AskedEntry.model_validate(recorded.body)
+        if recorded.kind == "asked":
+            asked_entry = AskedEntry.model_validate(recorded.raw)
             if asked_entry.same == same and _RANK[asked_entry.tier] >= _RANK[tier]:
                 asked_entries[asked_entry.number] = asked_entry
-        elif recorded.entry.kind == "answered":
-            answered = AnsweredEntry.model_validate(recorded.body)
+        elif recorded.kind == "answered":
+            answered = AnsweredEntry.model_validate(recorded.raw)
             if answered.number in asked_entries and answered.by == "model" and answered.answer is not None:
                 result = asked_entries[answered.number], answered.answer
     if result is None:
@@ -106,7 +106,7 @@ def next_number(trail: Trail) -> int:
 def record_asked(trail: Trail, body: AskedEntry) -> RecordedEntry:
     """Record a request; to be called inside ``trail.alone()``."""
     refuse_closed(trail)
-    return trail.append("asked", f"asked/{body.number}", body.model_dump(mode="json"))
+    return trail.append_raw("asked", f"asked/{body.number}", body.model_dump(mode="json"))
 
 
 def record_answered(trail: Trail, body: AnsweredEntry) -> RecordedEntry:
@@ -119,4 +119,4 @@ def record_answered(trail: Trail, body: AnsweredEntry) -> RecordedEntry:
                 where=str(trail.path),
                 hint=f"kept in the store: {digest}; what was reserved for it counts as spent",
             )
-        return trail.append("answered", f"answered/{body.number}", body.model_dump(mode="json"))
+        return trail.append_raw("answered", f"answered/{body.number}", body.model_dump(mode="json"))

@@ -105,9 +105,9 @@ def _no_lines(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
 
 def _load_metrics(entries: Sequence[RecordedEntry], store: Store) -> dict[tuple[str, int], MetricSet]:
     return {
-        (entry.body["stage"], entry.body["attempt"]): MetricSet.model_validate_json(store.get(entry.body["metrics"]))
+        (entry.raw["stage"], entry.raw["attempt"]): MetricSet.model_validate_json(store.get(entry.raw["metrics"]))
         for entry in entries
-        if entry.entry.kind == "metrics" and entry.body["metrics"]
+        if entry.kind == "metrics" and entry.raw["metrics"]
     }
 
 
@@ -122,20 +122,20 @@ def _metrics(metrics: MetricSet) -> bytes:
 
 def _checks(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     return [
-        {"stage": entry.body["stage"], "attempt": entry.body["attempt"], "check": result.id, "status": result.status}
+        {"stage": entry.raw["stage"], "attempt": entry.raw["attempt"], "check": result.id, "status": result.status}
         | {"blocking": result.blocking, "found": result.detail}
         for entry in entries
-        if entry.entry.kind == "checks"
-        for result in map(CheckResult.model_validate, store.get_value(entry.body["checks"]))
+        if entry.kind == "checks"
+        for result in map(CheckResult.model_validate, store.get_value(entry.raw["checks"]))
     ]
 
 
 def _decisions(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
     names = ("stage", "attempt", "outcome", "reasons", "answer", "reason")
     return [
-        {"entry": entry.entry.kind} | {name: entry.body[name] for name in names if entry.body.get(name) is not None}
+        {"entry": entry.kind} | {name: entry.raw[name] for name in names if entry.raw.get(name) is not None}
         for entry in entries
-        if entry.entry.kind in ("decision", "human", "override", "amendment", "retraction")
+        if entry.kind in ("decision", "human", "override", "amendment", "retraction")
     ]
 
 

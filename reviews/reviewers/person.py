@@ -54,16 +54,16 @@ def give(trail: Trail, store: Store, text: str) -> RecordedEntry:
         stage, _, attempt = at.rpartition(".")
         body = {"stage": stage, "attempt": int(attempt), "packet": digest, "verdict": store.put_value(verdict)}
         key = _place(entries, store, at)
-        return trail.append("verdict", key, body | {"error": "", "reviewer": PERSON})
+        return trail.append_raw("verdict", key, body | {"error": "", "reviewer": PERSON})
 
 
 def waiting(entries: Sequence[RecordedEntry]) -> tuple[str, str]:
     """Return the waiting gate, as ``STAGE.ATTEMPT``, and its packet's digest; raises UserError if none waits."""
-    judged = {entry.entry.key.partition("/")[2] for entry in entries if entry.entry.kind == "verdict"}
+    judged = {entry.key.partition("/")[2] for entry in entries if entry.kind == "verdict"}
     for entry in reversed(entries):
-        at = entry.entry.key.partition("/")[2]
-        if entry.entry.kind == "packet" and at not in judged:
-            return at, entry.body["packet"]
+        at = entry.key.partition("/")[2]
+        if entry.kind == "packet" and at not in judged:
+            return at, entry.raw["packet"]
     raise UserError("no gate waits for a verdict")
 
 

@@ -43,7 +43,7 @@ def differs(path: Path) -> bool:
 
 def seal_damage(path: Path, walk: TrailVerification, notes: list[str]) -> Iterator[str]:
     """Compare a trail with its seal; what is not damage goes to ``notes``."""
-    closed = any(entry.entry.kind == "close" for entry in walk.entries)
+    closed = any(entry.kind == "close" for entry in walk.entries)
     try:
         written = read_regular(seal_path(path), MOST_BYTES)
         seal = json.loads(written)

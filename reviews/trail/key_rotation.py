@@ -30,7 +30,9 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
             with trail.alone():
                 policy, size = trail.policy(), trail.head().size
                 if policy is not None and policy.current(role, size - 1) is not None:
-                    trail.append("keys", f"keys/{new[:16]}", body, _rotate_policy(policy, old, listed, size, revoke))
+                    trail.append_raw(
+                        "keys", f"keys/{new[:16]}", body, _rotate_policy(policy, old, listed, size, revoke)
+                    )
         finally:
             trail.close()
     # The old key gets another name first, so that there is always a key.

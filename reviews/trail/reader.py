@@ -7,14 +7,15 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import overload
 
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import RecordedEntry, restore_entry, seal
+from reviews.trail.chain.envelope import FormT, RecordedEntry, as_entry_of, restore_entry, seal
 from reviews.trail.tables.open_table import open_table
 from reviews.trail.tables.trail_file import Row
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage
-from specs.trail.entry import GENESIS, EntryKind, Head
+from specs.trail.entry import GENESIS, Body, EntryKind, Head
 from specs.trail.key_policy import Policy
 
 MOST_READ = 10_000
@@ -66,11 +67,16 @@ class TrailReader:
             self._read[seq] = payload, signatures, result
         return result
 
-    def find(self, key: str) -> RecordedEntry | None:
-        """Return the entry with this key, if there is one."""
+    @overload
+    def find(self, key: str) -> RecordedEntry | None: ...
+    @overload
+    def find(self, key: str, form: type[FormT]) -> RecordedEntry[FormT] | None: ...
+    def find(self, key: str, form: type[Body] = Body) -> RecordedEntry | None:
+        """Return the entry with this key, if there is one; raises AuditDamage if it is not of the kind of ``form``."""
         with self._reading():
             row = self._table.with_key(key)
-        return self._decode_row(row) if row else None
+        entry = self._decode_row(row) if row else None
+        return entry if entry is None or form is Body else as_entry_of(entry, form)
 
     def envelope(self, key: str) -> tuple[str, str]:
         """Return the signed text and the signatures of the entry with this key; raises KeyError without one."""
@@ -80,10 +86,15 @@ class TrailReader:
             raise KeyError(key)
         return row[1], row[2]
 
-    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
+    @overload
+    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]: ...
+    @overload
+    def iterate(self, *kinds: type[FormT]) -> Iterator[RecordedEntry[FormT]]: ...
+    def iterate(self, *kinds: EntryKind | type[Body]) -> Iterator[RecordedEntry]:
         """Yield the entries in order, all or those of some kinds."""
+        names: list[EntryKind] = [kind if isinstance(kind, str) else kind.KIND for kind in kinds]
         with self._reading():
-            rows = self._table.rows(*kinds)
+            rows = self._table.rows(*names)
         for row in rows:
             yield self._decode_row(row)
 

@@ -35,10 +35,10 @@ def unknown_code(entries: Sequence[RecordedEntry], store: Store) -> str:
 def _states(entries: Sequence[RecordedEntry], store: Store) -> list[tuple[str, CodeState | None]]:
     pairs: list[tuple[str, CodeState | None]] = []
     for entry in entries:
-        body = entry.body
-        if entry.entry.kind in ("open", "resume"):
+        body = entry.raw
+        if entry.kind in ("open", "resume"):
             pairs.append(("session", CodeState.model_validate(body["code_state"])))
-        elif entry.entry.kind == "exit" and body["manifest"]:
+        elif entry.kind == "exit" and body["manifest"]:
             try:
                 pairs.append(("job", Manifest.model_validate_json(store.get(body["manifest"])).code_state))
             except (PeergateError, ValueError):

@@ -13,23 +13,23 @@ JUDGEMENTS: tuple[EntryKind, ...] = ("decision", "human")
 
 def find_retracted_judgements(entries: Sequence[RecordedEntry]) -> frozenset[int]:
     """Return the numbers of the judgements that were taken back, directly or because they followed one that was."""
-    pairs = [(entry.body["since"], entry.entry.seq) for entry in entries if entry.entry.kind == "retraction"]
-    judged = [entry.entry.seq for entry in entries if entry.entry.kind in JUDGEMENTS]
+    pairs = [(entry.raw["since"], entry.seq) for entry in entries if entry.kind == "retraction"]
+    judged = [entry.seq for entry in entries if entry.kind in JUDGEMENTS]
     return frozenset(seq for seq in judged if any(first <= seq < last for first, last in pairs))
 
 
 def standing(entries: Sequence[RecordedEntry]) -> list[RecordedEntry]:
     """Return the entries without the judgements that were taken back."""
     void = find_retracted_judgements(entries)
-    return [entry for entry in entries if entry.entry.seq not in void]
+    return [entry for entry in entries if entry.seq not in void]
 
 
 def newest_judgement(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
     """Return the newest decision, answer of a person or retraction; a retraction leaves nothing open."""
-    return next((entry for entry in reversed(entries) if entry.entry.kind in (*JUDGEMENTS, "retraction")), None)
+    return next((entry for entry in reversed(entries) if entry.kind in (*JUDGEMENTS, "retraction")), None)
 
 
 def next_attempt(entries: Sequence[RecordedEntry], stage: str) -> int:
     """Return the number of the next attempt of a stage: numbers only grow, whatever was taken back."""
-    opened = [entry.body.get("opens") for entry in entries if entry.entry.kind in JUDGEMENTS]
+    opened = [entry.raw.get("opens") for entry in entries if entry.kind in JUDGEMENTS]
     return max((value["attempt"] for value in opened if value and value["stage"] == stage), default=0) + 1

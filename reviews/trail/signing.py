@@ -121,7 +121,7 @@ def signed_entry(
             session=session,
             key=new.key,
             # Verifiers want times in order, and hours are counted by them: no clock that is set changes either.
-            time_ns=str(clock.after(int(newest.entry.time_ns) if newest else 0)),
+            time_ns=str(clock.after(newest.time_ns if newest else 0)),
             previous=f"sha256:{edge.root.hex()}",
             body=statements,
             policy=new.policy.model_dump(mode="json") if new.policy else None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import FormT, RecordedEntry, as_entry_of
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.file_seal import write_seal
 from reviews.trail.integrity import TrailVerification
@@ -24,6 +24,7 @@ from specs.system.steady_clock import SteadyClock
 from specs.system.text import plain
 from specs.trail.entry import EntryKind
 from specs.trail.key_policy import Policy
+from specs.trail.session_bodies import OpenEntry, ResumeEntry
 
 DoneT = TypeVar("DoneT")
 
@@ -47,11 +48,12 @@ class Trail(TrailReader):
         self._edge: TrailEnd | None = None
         self._epoch: tuple[int, int] | None = None
 
-    def append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None) -> RecordedEntry:
-        """Add one entry, without secrets, and return it; if ``key`` is already there, return the entry that is.
+    def append(self, body: FormT, key: str | None = None, policy: Policy | None = None) -> RecordedEntry[FormT]:
+        """Add one entry, without secrets, and return it; if its key is already there, return the entry that is.
 
-        The first append of a key wins, so a repeated step must use the returned body, not its own. Whatever is raised,
-        nothing was recorded. A ``keys`` entry says with its ``policy`` which keys sign from the next entry on.
+        ``key`` is that of the body, unless its kind leaves it to the writer. The first append of a key wins, so a
+        repeated step must use the returned body, not its own. Whatever is raised, nothing was recorded. A ``keys``
+        entry says with its ``policy`` which keys sign from the next entry on.
 
         Raises:
             PeergateError: the key exists with another kind, or the entry is too large.
@@ -63,14 +65,22 @@ class Trail(TrailReader):
             ValueError: the body is not canonical JSON, or does not have the form of its kind.
             AuditDamage: the newest entry cannot be read, so nothing may follow it.
         """
+        # What no one set is left out, so that an entry holds what its writer knew.
+        written = body.model_dump(mode="json", exclude_unset=True)
+        return as_entry_of(self.append_raw(body.KIND, key or body.entry_key(), written, policy), type(body))
+
+    def append_raw(
+        self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None
+    ) -> RecordedEntry:
+        """Add one entry whose body is plain JSON, as :meth:`append` does."""
 
         def add() -> RecordedEntry:
             self._keep_out_the_fenced()
             return self.find(key) or self._add(New(kind, key, body, policy))
 
         result = self.together(add)
-        if result.entry.kind != kind:
-            raise PeergateError(f"trail key '{key}' is already a '{result.entry.kind}' entry, not '{kind}'")
+        if result.kind != kind:
+            raise PeergateError(f"trail key '{key}' is already a '{result.kind}' entry, not '{kind}'")
         return result
 
     @contextmanager
@@ -112,8 +122,7 @@ class Trail(TrailReader):
     def epoch(self) -> int:
         """Return the epoch under which the session was taken up last; 0 when no entry says."""
         newest = self.newest_of("resume")
-        lease = newest.body.get("lease") if newest else None
-        return int(lease["epoch"]) if lease else 0
+        return newest.body.lease.epoch if newest and isinstance(newest.body, (OpenEntry, ResumeEntry)) else 0
 
     def guard(self) -> None:
         """Return if this process still has the session, before it acts outside of the trail; raises LeaseLost."""
@@ -131,12 +140,12 @@ class Trail(TrailReader):
 
     def _make_lease_lost(self) -> LeaseLost:
         newest = self.newest_of("resume")
-        body = newest.body if newest else {}
-        lease = body.get("lease") or {"host": "?", "pid": "?", "epoch": "?"}
+        owner = "another process"
+        if newest and isinstance(newest.body, (OpenEntry, ResumeEntry)):
+            by, lease = newest.body.by, newest.body.lease
+            owner = f"{plain(by, 60)} (process {lease.pid} on {plain(lease.host, 60)}, epoch {lease.epoch}; this is epoch {self.fence})"
         return LeaseLost(
-            f"the session was taken over by {plain(str(body.get('by')), 60)} (process {lease['pid']} on "
-            f"{plain(str(lease['host']), 60)}, epoch {lease['epoch']}; this is epoch {self.fence}); "
-            "nothing was recorded",
+            f"the session was taken over by {owner}; nothing was recorded",
             where=self.session,
             hint="this process stops; `peergate status` shows the session's state",
         )

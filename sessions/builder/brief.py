@@ -80,7 +80,7 @@ def _describe_remaining_budget(entries: list[RecordedEntry], budget: Budget, sta
 
 
 def _obligations(session: Session, wall: Redactor, entries: list[RecordedEntry], stage: Stage) -> Iterator[str]:
-    moment = int(entries[-1].entry.time_ns)
+    moment = entries[-1].time_ns
     parts = [
         f"- {obligation.id}: {wall.clean(obligation.condition.text, STATEMENT)}"
         for obligation in open_for(entries, session.resolved, stage.name, moment)
@@ -97,14 +97,14 @@ def _before(
     """Yield what the gate said about the attempt before, as data."""
     opener = opener_of(session, stage.name, attempt)
     if view.opened_by == "retry":
-        yield f"A person asked for another attempt: {wall.clean(str(opener.body.get('reason', '')), STATEMENT)}"
+        yield f"A person asked for another attempt: {wall.clean(str(opener.raw.get('reason', '')), STATEMENT)}"
     judged = find(entries, f"verdict/{stage.name}.{attempt - 1}")
     decided = find(entries, f"decision/{stage.name}.{attempt - 1}")
     if decided is None:
         return
-    parts = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.body["reasons"]]
+    parts = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.raw["reasons"]]
     if judged is not None:
-        verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
+        verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
         for finding in verdict.findings:
             change = (
                 f" Required: {wall.clean(finding.required_change.text, STATEMENT)}" if finding.required_change else ""
@@ -116,7 +116,7 @@ def _before(
     if tasks:
         yield "Your task in this attempt, as the gate requires it in words:\n" + enclose("task", "\n".join(tasks))
     yield (
-        f"The gate sent attempt {attempt - 1} back ({decided.body['outcome']}). Required changes: {required}.\n"
+        f"The gate sent attempt {attempt - 1} back ({decided.raw['outcome']}). Required changes: {required}.\n"
         + enclose("decision", "\n".join(parts))
     )
 
@@ -126,12 +126,12 @@ def _so_far(session: Session, entries: list[RecordedEntry]) -> Iterator[str]:
     void = find_retracted_judgements(entries)
     parts: list[str] = []
     for entry in entries:
-        if entry.entry.kind not in ("decision", "human") or not entry.body.get("stage"):
+        if entry.kind not in ("decision", "human") or not entry.raw.get("stage"):
             continue
-        name, attempt = entry.body["stage"], entry.body["attempt"]
+        name, attempt = entry.raw["stage"], entry.raw["attempt"]
         stage = next((each for each in session.resolved.spec.stages if each.name == name), None)
-        outcome = entry.body.get("outcome") or f"{entry.body.get('answer')} (a person)"
-        used = ", taken back" if entry.entry.seq in void else ""
+        outcome = entry.raw.get("outcome") or f"{entry.raw.get('answer')} (a person)"
+        used = ", taken back" if entry.seq in void else ""
         parts.append(f"- {name}.{attempt}: {outcome}{used}{_figures(session, stage, attempt)}")
     if parts:
         yield "\n".join(["Decided so far:", *parts])
@@ -148,12 +148,12 @@ def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
 
 def _notes(session: Session, wall: Redactor, entries: list[RecordedEntry]) -> Iterator[str]:
     """Yield the builder's newest notes; all can be read by name."""
-    notes = [entry for entry in entries if entry.entry.kind == "note"]
+    notes = [entry for entry in entries if entry.kind == "note"]
     if not notes:
         return
     parts: list[str] = []
     for number, value in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
-        text = session.store.get(value.body["text"]).decode("utf-8", "replace")
-        at = f"{value.body['stage']}.{value.body['attempt']}"
-        parts.append(f"note.{number} ({value.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
+        text = session.store.get(value.raw["text"]).decode("utf-8", "replace")
+        at = f"{value.raw['stage']}.{value.raw['attempt']}"
+        parts.append(f"note.{number} ({value.raw['what']}, {at}):\n{wall.clean(text, NOTE)}")
     yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(parts))

@@ -38,10 +38,10 @@ def revisions_in_a_row(judgements: Iterable[RecordedEntry], stage: str) -> int:
     """Count how often in a row a gate has sent a stage back since a person answered, from judgements in order."""
     count = 0
     for judgement in judgements:
-        if judgement.entry.kind == "retraction":
+        if judgement.kind == "retraction":
             count = 0
-        elif judgement.body["stage"] == stage:
-            count = count + 1 if judgement.body.get("outcome") == "revise" else 0
+        elif judgement.raw["stage"] == stage:
+            count = count + 1 if judgement.raw.get("outcome") == "revise" else 0
     return count
 
 
@@ -52,7 +52,7 @@ class PhaseRecord:
         self, calls: Sequence[RecordedEntry], results: Sequence[RecordedEntry], turns: int, not_theirs: str
     ) -> None:
         """Take the records; ``not_theirs`` is the digest of the result of calls that the session broke off."""
-        self._calls = {call.entry.key: call for call in calls}
+        self._calls = {call.key: call for call in calls}
         self._results = results
         self._turns = turns
         self._not_theirs = not_theirs
@@ -60,18 +60,18 @@ class PhaseRecord:
         """Results with a text that no earlier result had."""
         seen_texts: set[str] = set()
         for result in results:
-            if not result.body["is_error"] and result.body["text"] not in seen_texts:
+            if not result.raw["is_error"] and result.raw["text"] not in seen_texts:
                 self._fresh.append(result)
-            seen_texts.add(result.body["text"])
+            seen_texts.add(result.raw["text"])
 
     def why_stop(self) -> str:
         """Return why a person must be asked; empty while the builder may continue."""
-        refused = takewhile(lambda value: value.body["is_error"], reversed(self._results))
-        if (failed := sum(value.body["text"] != self._not_theirs for value in refused)) >= MOST_ERRORS:
+        refused = takewhile(lambda value: value.raw["is_error"], reversed(self._results))
+        if (failed := sum(value.raw["text"] != self._not_theirs for value in refused)) >= MOST_ERRORS:
             return f"{failed} calls in a row were refused"
         if len(self._calls) >= MOST_CALLS:
             return f"{len(self._calls)} calls were made without an end"
-        last = max((self._calls[value.body["call"]].body["turn"] for value in self._fresh), default=0)
+        last = max((self._calls[value.raw["call"]].raw["turn"] for value in self._fresh), default=0)
         # The newest turn is still being carried out.
         if (idle := self._turns - 1 - last) >= MOST_IDLE_TURNS:
             return f"{idle} turns in a row brought nothing new"
@@ -85,21 +85,20 @@ class PhaseRecord:
 
         ``refusal`` is its digest.
         """
-        if call.body["tool"] in MAY_REPEAT:
+        if call.raw["tool"] in MAY_REPEAT:
             return False
-        acts = [value for value in self._fresh if self._calls[value.body["call"]].body["tool"] in ACTING]
-        since = acts[-1].entry.seq if acts else -1
+        acts = [value for value in self._fresh if self._calls[value.raw["call"]].raw["tool"] in ACTING]
+        since = acts[-1].seq if acts else -1
         same = {
             key
             for key, current_call in self._calls.items()
-            if (current_call.body["tool"], current_call.body["arguments"])
-            == (call.body["tool"], call.body["arguments"])
+            if (current_call.raw["tool"], current_call.raw["arguments"]) == (call.raw["tool"], call.raw["arguments"])
         }
         texts = [
-            result.body["text"]
+            result.raw["text"]
             for result in self._results
-            if result.body["call"] in same
-            and result.entry.seq > since
-            and result.body["text"] not in (refusal, self._not_theirs)
+            if result.raw["call"] in same
+            and result.seq > since
+            and result.raw["text"] not in (refusal, self._not_theirs)
         ]
         return len(texts) >= SAME_RESULTS and len(set(texts[-SAME_RESULTS:])) == 1

@@ -205,5 +205,5 @@ def rows_on_heldout(session: RedactionSource) -> Iterator[str]:
     spec = session.resolved.spec
     seeing = {stage.name for stage in spec.stages if sees_heldout(spec, stage)}
     for ended in session.trail.iterate("exit"):
-        if ended.body["stage"] in seeing:
-            yield from (output["digest"] for output in ended.body["outputs"].values() if output["stored"])
+        if ended.raw["stage"] in seeing:
+            yield from (output["digest"] for output in ended.raw["outputs"].values() if output["stored"])

@@ -22,7 +22,7 @@ _OPENED_BY: dict[str, _OpenedBy] = {"approve": "approval", "revise": "revision",
 def opener_of(session: Session, stage: str, attempt: int) -> RecordedEntry:
     """Return the judgement that opened an attempt; raises PeergateError if nothing opened it."""
     opens = {"stage": stage, "attempt": attempt}
-    results = [value for value in session.trail.iterate("decision", "human") if value.body.get("opens") == opens]
+    results = [value for value in session.trail.iterate("decision", "human") if value.raw.get("opens") == opens]
     if not results:
         raise PeergateError("no decision opens this attempt", where=f"{session.name}.{stage}.{attempt}")
     return results[-1]
@@ -42,7 +42,7 @@ def _read_pilot_changes(session: Session, stage: Stage) -> dict[str, Any]:
         return {}
     attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), stage.pilot)
     plan = session.trail.find(f"plan/{stage.pilot}.{attempt}") if attempt else None
-    moved: dict[str, Any] = plan.body["changes"] if plan else {}
+    moved: dict[str, Any] = plan.raw["changes"] if plan else {}
     return {
         name: value
         for name, value in moved.items()
@@ -53,10 +53,10 @@ def _read_pilot_changes(session: Session, stage: Stage) -> dict[str, Any]:
 def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
     """Return the view of an attempt: its start, what may be changed, what the gate required."""
     opener = opener_of(session, stage.name, attempt)
-    answer = opener.body.get("outcome") or opener.body["answer"]
+    answer = opener.raw.get("outcome") or opener.raw["answer"]
     before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
     # The first time, or after a retraction, a stage begins with the spec or as its pilot ended.
-    changes = dict(before.body["changes"]) if before and answer != "approve" else _read_pilot_changes(session, stage)
+    changes = dict(before.raw["changes"]) if before and answer != "approve" else _read_pilot_changes(session, stage)
     return StageView(
         stage=stage.name,
         kind=stage.kind,
@@ -67,7 +67,7 @@ def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
         changes=changes,
         ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
         choices=dict(stage.choices),
-        required=opener.body.get("required", {}),
+        required=opener.raw.get("required", {}),
         tasks=_tasks(session, opener),
     )
 
@@ -77,11 +77,11 @@ def expected_s(session: Session, stage: Stage) -> float:
 
     Before there is one, as long as its training is forecast; 0 if nothing is known.
     """
-    counts = {value.body["key"]: int(value.entry.time_ns) for value in session.trail.iterate("launch")}
+    counts = {value.raw["key"]: value.time_ns for value in session.trail.iterate("launch")}
     took: dict[str, float] = {}
     for ended in session.trail.iterate("exit"):
-        if (first := counts.get(ended.body["key"])) is not None:
-            took[ended.body["stage"]] = (int(ended.entry.time_ns) - first) / 1e9
+        if (first := counts.get(ended.raw["key"])) is not None:
+            took[ended.raw["stage"]] = (ended.time_ns - first) / 1e9
     if stage.name in took:
         return took[stage.name]
     alike = [
@@ -101,9 +101,9 @@ def expected_s(session: Session, stage: Stage) -> float:
 
 def _tasks(session: Session, opener: RecordedEntry) -> tuple[str, ...]:
     """Return the changes that a decision required in words, from the decision as it was computed."""
-    if opener.entry.kind != "decision" or opener.body["outcome"] != "revise":
+    if opener.kind != "decision" or opener.raw["outcome"] != "revise":
         return ()
-    decision = Decision.model_validate(session.store.get_value(opener.body["decision"]))
+    decision = Decision.model_validate(session.store.get_value(opener.raw["decision"]))
     return tuple(
         required_change.text for required_change in decision.required_changes if required_change.parameter is None
     )

@@ -72,9 +72,9 @@ class SessionWorkbench:
         self.gave_up = ""
         """Why a person is asked although the builder did not ask."""
         mine = self._mine()
-        self._turns = sum(value.entry.kind == "turn" for value in mine)
-        self._results: list[RecordedEntry] = [value for value in mine if value.entry.kind == "result"]
-        self._calls: list[RecordedEntry] = [value for value in mine if value.entry.kind == "call"]
+        self._turns = sum(value.kind == "turn" for value in mine)
+        self._results: list[RecordedEntry] = [value for value in mine if value.kind == "result"]
+        self._calls: list[RecordedEntry] = [value for value in mine if value.kind == "call"]
         self._answer_interrupted()
         self._end_again()
         self._look_after()
@@ -121,12 +121,12 @@ class SessionWorkbench:
             return ToolResult(call=call.id, text=_ENDED, is_error=True)
         self._session.checkpoint()
         intent, arguments = self._record_call(call)
-        self._session.display.call_begins(intent.body["tool"])
+        self._session.display.call_begins(intent.raw["tool"])
         return self._record_result(intent, call.id, *self._try_call(intent, call, arguments))
 
     def _try_call(self, intent: RecordedEntry, call: ToolCall, arguments: str) -> tuple[str, bool]:
         """Carry a call out and return its result, and whether that is an error."""
-        self.work.call = intent.entry.key
+        self.work.call = intent.key
         try:
             if self._phase_record().repeats(intent, digest_bytes(_REPEATED.encode())):
                 raise ToolCallRefusal(_REPEATED)
@@ -139,7 +139,7 @@ class SessionWorkbench:
             return f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
         except Exception as error:
             # Every call gets a result, without details of a fault: they may quote what is withheld.
-            self._session.display.say(f"{intent.body['tool']}: {type(error).__name__}: {error}")
+            self._session.display.say(f"{intent.raw['tool']}: {type(error).__name__}: {error}")
             return f"this tool failed ({type(error).__name__}) and did nothing that counts", True
 
     def _record_call(self, call: ToolCall) -> tuple[RecordedEntry, str]:
@@ -155,35 +155,35 @@ class SessionWorkbench:
             "tool": self._wall.clean(call.name, 64),
             "arguments": self._session.store.put(arguments.encode("utf-8", "replace")),
         }
-        intent = self._session.trail.append("call", f"call/{self._prefix}.{number}", body)
+        intent = self._session.trail.append_raw("call", f"call/{self._prefix}.{number}", body)
         self._calls.append(intent)
         return intent, arguments
 
     @property
     def sent_back(self) -> int:
         """How many submissions were sent back for their claims."""
-        submitted = {call.entry.key for call in self._calls if call.body["tool"] == "submit_stage"}
-        refused = [result for result in self._results if result.body["is_error"] and result.body["call"] in submitted]
-        return sum(self._session.store.get(value.body["text"]).startswith(SENT_BACK.encode()) for value in refused)
+        submitted = {call.key for call in self._calls if call.raw["tool"] == "submit_stage"}
+        refused = [result for result in self._results if result.raw["is_error"] and result.raw["call"] in submitted]
+        return sum(self._session.store.get(value.raw["text"]).startswith(SENT_BACK.encode()) for value in refused)
 
     def history(self) -> tuple[PastTurn, ...]:
         """Return the recorded turns of this phase with the results of their calls."""
         store = self._session.store
         by_turn: dict[int, list[ToolResult]] = {}
-        answered = {result.body["call"]: result for result in self._results}
+        answered = {result.raw["call"]: result for result in self._results}
         for call in self._calls:
-            if (value := answered.get(call.entry.key)) is not None:
-                text, is_error = self._text(value.body["text"]), value.body["is_error"]
-                image = self._image(value.body.get("image"))
-                result = ToolResult(call=call.body["call_id"], text=text, is_error=is_error, image=image)
-                by_turn.setdefault(call.body["turn"], []).append(result)
+            if (value := answered.get(call.key)) is not None:
+                text, is_error = self._text(value.raw["text"]), value.raw["is_error"]
+                image = self._image(value.raw.get("image"))
+                result = ToolResult(call=call.raw["call_id"], text=text, is_error=is_error, image=image)
+                by_turn.setdefault(call.raw["turn"], []).append(result)
         return tuple(
             PastTurn(
-                ModelTurn.model_validate(store.get_value(value.body["said"])),
-                tuple(by_turn.get(value.body["number"], ())),
+                ModelTurn.model_validate(store.get_value(value.raw["said"])),
+                tuple(by_turn.get(value.raw["number"], ())),
             )
             for value in self._mine()
-            if value.entry.kind == "turn"
+            if value.kind == "turn"
         )
 
     def reserve(self, cap_usd: float) -> str:
@@ -237,8 +237,8 @@ class SessionWorkbench:
         }
 
         def record() -> None:
-            recorded = self._session.trail.append("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
-            ledger.settle(self._session.trail, recorded.body["reservation"], recorded.body["usd"])
+            recorded = self._session.trail.append_raw("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
+            ledger.settle(self._session.trail, recorded.raw["reservation"], recorded.raw["usd"])
 
         self._session.trail.together(record)
         self._turns += 1
@@ -269,9 +269,9 @@ class SessionWorkbench:
         """Record the result of a call; its effect on the phase has happened or follows from this entry."""
         text = self._wall.clean(reported_text, MOST_RESULT)
         body: dict[str, Any] = {
-            "stage": intent.body["stage"],
-            "attempt": intent.body["attempt"],
-            "call": intent.entry.key,
+            "stage": intent.raw["stage"],
+            "attempt": intent.raw["attempt"],
+            "call": intent.key,
             "text": self._session.store.put(text.encode()),
             "is_error": is_error,
             "ends_phase": self.work.done,
@@ -279,9 +279,9 @@ class SessionWorkbench:
         drawn, self.work.image = self.work.image, None
         if drawn is not None and not is_error:
             body["image"] = self._session.store.put(drawn)
-        recorded = self._session.trail.append("result", f"result/{intent.entry.key.partition('/')[2]}", body)
+        recorded = self._session.trail.append_raw("result", f"result/{intent.key.partition('/')[2]}", body)
         self._results.append(recorded)
-        self._session.display.call(intent.body["tool"], self._text(intent.body["arguments"]), text, is_error)
+        self._session.display.call(intent.raw["tool"], self._text(intent.raw["arguments"]), text, is_error)
         self._look_after()
         return ToolResult(call=id, text=text, is_error=is_error, image=self._image(body.get("image")))
 
@@ -297,13 +297,13 @@ class SessionWorkbench:
 
     def _answer_interrupted(self) -> None:
         """Answer calls during which the process died, with their effect; those that end a phase are carried out now."""
-        answered = {result.body["call"] for result in self._results}
+        answered = {result.raw["call"] for result in self._results}
         for intent in self._calls:
-            if intent.entry.key in answered:
+            if intent.key in answered:
                 continue
-            id, tool = intent.body["call_id"], intent.body["tool"]
+            id, tool = intent.raw["call_id"], intent.raw["tool"]
             if tool in ENDING:
-                input_text = self._text(intent.body["arguments"])
+                input_text = self._text(intent.raw["arguments"])
                 text, is_error = self._try_call(intent, ToolCall(id=id, name=tool, arguments=input_text), input_text)
             else:
                 effect = what_came_of(self._session, self._wall, intent)
@@ -312,29 +312,29 @@ class SessionWorkbench:
 
     def _end_again(self) -> None:
         """End the phase if a recorded call ended it before the process died, unless an amendment forbids it since."""
-        calls = {call.entry.key: call for call in self._calls}
-        for last in [result for result in self._results if result.body["ends_phase"]]:
-            call = calls[last.body["call"]]
-            tool = next((tool for tool in self.tools if tool.name == call.body["tool"]), None)
+        calls = {call.key: call for call in self._calls}
+        for last in [result for result in self._results if result.raw["ends_phase"]]:
+            call = calls[last.raw["call"]]
+            tool = next((tool for tool in self.tools if tool.name == call.raw["tool"]), None)
             if tool is None or self.work.done:
                 continue
-            self.work.call = call.entry.key
+            self.work.call = call.key
             with suppress(ToolCallRefusal):
-                CARRY_OUT[tool.name](self.work, read_arguments(tool, self._text(call.body["arguments"])))
+                CARRY_OUT[tool.name](self.work, read_arguments(tool, self._text(call.raw["arguments"])))
 
     def _mine(self) -> list[RecordedEntry]:
         return [
             value
             for value in self._session.trail.iterate("turn", "call", "result")
-            if value.entry.key.partition("/")[2].rpartition(".")[0] == self._prefix
+            if value.key.partition("/")[2].rpartition(".")[0] == self._prefix
         ]
 
 
 def what_came_of(session: Session, wall: Redactor, call: RecordedEntry) -> str | None:
     """Return the result of a call by its recorded effect; None if it had none."""
-    tool = call.body["tool"]
-    if tool in _NOTES and session.trail.find(note_key(call.entry.key)) is not None:
-        return kept_as(session, note_key(call.entry.key))
+    tool = call.raw["tool"]
+    if tool in _NOTES and session.trail.find(note_key(call.key)) is not None:
+        return kept_as(session, note_key(call.key))
     if tool in _REVIEWS:
         return _review(session, wall, call, _REVIEWS[tool])
     return None
@@ -343,8 +343,8 @@ def what_came_of(session: Session, wall: Redactor, call: RecordedEntry) -> str |
 def _review(session: Session, wall: Redactor, call: RecordedEntry, mode: Mode) -> str | None:
     """Return the recorded answer to the request that a call sent, if there is one."""
     # One call is carried out at a time, so requests after its entry are its own.
-    later = (value for value in session.trail.iterate("asked") if value.entry.seq > call.entry.seq)
-    sent = [AskedEntry.model_validate(value.body) for value in later]
+    later = (value for value in session.trail.iterate("asked") if value.seq > call.seq)
+    sent = [AskedEntry.model_validate(value.raw) for value in later]
     asked_entry = next(
         (asked_entry for asked_entry in sent if asked_entry.mode == mode and asked_entry.by == session.builder.name),
         None,
@@ -352,6 +352,6 @@ def _review(session: Session, wall: Redactor, call: RecordedEntry, mode: Mode) -
     result = session.trail.find(f"answered/{asked_entry.number}") if asked_entry else None
     if result is None:
         return None
-    answered = AnsweredEntry.model_validate(result.body)
+    answered = AnsweredEntry.model_validate(result.raw)
     answer = ANSWERS[mode].model_validate_json(session.store.get(answered.answer)) if answered.answer else None
     return format_review_answer(wall, answered, answer) if answer else None

@@ -14,7 +14,6 @@ from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from reviews.gate.packet import DESIGN
 from reviews.gate.packet_derivation import check_design
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -26,6 +25,7 @@ from sessions.run.terminal import masked_line
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import known_names
 from specs.system.errors import EvidenceMissing, ExitCode, UserError
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import CheckResult
 
 COLUMNS = 100
@@ -127,11 +127,11 @@ def select_ended_attempts(
     if attempt is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
     counts: dict[str, list[int]] = {}
-    if any(entry.entry.kind == "checks" and entry.body.get("stage") == DESIGN for entry in entries):
+    if any(entry.kind == "checks" and entry.raw.get("stage") == DESIGN for entry in entries):
         counts[DESIGN] = [1]
     for entry in entries:
-        if entry.entry.kind in ("exit", "lost"):
-            counts.setdefault(entry.body["stage"], []).append(entry.body["attempt"])
+        if entry.kind in ("exit", "lost"):
+            counts.setdefault(entry.raw["stage"], []).append(entry.raw["attempt"])
     if stage is not None and stage not in counts:
         raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(counts) or '-'}")
     if stage is not None and attempt is not None and attempt not in counts[stage]:

@@ -73,7 +73,7 @@ def told_of(name: str, entries: list[RecordedEntry], resolved: ResolvedSpec) -> 
         "left_hours": round(budget.max_hours - hours, 4),
         "storage_usd_per_gb": budget.storage_usd_per_gb,
         "next": coming,
-        "waits": list(short.body["reasons"]) if short else [],
+        "waits": list(short.raw["reasons"]) if short else [],
     }
 
 
@@ -103,8 +103,8 @@ def _next(
 ) -> dict[str, Any] | None:
     """Return the open attempt that is not launched, and what it may take, if there is one."""
     judged = newest_judgement(entries)
-    opens = judged.body.get("opens") if judged else None
-    session = entries[0].entry.session
+    opens = judged.raw.get("opens") if judged else None
+    session = entries[0].session
     if opens is None or find(entries, f"launch/{session}.{opens['stage']}.{opens['attempt']}") is not None:
         return None
     stage, budget = resolved.spec.stage(opens["stage"]), resolved.spec.budget

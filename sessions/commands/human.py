@@ -71,9 +71,9 @@ def retract(
     """Take a decision back, with everything that was granted after it."""
     run = chosen(run, runs)
     used = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
-    _print_entry(used, f"taken back: {', '.join(used.body['judgements'])}")
+    _print_entry(used, f"taken back: {', '.join(used.raw['judgements'])}")
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
-    if any(entry.entry.kind == "close" for entry in entries):
+    if any(entry.kind == "close" for entry in entries):
         print_line(
             "the session is closed and stays so; its state is now *retracted*, in `list`, `status` and the report"
         )
@@ -110,7 +110,7 @@ def amend(
         recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *arguments)
     else:
         recorded = human_actions.amend(chosen(run, runs), find_spec(str(spec)), *arguments)
-    body = recorded.body
+    body = recorded.raw
     in_force = body["outcome"] == "approve" or body["overridden"]
     _print_entry(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
     for change in body["changes"]:
@@ -126,4 +126,4 @@ def amend(
 
 
 def _print_entry(recorded: RecordedEntry, text: str) -> None:
-    print_line(f"entry {recorded.entry.seq}: {masked_line(text, 1000)}", err=True)
+    print_line(f"entry {recorded.seq}: {masked_line(text, 1000)}", err=True)

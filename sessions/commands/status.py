@@ -126,9 +126,9 @@ def status(
     budget = resolved.spec.budget
     spent = ledger.balance_of(entries, budget)
     decisions = [
-        {"stage": entry.body.get("stage"), "attempt": entry.body.get("attempt"), "outcome": entry.body["outcome"]}
+        {"stage": entry.raw.get("stage"), "attempt": entry.raw.get("attempt"), "outcome": entry.raw["outcome"]}
         for entry in entries
-        if entry.entry.kind == "decision"
+        if entry.kind == "decision"
     ]
     builder = builder_status(entries, budget)
     conditions = obligations(entries, time.time_ns())
@@ -211,19 +211,19 @@ def job_in_words(job: Mapping[str, Any]) -> str:
 
 def builder_status(entries: Sequence[RecordedEntry], budget: Budget) -> dict[str, Any] | None:
     """Return the newest phase of the builder, its last call and its spending; None before its first call or turn."""
-    newest = next((entry for entry in reversed(entries) if entry.entry.kind in ("call", "turn")), None)
+    newest = next((entry for entry in reversed(entries) if entry.kind in ("call", "turn")), None)
     if newest is None:
         return None
-    at = {name: newest.body[name] for name in ("stage", "attempt", "phase")}
-    mine = [entry for entry in entries if entry.entry.kind in ("call", "turn") and at.items() <= entry.body.items()]
-    calls = [value for value in mine if value.entry.kind == "call"]
-    results = {entry.body["call"]: entry.body["is_error"] for entry in entries if entry.entry.kind == "result"}
+    at = {name: newest.raw[name] for name in ("stage", "attempt", "phase")}
+    mine = [entry for entry in entries if entry.kind in ("call", "turn") and at.items() <= entry.raw.items()]
+    calls = [value for value in mine if value.kind == "call"]
+    results = {entry.raw["call"]: entry.raw["is_error"] for entry in entries if entry.kind == "result"}
     last = calls[-1] if calls else None
     return at | {
         "turns": len(mine) - len(calls),
         "calls": len(calls),
-        "last_call": last.body["tool"] if last else "",
-        "outcome": {None: "under way", True: "refused", False: "done"}[results.get(last.entry.key)] if last else "",
+        "last_call": last.raw["tool"] if last else "",
+        "outcome": {None: "under way", True: "refused", False: "done"}[results.get(last.key)] if last else "",
         "taken_usd": Accounts(entries, budget).sum_committed("builder", "helper"),
         "most_usd": budget.builder_usd,
     }
@@ -243,9 +243,7 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
         text = path.read_text(encoding="utf-8")
         # A report is not written again: later retractions, and further seeds, are shown above it.
         if overview(run).decision == "retracted":
-            taken_back = [
-                line for entry in entries if entry.entry.kind == "retraction" for line in entry.body["reasons"]
-            ]
+            taken_back = [line for entry in entries if entry.kind == "retraction" for line in entry.raw["reasons"]]
     elif (request := question(entries)) is not None:
         print_line(result_of(request), err=True)
         data, text = told_so_far(run, TRAIL, STORE)

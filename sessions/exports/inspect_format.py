@@ -29,7 +29,7 @@ SCORER = "registered_verifier"
 
 def write(source: ExportSource, folder: Path) -> list[str]:
     """Write a log for each evaluation; returns a line for each, and for each that is left out."""
-    newest = {entry.body["stage"]: entry.body["attempt"] for entry in source.entries if entry.entry.kind == "exit"}
+    newest = {entry.raw["stage"]: entry.raw["attempt"] for entry in source.entries if entry.kind == "exit"}
     lines: list[str] = []
     for stage, attempt in newest.items():
         evidence = gather(source.run, source.entries, source.store, stage, attempt)
@@ -112,7 +112,7 @@ def _turns(value: Answered) -> list[tuple[str, str]]:
 
 def _header(source: ExportSource, evidence: Evidence, answers: Sequence[Answered]) -> dict[str, Any]:
     stage, entries = evidence.stage, source.entries
-    session, key = entries[0].entry.session, f"{stage.name}.{evidence.attempt}"
+    session, key = entries[0].session, f"{stage.name}.{evidence.attempt}"
     started, ended = (_moment(at) for at in (evidence.launched or 0.0, evidence.ended or 0.0))
     registered = evidence.manifest.outputs if evidence.manifest else {}
     accuracy = sum(answer.passed for answer in answers) / len(answers)

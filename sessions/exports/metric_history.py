@@ -24,13 +24,13 @@ def history_of(
     entries: Sequence[RecordedEntry], store: Store, budget: Budget, metric: str, stage: str | None = None
 ) -> History:
     """Return a metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
-    name = entries[0].entry.session if entries else ""
+    name = entries[0].session if entries else ""
     spent = {line.key: line.usd for line in Accounts(entries, budget).select("job")}
     parts: list[dict[str, Any]] = []
     known: set[str] = set()
     for entry in entries:
-        body = entry.body
-        if entry.entry.kind != "metrics" or not body["metrics"] or stage not in (None, body["stage"]):
+        body = entry.raw
+        if entry.kind != "metrics" or not body["metrics"] or stage not in (None, body["stage"]):
             continue
         measured = MetricSet.model_validate(store.get_value(body["metrics"]))
         known |= measured.metrics.keys()
@@ -44,8 +44,8 @@ def history_of(
                 "value": matching_metric.value,
                 "interval_95": matching_metric.interval,
                 "n": matching_metric.n,
-                "changes": plan.body["changes"] if plan else {},
-                "outcome": decided.body["outcome"] if decided else "open",
+                "changes": plan.raw["changes"] if plan else {},
+                "outcome": decided.raw["outcome"] if decided else "open",
                 "job_usd": spent.get(f"{name}.{key}", 0.0),
             }
         )

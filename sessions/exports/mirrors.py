@@ -73,8 +73,8 @@ class Mirrors:
             return
         try:
             entries = list(self._trail.iterate())
-            ends = entries[-1].entry.kind == "close" or is_waiting(entries)
-            count = sum(entry.entry.kind in _TOLD_BY for entry in entries)
+            ends = entries[-1].kind == "close" or is_waiting(entries)
+            count = sum(entry.kind in _TOLD_BY for entry in entries)
             if count == self._mirrored_count and not ends:
                 return
             self._mirrored_count = count

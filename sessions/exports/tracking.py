@@ -25,10 +25,10 @@ def make_tracked_run(source: ExportSource) -> TrackedRun:
     resolved, _ = registered_spec(entries, store)
     metrics: dict[str, float] = {}
     for entry in entries:
-        if entry.entry.kind == "metrics" and entry.body["metrics"]:
-            matching_metrics = store.get_value(entry.body["metrics"])["metrics"]
+        if entry.kind == "metrics" and entry.raw["metrics"]:
+            matching_metrics = store.get_value(entry.raw["metrics"])["metrics"]
             metrics |= {
-                f"{entry.body['stage']}.{entry.body['attempt']}/{id}": each["value"]
+                f"{entry.raw['stage']}.{entry.raw['attempt']}/{id}": each["value"]
                 for id, each in matching_metrics.items()
             }
     if not metrics:
@@ -45,27 +45,27 @@ def make_tracked_run(source: ExportSource) -> TrackedRun:
     opened, spec = entries[0], resolved.spec
     result = page_result(list(entries), store)
     config = {
-        "session": opened.entry.session,
-        "registration": opened.body["registration"],
+        "session": opened.session,
+        "registration": opened.raw["registration"],
         "task": spec.task,
         "model": spec.model.source,
         "analysis": spec.analysis.model_dump(mode="json"),
-        "verify": f"peergate audit verify {opened.entry.session}",
+        "verify": f"peergate audit verify {opened.session}",
     }
     state = {
-        "decision": next((entry.body["decision"] for entry in entries if entry.entry.kind == "close"), "open"),
+        "decision": next((entry.raw["decision"] for entry in entries if entry.kind == "close"), "open"),
         "result": result["sentence"] if result else "",
         "entries": len(entries),
         "newest_entry": entries[-1].digest,
-        "report": next((entry.body["files"] for entry in entries if entry.entry.kind == "report"), {}),
+        "report": next((entry.raw["files"] for entry in entries if entry.kind == "report"), {}),
     }
     return TrackedRun(
-        name=opened.entry.session,
-        id=f"{opened.entry.session}-{opened.digest.removeprefix('sha256:')[:12]}",
+        name=opened.session,
+        id=f"{opened.session}-{opened.digest.removeprefix('sha256:')[:12]}",
         config=current().value(config),
         state=current().value(state),
         curves=curves,
         metrics=metrics,
         gates=gates,
-        began=int(opened.entry.time_ns) / 1e9,
+        began=opened.time_ns / 1e9,
     )

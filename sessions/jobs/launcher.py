@@ -106,9 +106,9 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
             raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
     grants.verify(trail, order, registration, results)
     used = trail.find(f"launch/{order.key}")
-    if used is not None and used.body["order"] != order.content_digest():
+    if used is not None and used.raw["order"] != order.content_digest():
         raise InvalidGrant(
-            f"the grant was used for the order {used.body['order']}, not {order.content_digest()}",
+            f"the grant was used for the order {used.raw['order']}, not {order.content_digest()}",
             where=order.key,
             hint="one attempt has one order; a change needs a new decision",
         )
@@ -135,7 +135,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     if launcher.name == HERE and (clock := clock_here()) is not None:
         body["clock"] = clock.model_dump(mode="json")
     body |= {"prepared": prepared} if prepared else {}
-    launch = trail.append("launch", f"launch/{order.key}", body)
+    launch = trail.append_raw("launch", f"launch/{order.key}", body)
     launcher.start(folder)
     return launch
 
@@ -148,7 +148,7 @@ def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder)
     """
     job = order.grant.key()
     granted, ended = trail.find(f"grant/{job}"), trail.find(f"exit/{job}")
-    if granted is None or granted.body != order.grant.model_dump(mode="json"):
+    if granted is None or granted.raw != order.grant.model_dump(mode="json"):
         raise InvalidGrant("no such grant is in the trail", where=order.key)
     if order.challenge is None or ended is None or ended.digest != order.challenge.ended:
         raise InvalidGrant("its challenge was not drawn from the end of the job", where=order.key)
@@ -160,7 +160,7 @@ def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder)
     at = {"key": order.key, "stage": order.grant.stage, "attempt": order.grant.attempt}
     body = at | {"order": order.content_digest(), "launcher": launcher.name}
     body |= {"prepared": prepared} if prepared else {}
-    challenge = trail.append("challenge", place, body)
+    challenge = trail.append_raw("challenge", place, body)
     launcher.start(folder)
     return challenge
 

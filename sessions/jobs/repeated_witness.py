@@ -102,7 +102,7 @@ class Repetition:
             yield replace(repeated_witness, seconds=round(time.monotonic() - started_at, 3))
 
     def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> RepeatedWitness:
-        key = f"{self.entries[0].entry.session}.{stage}.{attempt}"
+        key = f"{self.entries[0].session}.{stage}.{attempt}"
         order = witness_order(self.entries, self.store, key, self.again)
         if order is None or order.challenge is None:
             raise EvidenceMissing("its job left nothing that a witness could read")
@@ -143,9 +143,9 @@ class Repetition:
             if pruned_weights.digest == artifact.digest
         ]
         same += [
-            entry.body["path"]
+            entry.raw["path"]
             for entry in self.entries
-            if entry.entry.kind == "model" and entry.body["digest"] == artifact.digest
+            if entry.kind == "model" and entry.raw["digest"] == artifact.digest
         ]
         places = [kept_path, *(self.folder / text for text in (artifact.path, *same))]
         if artifact.digest in self.copies:
@@ -189,7 +189,7 @@ def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, 
 def stages_without(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return the stages whose jobs ended and were not witnessed."""
     witnessed = {stage for stage, _ in witnessed_attempts(entries)}
-    return [fromkey for fromkey in dict.fromkeys(entry.body["stage"] for entry in entries if entry.entry.kind == "exit")
+    return [fromkey for fromkey in dict.fromkeys(entry.raw["stage"] for entry in entries if entry.kind == "exit")
             if fromkey not in witnessed]  # fmt: skip
 
 

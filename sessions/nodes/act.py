@@ -54,10 +54,10 @@ def plan(session: Session, state: State) -> State:
     if recorded is None:
         launch = work_through(session, stage, attempt)
         body = {"stage": stage.name, "attempt": attempt, "builder": session.builder.name} | asdict(launch)
-        recorded = session.trail.append("plan", f"plan/{stage.name}.{attempt}", body)
-    if recorded.body["changes"]:
-        session.display.say(f"{stage.name}: {recorded.body['reason']}")
-    return {"stage": stage.name, "attempt": attempt, "route": "human" if recorded.body["escalate"] else "go"}
+        recorded = session.trail.append_raw("plan", f"plan/{stage.name}.{attempt}", body)
+    if recorded.raw["changes"]:
+        session.display.say(f"{stage.name}: {recorded.raw['reason']}")
+    return {"stage": stage.name, "attempt": attempt, "route": "human" if recorded.raw["escalate"] else "go"}
 
 
 def build(session: Session, state: State) -> State:
@@ -98,8 +98,8 @@ def launch(session: Session, state: State) -> State:
 
 def tell_of_prepared(session: Session, launched: RecordedEntry) -> None:
     """Print whether someone had written into the folder of a job or witness before it was launched."""
-    if aside := launched.body.get("prepared"):
-        key = launched.body["key"]
+    if aside := launched.raw.get("prepared"):
+        key = launched.raw["key"]
         session.display.say(
             f"jobs/{key} was not empty before its launch: what lay there counts for nothing, see jobs/{aside}"
         )
@@ -153,13 +153,13 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
 def end_jobs(session: Session, launches: Sequence[RecordedEntry], why: str) -> None:
     """End the launched jobs that still run, and record how they ended."""
     for launch in launches:
-        key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
+        key, stage = launch.raw["key"], session.resolved.spec.stage(launch.raw["stage"])
         folder = job_folder(session.run, key)
         if ended := session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
-            if ended.entry.kind == "exit":
-                mask_log(folder, session.store.get(ended.body["log"]))
+            if ended.kind == "exit":
+                mask_log(folder, session.store.get(ended.raw["log"]))
             continue
-        record_end(session, stage, launch.body["attempt"], key, cancel_job(session, folder, why))
+        record_end(session, stage, launch.raw["attempt"], key, cancel_job(session, folder, why))
 
 
 def cancel_job(session: Session, folder: Path, why: str) -> JobState:
@@ -188,8 +188,8 @@ def close_with(session: Session, outcome: str) -> None:
         if outcome == "approve" and overrides(list(session.trail.iterate(*BY_PEOPLE))):
             outcome = "overridden"
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
-        recorded = session.trail.append("report", "report", written)
-    session.trail.append("close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest})
+        recorded = session.trail.append_raw("report", "report", written)
+    session.trail.append_raw("close", "close", {"decision": recorded.raw["outcome"], "report": recorded.digest})
 
 
 def _show_progress(session: Session, stage: str, path: Path, seen_count: int) -> int:

@@ -12,12 +12,12 @@ from reviews.evidence.gather import is_in_force
 from reviews.gate.amendments import waits_for_budget
 from reviews.gate.grants import latest_opening
 from reviews.gate.human_answers import answer_effect, design_attempt
-from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.nodes.position import after_answer
 from sessions.pages.report import report
 from sessions.session import Session, State
 from specs.system.errors import BudgetExceeded, UserError
+from specs.trail.entry import DESIGN
 
 BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "witness", "submit", "review")
 """Nodes of the graph that spend."""
@@ -29,9 +29,9 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
     stage, attempt = _where(session, node, state)
     request, at = waits_for_budget(entries), {"stage": stage, "attempt": attempt, "at": node}
     # The process may have died after the entry.
-    if request is None or any(request.body[name] != value for name, value in at.items()):
-        number = sum(entry.entry.kind == "budget" for entry in entries) + 1
-        session.trail.append("budget", f"budget/{number}", at | {"reasons": [error.message]})
+    if request is None or any(request.raw[name] != value for name, value in at.items()):
+        number = sum(entry.kind == "budget" for entry in entries) + 1
+        session.trail.append_raw("budget", f"budget/{number}", at | {"reasons": [error.message]})
     session.display.say(f"{stage or DESIGN}: {error}")
     report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
     return {"route": "human"}
@@ -53,15 +53,15 @@ def answer_of(
         if arguments["answer"] != "stop":
             raise UserError(
                 f"'{arguments['answer']}' is not an answer to a budget that is used up",
-                where=request.entry.session,
+                where=request.session,
                 hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
             )
         return arguments
-    amendment = next((entry for entry in reversed(entries[request.entry.seq :]) if is_in_force(entry)), None)
+    amendment = next((entry for entry in reversed(entries[request.seq :]) if is_in_force(entry)), None)
     if amendment is None:
         return None
-    reason = f"{amendment.entry.key}: {amendment.body['reason']}"
-    return {"answer": "retry", "reason": reason, "by": amendment.body["by"], "expires": None}
+    reason = f"{amendment.key}: {amendment.raw['reason']}"
+    return {"answer": "retry", "reason": reason, "by": amendment.raw["by"], "expires": None}
 
 
 def follow_answer(session: Session, request: RecordedEntry, answer: dict[str, Any]) -> State:
@@ -70,9 +70,9 @@ def follow_answer(session: Session, request: RecordedEntry, answer: dict[str, An
     An unused grant is bound to the registration before the amendment, so the stage gets another attempt and grant.
     Every other node is entered again and finds what it had done.
     """
-    body = request.body
+    body = request.raw
     if answer["answer"] == "retry" and body["at"] != "launch":
         return {"route": body["at"]}
     effect = {"stage": body["stage"], "attempt": body["attempt"], "asked": request.digest, **answer}
     effect |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
-    return after_answer(session.trail.append("human", f"human/{request.entry.key}", effect))
+    return after_answer(session.trail.append_raw("human", f"human/{request.key}", effect))

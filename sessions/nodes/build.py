@@ -60,5 +60,5 @@ def submit(session: Session, state: State) -> State:
         "sent_back": bench.sent_back,
         "unsubmitted": "" if handed_in else bench.gave_up or "the builder handed nothing in",
     }
-    session.trail.append("submit", key, body)
+    session.trail.append_raw("submit", key, body)
     return {"route": "go"}

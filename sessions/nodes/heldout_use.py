@@ -39,21 +39,21 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     opened = session.trail.find("open")
     prompts = _prompts(session.run, session.resolved.data_digests["heldout"])
     split, seen_texts = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
-    family = (opened.body.get("replicates") if opened else None) or {}
+    family = (opened.raw.get("replicates") if opened else None) or {}
     counts, unread, seeds = list[int](), 0, 0
     for run in _others(session.run):
         try:
             entries = _ends(run / TRAIL)
-            opened = next(entry for entry in entries if entry.entry.kind == "open")
+            opened = next(entry for entry in entries if entry.kind == "open")
             # A copy of a run folder is the same session.
-            theirs = opened.body["data"].get("heldout")
+            theirs = opened.raw["data"].get("heldout")
             if (
                 opened.digest not in seen_texts
                 and theirs
                 and (theirs == split or _has_overlap(prompts, _prompts(run, theirs)))
             ):
-                count = sum(entry.entry.kind == "exit" and entry.body.get("heldout") is not None for entry in entries)
-                if family and (run.name == family["session"] or opened.body.get("replicates") == family):
+                count = sum(entry.kind == "exit" and entry.raw.get("heldout") is not None for entry in entries)
+                if family and (run.name == family["session"] or opened.raw.get("replicates") == family):
                     seeds += count > 0
                 else:
                     counts.append(count)
@@ -83,6 +83,6 @@ def _others(run: Path) -> list[Path]:
 def _ends(trail: Path) -> Sequence[RecordedEntry]:
     """Return the registration of a session and the ends of its jobs."""
     if pointer_of(trail) is not None:
-        return [entry for entry in read_entries(trail) if entry.entry.kind in ("open", "exit")]
+        return [entry for entry in read_entries(trail) if entry.kind in ("open", "exit")]
     with reading(trail) as connection:
         return [restore_entry(*row) for row in connection.execute(_ASKED)]

@@ -47,7 +47,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     if job.exit is None:
         # No one deletes them: they count against the limit of the disk.
         remaining = {"bytes": _bytes_in(folder / "out")} | ({"why": job.message} if job.message else {})
-        session.trail.append("lost", f"lost/{key}", common | remaining)
+        session.trail.append_raw("lost", f"lost/{key}", common | remaining)
         # The cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
@@ -72,7 +72,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     if (used := used_elsewhere(session, stage)) is not None:
         body["heldout"] = used.model_dump(mode="json")
     # After a crash the first body counts, with the time that was observed then.
-    body = session.trail.append("exit", f"exit/{key}", body).body
+    body = session.trail.append_raw("exit", f"exit/{key}", body).raw
     mask_log(folder, log)
     observed = ObservedRuntime.model_validate(body["observed"])
     seconds = observed.bound_seconds(job.exit.seconds)
@@ -92,14 +92,14 @@ def observed_from(launch: RecordedEntry | None, alive_s: float) -> ObservedRunti
     Of a job that was launched on this machine, by a clock that no one sets. Nothing is asked of the job itself, which
     would say that it read another clock.
     """
-    noted = launch.body.get("clock") if launch else None
+    noted = launch.raw.get("clock") if launch else None
     then, now = MachineClock.model_validate(noted) if noted else None, clock_here()
     moved = None
     if then is not None and now is not None and then.boot == now.boot:
         since = now.up_s - then.up_s
         moved = round(now.time - then.time - since, 3)
     else:
-        since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
+        since = time.time() - launch.time_ns / 1e9 if launch else alive_s
     return ObservedRuntime(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3), clock_set_s=moved)
 
 

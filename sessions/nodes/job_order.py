@@ -62,7 +62,7 @@ def resolve_resume_step(session: Session, order: JobOrder) -> JobOrder:
     """Return the order with the newest whole step of earlier attempts, bound by its digest; a launched order stays."""
     launched = session.trail.find(f"launch/{order.key}")
     if launched is not None:
-        return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
+        return JobOrder.model_validate_json(session.store.get(launched.raw["order"]))
     for before in sources(list(session.trail.iterate()), session.store, order):
         try:
             resume_step = find_resumable_step(session.run, job_folder(session.run, before.key), before.grant.attempt)
@@ -84,7 +84,7 @@ def ensure_model(session: Session) -> None:
             model = prepare_model(session.resolved, source, session.cache, session.display.say)
             body = {"source": source.source, "kind": source.kind, "path": str(model.path), "digest": model.digest}
             revision = {} if model.revision is None else {"revision": model.revision}
-            session.trail.append("model", key, body | revision)
+            session.trail.append_raw("model", key, body | revision)
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
@@ -162,7 +162,7 @@ def prepare_model(
 
 def _running_code(session: Session) -> str:
     """Return the digest of the code that was recorded when the session was last opened or resumed."""
-    return list(session.trail.iterate("open", "resume"))[-1].body["code_state"]["digest"]
+    return list(session.trail.iterate("open", "resume"))[-1].raw["code_state"]["digest"]
 
 
 def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:

@@ -14,7 +14,7 @@ from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
 from reviews.gate.human_answers import answer_effect, design_attempt, last_question
 from reviews.gate.measurer import measure as measure_rows
-from reviews.gate.packet import DESIGN, build_design_packet
+from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.nodes.budget import follow_answer
@@ -26,6 +26,7 @@ from sessions.session import Session, State
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import CheckResult, Packet, Verdict
 
 
@@ -52,7 +53,7 @@ def measure(session: Session, state: State) -> State:
         digest, why = None, str(error)
         session.display.say(f"  not measured: {error.message}")
     body = {"stage": stage, "attempt": attempt, "metrics": digest, "why": why, "code": measuring_code(session.resolved)}
-    session.trail.append("metrics", f"metrics/{stage}.{attempt}", body)
+    session.trail.append_raw("metrics", f"metrics/{stage}.{attempt}", body)
     return {"route": "go"}
 
 
@@ -92,15 +93,13 @@ def decide(session: Session, state: State) -> State:
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
     request = last_question(list(session.trail.iterate()), session.name)
-    answer = interrupt(
-        {"session": session.name, "asked": request.entry.key, "reasons": request.body.get("reasons", [])}
-    )
-    if request.entry.kind == "budget":
+    answer = interrupt({"session": session.name, "asked": request.key, "reasons": request.raw.get("reasons", [])})
+    if request.kind == "budget":
         return follow_answer(session, request, answer)
-    stage, attempt = request.body["stage"], request.body["attempt"]
+    stage, attempt = request.raw["stage"], request.raw["attempt"]
     body = {"stage": stage, "attempt": attempt, "asked": request.digest, **answer}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
-    return after_answer(session.trail.append("human", f"human/{request.entry.key}", body))
+    return after_answer(session.trail.append_raw("human", f"human/{request.key}", body))
 
 
 def _record_decision(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> RecordedEntry:
@@ -124,7 +123,7 @@ def _record_decision(session: Session, stage: str, recorded_stage: str | None, a
         "code": measuring_code(session.resolved),
         "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
     } | summarise_conditions(decision)
-    recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
+    recorded = session.trail.append_raw("decision", f"decision/{stage}.{attempt}", body)
     session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
     return recorded
 
@@ -137,7 +136,7 @@ def keep_checks(session: Session, stage: str, attempt: int, results: tuple[Check
         "checks": session.store.put_value([result.model_dump(mode="json") for result in results]),
         "summary": {result.id: result.status for result in results},
     }
-    return session.trail.append("checks", f"checks/{stage}.{attempt}", body).body["checks"]
+    return session.trail.append_raw("checks", f"checks/{stage}.{attempt}", body).raw["checks"]
 
 
 def _where(state: State) -> tuple[str, int]:

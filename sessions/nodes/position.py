@@ -41,55 +41,55 @@ def position(entries: Sequence[RecordedEntry]) -> Position | None:
     newest = next((entry for entry in reversed(entries) if _leads(entry)), None)
     if newest is None:
         return None
-    match newest.entry.kind:
+    match newest.kind:
         case "report":
-            return Position("decide", {"route": "close", "outcome": newest.body["outcome"]}, newest)
+            return Position("decide", {"route": "close", "outcome": newest.raw["outcome"]}, newest)
         case "decision":
             return _within(entries, newest) or Position("decide", after_decision(newest), newest)
         case "human":
             return _within(entries, newest) or Position("human", after_answer(newest), newest)
         case _:
-            state: State = {"stage": newest.body["stage"] or "", "attempt": newest.body["attempt"], "route": "human"}
+            state: State = {"stage": newest.raw["stage"] or "", "attempt": newest.raw["attempt"], "route": "human"}
             return Position("decide", state, newest)
 
 
 def _leads(value: RecordedEntry) -> bool:
     """Return whether an entry leads the session elsewhere than to the next node of an attempt."""
-    kind = value.entry.kind
+    kind = value.kind
     return kind in ("decision", "human", "retraction", "budget", "report") or (
-        kind == "plan" and bool(value.body["escalate"])
+        kind == "plan" and bool(value.raw["escalate"])
     )
 
 
 def _within(entries: Sequence[RecordedEntry], judgement: RecordedEntry) -> Position | None:
     """Return where a session is in the attempt that a judgement opened; None before its plan."""
-    opens = judgement.body.get("opens")
+    opens = judgement.raw.get("opens")
     if opens is None:
         return None
-    there = {entry.entry.key: entry for entry in entries[judgement.entry.seq + 1 :]}
+    there = {entry.key: entry for entry in entries[judgement.seq + 1 :]}
     state: State = {"stage": opens["stage"], "attempt": opens["attempt"], "route": "go"}
     for key, node in reversed(_STEPS):
-        if (value := there.get(key.format(session=judgement.entry.session, **opens))) is not None:
+        if (value := there.get(key.format(session=judgement.session, **opens))) is not None:
             return Position(node, state, value)
     return None
 
 
 def after_decision(decision: RecordedEntry) -> State:
     """Return where a decision leads."""
-    outcome = decision.body["outcome"]
-    if outcome == "approve" and decision.body["opens"] is not None:
+    outcome = decision.raw["outcome"]
+    if outcome == "approve" and decision.raw["opens"] is not None:
         return {"route": "next"}
     return {"route": _AFTER[outcome]} if outcome in _AFTER else {"route": "close", "outcome": outcome}
 
 
 def after_answer(answer: RecordedEntry) -> State:
     """Return where a person's answer leads."""
-    body = answer.body
+    body = answer.raw
     if is_design_again(body):
         return {"route": "design_gate"}
     if body["opens"] is not None:
         return {"route": "again" if body["answer"] == "retry" else "next"}
-    if answer.entry.key.startswith("human/budget/"):
+    if answer.key.startswith("human/budget/"):
         return {"route": "close", "outcome": "budget"}
     # Nothing is left to open: an override of the last gate accepts the session, any other answer ends it.
     return {"route": "close", "outcome": "approve" if body["answer"] == "approve" else "stop"}

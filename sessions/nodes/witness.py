@@ -51,7 +51,7 @@ def witness(session: Session, state: State) -> State:
 def end_witnesses(session: Session, challenges: Sequence[RecordedEntry], why: str) -> None:
     """End the witnesses that still run, and record how they ended."""
     for challenge in challenges:
-        body = challenge.body
+        body = challenge.raw
         key = f"witness/{body['stage']}.{body['attempt']}"
         if session.trail.find(key) is None:
             job = cancel_job(session, job_folder(session.run, body["key"]), why)
@@ -90,17 +90,17 @@ def _record(session: Session, name: str, attempt: int, key: str, job: JobState, 
         }
     if body["why"]:
         session.display.say(f"{name}: the witness read nothing that counts: {body['why']}; its log is in {folder}")
-    session.trail.append("witness", f"witness/{name}.{attempt}", body)
+    session.trail.append_raw("witness", f"witness/{name}.{attempt}", body)
 
 
 def _settle(session: Session, ended: RecordedEntry | None, most: float) -> None:
     """Pay for a witness that has ended: for the time that was seen, or for all of its time where it is lost."""
     assert ended is not None
     seconds = most
-    if ended.body["exit"] is not None:
-        record = ExitRecord.model_validate_json(session.store.get(ended.body["exit"]))
-        seconds = ObservedRuntime.model_validate(ended.body["observed"]).bound_seconds(record.seconds)
-    ledger.settle_job(session.trail, session.resolved.spec.budget, ended.body["key"], seconds)
+    if ended.raw["exit"] is not None:
+        record = ExitRecord.model_validate_json(session.store.get(ended.raw["exit"]))
+        seconds = ObservedRuntime.model_validate(ended.raw["observed"]).bound_seconds(record.seconds)
+    ledger.settle_job(session.trail, session.resolved.spec.budget, ended.raw["key"], seconds)
 
 
 def _rows(session: Session, folder: Path, manifest: bytes | None) -> str | None:

@@ -82,7 +82,7 @@ def spent_nothing(run: Path) -> bool:
     if overview(run).state not in ("closed", "waiting"):
         return False
     return not any(
-        entry.entry.kind == "launch" or (entry.entry.kind == "spend" and entry.body["usd"] > 0)
+        entry.kind == "launch" or (entry.kind == "spend" and entry.raw["usd"] > 0)
         for entry in read_entries(run / TRAIL)
     )
 
@@ -97,20 +97,20 @@ def summary(name: str, path: Path, entries: list[RecordedEntry], count: int) -> 
 
     ``entries`` has those of :data:`TOLD_BY`.
     """
-    closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
-    last_plan = next((entry for entry in reversed(entries) if entry.entry.kind == "plan"), None)
+    closed = next((entry for entry in entries if entry.kind == "close"), None)
+    last_plan = next((entry for entry in reversed(entries) if entry.kind == "plan"), None)
     judged = newest_judgement(entries)
-    taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
-    decision = closed.body["decision"] if closed else None
+    taken_back = closed is not None and judged is not None and judged.kind == "retraction"
+    decision = closed.raw["decision"] if closed else None
     state: SessionState = "closed" if closed else "waiting" if is_waiting(entries) else "paused"
-    gate = next((entry.body for entry in reversed(entries) if entry.entry.kind == "decision"), None)
+    gate = next((entry.raw for entry in reversed(entries) if entry.kind == "decision"), None)
     return Overview(
         name=name,
         path=path,
         state=state,
         decision="retracted" if taken_back else decision,
-        stage=last_plan.body["stage"] if last_plan else None,
-        attempt=last_plan.body["attempt"] if last_plan else None,
+        stage=last_plan.raw["stage"] if last_plan else None,
+        attempt=last_plan.raw["attempt"] if last_plan else None,
         gate=f"{gate['stage'] or 'design'}.{gate['attempt']} {gate['outcome']}" if gate else None,
         started=when(entries[0]) if entries else None,
         ended=when(closed) if closed else None,
@@ -128,19 +128,19 @@ def _reasons(
     if state == "paused":
         return (_paused_by(entries, "paused"),)
     if state == "waiting" and (packet := waits_for_verdict(entries)) is not None:
-        return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
+        return (f"gate {packet.key.partition('/')[2]} waits for a person's verdict",)
     if state == "waiting" and (short := waits_for_budget(entries)) is not None:
-        return tuple(short.body.get("reasons", ()))
+        return tuple(short.raw.get("reasons", ()))
     if state == "waiting" and (plan := _stopped_builder(entries)) is not None:
-        return (f"{plan.body['stage']}.{plan.body['attempt']}: {plan.body['reason']}",)
-    return tuple(judged.body.get("reasons", ())) if judged else ()
+        return (f"{plan.raw['stage']}.{plan.raw['attempt']}: {plan.raw['reason']}",)
+    return tuple(judged.raw.get("reasons", ())) if judged else ()
 
 
 def _paused_by(entries: list[RecordedEntry], what: str) -> str:
     """Return who paused or cancelled a session; a process that was killed leaves no entry of it."""
-    stop = next((entry for entry in reversed(entries) if entry.entry.kind in ("pause", "resume")), None)
-    if stop is not None and stop.entry.kind == "pause":
-        return f"{what} by {stop.body['by']}, {when(stop)[:16].replace('T', ' ')} UTC"
+    stop = next((entry for entry in reversed(entries) if entry.kind in ("pause", "resume")), None)
+    if stop is not None and stop.kind == "pause":
+        return f"{what} by {stop.raw['by']}, {when(stop)[:16].replace('T', ' ')} UTC"
     if what == "cancelled":
         return what
     return "its process ended without a pause: it was killed, or its machine stopped"
@@ -148,18 +148,18 @@ def _paused_by(entries: list[RecordedEntry], what: str) -> str:
 
 def _stopped_builder(entries: list[RecordedEntry]) -> RecordedEntry | None:
     """Return the plan with which the builder handed over to a person, if nothing was answered since."""
-    last = next((entry for entry in reversed(entries) if entry.entry.kind in ("plan", "human", "decision")), None)
-    return last if last is not None and last.entry.kind == "plan" and last.body["escalate"] else None
+    last = next((entry for entry in reversed(entries) if entry.kind in ("plan", "human", "decision")), None)
+    return last if last is not None and last.kind == "plan" and last.raw["escalate"] else None
 
 
 def waits_for_verdict(entries: list[RecordedEntry]) -> RecordedEntry | None:
     """Return the newest packet if a person reviews and has not judged it."""
-    opened = entries[0].body.get("reviewer", "") if entries else ""
-    packet = next((entry for entry in reversed(entries) if entry.entry.kind == "packet"), None)
+    opened = entries[0].raw.get("reviewer", "") if entries else ""
+    packet = next((entry for entry in reversed(entries) if entry.kind == "packet"), None)
     if packet is None or "person" not in opened:
         return None
-    at = packet.entry.key.partition("/")[2]
-    return None if any(entry.entry.key == f"verdict/{at}" for entry in entries) else packet
+    at = packet.key.partition("/")[2]
+    return None if any(entry.key == f"verdict/{at}" for entry in entries) else packet
 
 
 def is_waiting(entries: list[RecordedEntry]) -> bool:
@@ -167,7 +167,7 @@ def is_waiting(entries: list[RecordedEntry]) -> bool:
     if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
         return True
     for recorded in reversed(entries):
-        kind, body = recorded.entry.kind, recorded.body
+        kind, body = recorded.kind, recorded.raw
         if kind == "retraction":
             return True
         if kind == "human":
@@ -191,4 +191,4 @@ def find_runs(runs: Path) -> list[Path]:
 
 def when(recorded: RecordedEntry) -> str:
     """Return the time of an entry, in UTC, to the second."""
-    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(recorded.time_ns / 1e9, UTC).isoformat(timespec="seconds")

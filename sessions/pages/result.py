@@ -31,9 +31,9 @@ def result_in_words(
     comparison: dict[str, Any] | None,
 ) -> str:
     """Return one sentence on how the session ended."""
-    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
-    stage = (last.body["stage"] or "design") if last else "design"
-    amended = any(is_in_force(entry) and entry.body["exploratory"] for entry in entries)
+    last = next((entry for entry in reversed(entries) if entry.kind == "decision"), None)
+    stage = (last.raw["stage"] or "design") if last else "design"
+    amended = any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries)
     exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
@@ -76,7 +76,7 @@ def _form(comparison: dict[str, Any] | None) -> str:
 def _describe_overrides(entries: Sequence[RecordedEntry]) -> str:
     """Return who decided instead of the gates, and how often."""
     results = overrides(entries)
-    people = ", ".join(dict.fromkeys(plain(str(value.body["by"]), 100) for value in results))
+    people = ", ".join(dict.fromkeys(plain(str(value.raw["by"]), 100) for value in results))
     return f"{people} decided {len(results)} time{'' if len(results) == 1 else 's'} over a gate or check"
 
 
@@ -130,11 +130,11 @@ def _describe_witnesses(comparison: dict[str, Any]) -> str:
 def further_seeds(entries: Sequence[RecordedEntry], store: Store) -> str:
     """Return what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
     if (counted := find(entries, "replicated")) is not None:
-        return str(store.get_value(counted.body["result"])["told"])
+        return str(store.get_value(counted.raw["result"])["told"])
     if (planned := find(entries, "replication")) is not None:
-        return f"{len(planned.body['seeds'])} further seeds are registered and not yet counted"
+        return f"{len(planned.raw['seeds'])} further seeds are registered and not yet counted"
     opened = find(entries, "open")
-    of = opened.body.get("replicates") if opened else None
+    of = opened.raw.get("replicates") if opened else None
     return f"one of the further seeds of '{plain(of['session'], 100)}'" if of else ""
 
 
@@ -145,20 +145,20 @@ def why_it_ended(entries: Sequence[RecordedEntry], store: Store, outcome: str) -
     """
     if outcome == "overridden":
         lifted = (
-            (plain(override.body["by"], 100), done_by_person(override), override.body["reason"])
+            (plain(override.raw["by"], 100), done_by_person(override), override.raw["reason"])
             for override in overrides(entries)
         )
         return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in lifted]
-    last = next((entry for entry in reversed(entries) if entry.entry.kind in ("decision", "human", "budget")), None)
+    last = next((entry for entry in reversed(entries) if entry.kind in ("decision", "human", "budget")), None)
     if last is None:
         return []
-    if last.entry.kind == "budget":
-        return [plain(reason, 500) for reason in last.body["reasons"]]
-    if last.entry.kind == "human":
-        return [f"{plain(last.body['by'], 100)} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
-    lines = told_once(last.body["reasons"])
-    if last.body["outcome"] == "reject":
-        for check in checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]):
+    if last.kind == "budget":
+        return [plain(reason, 500) for reason in last.raw["reasons"]]
+    if last.kind == "human":
+        return [f"{plain(last.raw['by'], 100)} answered '{last.raw['answer']}': {plain(last.raw['reason'], 500)}"]
+    lines = told_once(last.raw["reasons"])
+    if last.raw["outcome"] == "reject":
+        for check in checks_of(entries, store, last.raw["stage"] or "design", last.raw["attempt"]):
             if check.status == "FAIL" and check.blocking:
                 lines += [f"{check.id}: {_row(row)}" for row in check.shown]
     return lines
@@ -176,7 +176,7 @@ def told_once(reasons: Sequence[str]) -> list[str]:
 
 def done_by_person(value: RecordedEntry) -> str:
     """Return what a person did by an entry: an answer, an override, an amendment or a retraction."""
-    kind, body = value.entry.kind, value.body
+    kind, body = value.kind, value.raw
     match kind:
         case "human":
             what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
@@ -205,7 +205,7 @@ def _row(row: dict[str, Any]) -> str:
 def checks_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> list[CheckResult]:
     """Return the recorded results of the checks of an attempt."""
     recorded = find(entries, f"checks/{stage}.{attempt}")
-    return [CheckResult.model_validate(value) for value in store.get_value(recorded.body["checks"])] if recorded else []
+    return [CheckResult.model_validate(value) for value in store.get_value(recorded.raw["checks"])] if recorded else []
 
 
 def comparison_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
@@ -264,9 +264,7 @@ def _count_claimed_scores(entries: Sequence[RecordedEntry], store: Store, stage:
 
 def _newest_checks(entries: Sequence[RecordedEntry], store: Store, stage: str) -> Sequence[CheckResult]:
     """Return the checks of a stage's newest attempt; none before its first gate."""
-    gates = [
-        entry.body["attempt"] for entry in entries if entry.entry.kind == "checks" and entry.body["stage"] == stage
-    ]
+    gates = [entry.raw["attempt"] for entry in entries if entry.kind == "checks" and entry.raw["stage"] == stage]
     return checks_of(entries, store, stage, gates[-1]) if gates else []
 
 
@@ -274,11 +272,11 @@ def count_witnessed_rows(entries: Sequence[RecordedEntry], store: Store, stages:
     """Return for each stage how many rows of its latest attempt a witness read, and of how many."""
     counts: dict[str, list[int]] = {}
     for entry in entries:
-        if entry.entry.kind == "witness" and entry.body["stage"] in stages and entry.body["rows"]:
-            request = find(entries, f"challenge/{entry.body['stage']}.{entry.body['attempt']}")
-            order = JobOrder.model_validate_json(store.get(request.body["order"])) if request else None
+        if entry.kind == "witness" and entry.raw["stage"] in stages and entry.raw["rows"]:
+            request = find(entries, f"challenge/{entry.raw['stage']}.{entry.raw['attempt']}")
+            order = JobOrder.model_validate_json(store.get(request.raw["order"])) if request else None
             if order is not None and order.challenge is not None:
-                counts[entry.body["stage"]] = list(order.challenge.counts())
+                counts[entry.raw["stage"]] = list(order.challenge.counts())
     return {stage: counts[stage] for stage in stages if stage in counts}
 
 
@@ -289,13 +287,13 @@ def list_replayed_stages(spec: SessionSpec) -> list[str]:
 
 def not_replayed(entries: Sequence[RecordedEntry], spec: SessionSpec) -> list[str]:
     """Return the stages that have trained and that no witness can repeat."""
-    ended = {entry.body["stage"] for entry in entries if entry.entry.kind == "exit"}
+    ended = {entry.raw["stage"] for entry in entries if entry.kind == "exit"}
     return [stage.name for stage in spec.stages if stage.witness == "weights_only" and stage.name in ended]
 
 
 def not_witnessed(entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec) -> list[str]:
     """Return the stages whose jobs ended and of which no witness made anything again; :func:`not_replayed` apart."""
-    ended = {entry.body["stage"] for entry in entries if entry.entry.kind == "exit"}
+    ended = {entry.raw["stage"] for entry in entries if entry.kind == "exit"}
     others = [stage.name for stage in spec.stages if stage.name in ended and stage.witness != "weights_only"]
     counts = count_witnessed_rows(entries, store, others)
     return [name for name in others if name not in counts]
@@ -303,15 +301,15 @@ def not_witnessed(entries: Sequence[RecordedEntry], store: Store, spec: SessionS
 
 def witness_time(entries: Sequence[RecordedEntry]) -> float:
     """Return the share of the wall time of all jobs that witnesses took; 0 without jobs."""
-    settled = [entry for entry in entries if entry.entry.kind == "spend" and entry.body.get("seconds") is not None]
-    seconds = {value.entry.key: value.body["seconds"] for value in settled}
+    settled = [entry for entry in entries if entry.kind == "spend" and entry.raw.get("seconds") is not None]
+    seconds = {value.key: value.raw["seconds"] for value in settled}
     return sum(value for key, value in seconds.items() if key.endswith(WITNESS)) / (sum(seconds.values()) or 1.0)
 
 
 def _latest_metrics(entries: Sequence[RecordedEntry], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
     for entry in reversed(entries):
-        if entry.entry.kind == "metrics" and entry.body["stage"] == stage and entry.body["metrics"]:
-            return entry.body["metrics"], store.get_value(entry.body["metrics"])["metrics"]
+        if entry.kind == "metrics" and entry.raw["stage"] == stage and entry.raw["metrics"]:
+            return entry.raw["metrics"], store.get_value(entry.raw["metrics"])["metrics"]
     return None
 
 
@@ -325,8 +323,8 @@ def question(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
 
 def result_of(request: RecordedEntry) -> str:
     """Return in one sentence why the session waits."""
-    stage = request.body.get("stage") or "design"
-    match request.entry.kind:
+    stage = request.raw.get("stage") or "design"
+    match request.kind:
         case "budget":
             return f"interim, after the gate of '{stage}': the session waits for a larger budget"
         case "retraction":
@@ -340,5 +338,5 @@ def result_of(request: RecordedEntry) -> str:
 def reasons_of(request: RecordedEntry) -> list[str]:
     """Return why a person is asked."""
     return [
-        plain(str(reason), 500) for reason in request.body.get("reasons") or [request.body.get("reason", "")] if reason
+        plain(str(reason), 500) for reason in request.raw.get("reasons") or [request.raw.get("reason", "")] if reason
     ]

@@ -54,7 +54,7 @@ class TrailPlace(NamedTuple):
 
     def entry_named(self, entries: Sequence[RecordedEntry], wanted: str) -> RecordedEntry:
         """Return the entry with a number or key; raises UserError if the trail has no such entry."""
-        result = next((entry for entry in entries if wanted in (str(entry.entry.seq), entry.entry.key)), None)
+        result = next((entry for entry in entries if wanted in (str(entry.seq), entry.key)), None)
         if result is None:
             hint = "`peergate audit list` shows numbers; keys look like decision/sft.1"
             if "/" not in wanted and not wanted.isdecimal():
@@ -68,16 +68,16 @@ _WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdi
 
 def way_of(result: RecordedEntry, entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
     """Return the entries of an attempt from plan and grant to the decision, with every digest in them."""
-    stage, attempt = result.body.get("stage"), result.body.get("attempt")
+    stage, attempt = result.raw.get("stage"), result.raw.get("attempt")
     if attempt is None:
         return []
     at = f"{stage or 'design'}.{attempt}"
     way: list[dict[str, Any]] = []
     for entry in entries:
-        kind, key = entry.entry.kind, entry.entry.key
+        kind, key = entry.kind, entry.key
         # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
         if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):
-            names = {name: value for name, value in entry.body.items() if str(value).startswith("sha256:")}
-            names |= {name: made["digest"] for name, made in entry.body.get("outputs", {}).items()}
-            way.append({"entry": entry.entry.seq, "kind": kind, "key": key, "digest": entry.digest, "names": names})
+            names = {name: value for name, value in entry.raw.items() if str(value).startswith("sha256:")}
+            names |= {name: made["digest"] for name, made in entry.raw.get("outputs", {}).items()}
+            way.append({"entry": entry.seq, "kind": kind, "key": key, "digest": entry.digest, "names": names})
     return way

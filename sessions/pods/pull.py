@@ -88,7 +88,7 @@ def pull(channel: Channel, place: PodPlace, say: Callable[[str], None] = lambda 
         courier = _Courier(channel, place, say)
         courier.bring_store()
         courier.bring_files(walk)
-    closed = any(entry.entry.kind == "close" for entry in walk.entries)
+    closed = any(entry.kind == "close" for entry in walk.entries)
     return PullResult(walk.tree.size, courier.files, courier.size, closed)
 
 

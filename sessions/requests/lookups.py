@@ -62,7 +62,7 @@ def carry_out(
     """Answer a reviewer's call, and record both in an entry with a key that begins with ``at``."""
     most = min(most, MOST_ANSWER)
     answer = texts.answer(tool, arguments, most)
-    number = sum(value.entry.key.startswith(at) for value in trail.iterate("look")) + 1
+    number = sum(value.key.startswith(at) for value in trail.iterate("look")) + 1
     text = store.put_text(answer.text)
     body = {
         **facts,
@@ -73,5 +73,5 @@ def carry_out(
         "answer": text,
         "is_error": answer.is_error,
     }
-    recorded = trail.append("look", f"{at}{number}", body)
-    return LookupAnswer(store.get(text).decode(), answer.is_error, recorded.entry.key)
+    recorded = trail.append_raw("look", f"{at}{number}", body)
+    return LookupAnswer(store.get(text).decode(), answer.is_error, recorded.key)

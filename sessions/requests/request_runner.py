@@ -318,7 +318,7 @@ class Book:
             return ledger.reserve_review(trail, self.resolved.spec.budget, STAGE, number, cap)
         key = f"review/{STAGE}.{number}"
         body = {"what": "reserve", "job": key, "party": "reviewer", "stage": STAGE, "usd": cap}
-        trail.append("spend", f"reserve/{key}", body)
+        trail.append_raw("spend", f"reserve/{key}", body)
         return key
 
     def _close(
@@ -347,7 +347,7 @@ class Book:
         """Return what a ``look`` entry asked for."""
         result = self.trail.find(entry)
         assert result is not None, "it was recorded before its answer was sent"
-        return f"{result.body['tool']} {self.store.get(result.body['arguments']).decode()}"
+        return f"{result.raw['tool']} {self.store.get(result.raw['arguments']).decode()}"
 
 
 def _topic(request: AnyRequest) -> str:

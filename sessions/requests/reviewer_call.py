@@ -53,8 +53,8 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedE
         ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
     """
     body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
-    recorded = session.trail.append("packet", f"packet/{stage}.{attempt}", body)
-    case = _Case(session, stage, attempt, recorded.body["packet"])
+    recorded = session.trail.append_raw("packet", f"packet/{stage}.{attempt}", body)
+    case = _Case(session, stage, attempt, recorded.raw["packet"])
     judged = session.trail.find(case.key)
     if judged is not None:
         return _settle_cost(session, judged)
@@ -203,13 +203,13 @@ def _append_verdict(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], 
     }
     if why:
         body["cause"] = why.cause
-    return session.trail.append("verdict", f"{case.key}{member}", body | facts)
+    return session.trail.append_raw("verdict", f"{case.key}{member}", body | facts)
 
 
 def _settle_cost(session: Session, judged: RecordedEntry) -> RecordedEntry:
     """Settle the cost of a verdict from its entry: a process may have died between the two."""
-    if "reservation" in judged.body:
-        ledger.settle(session.trail, judged.body["reservation"], judged.body["usd"])
+    if "reservation" in judged.raw:
+        ledger.settle(session.trail, judged.raw["reservation"], judged.raw["usd"])
     return judged
 
 

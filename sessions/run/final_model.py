@@ -61,16 +61,16 @@ def _find_package_output(stage: Stage, evaluated: str) -> str:
 
 def _find_output(entries: Sequence[RecordedEntry], stage: str, output: str) -> FinalModel | None:
     """Return what the accepted attempt of a stage left, or the newest attempt of one that was not accepted."""
-    session, accepted = entries[0].entry.session, accepted_attempt(entries, stage)
+    session, accepted = entries[0].session, accepted_attempt(entries, stage)
     if accepted is not None:
         ended = find(entries, f"exit/{session}.{stage}.{accepted}")
     else:
-        mine = (entry for entry in reversed(entries) if entry.entry.kind == "exit" and entry.body["stage"] == stage)
+        mine = (entry for entry in reversed(entries) if entry.kind == "exit" and entry.raw["stage"] == stage)
         ended = next(mine, None)
-    remaining = ended.body["outputs"].get(output) if ended is not None else None
+    remaining = ended.raw["outputs"].get(output) if ended is not None else None
     if ended is None or remaining is None:
         return None
-    return FinalModel(stage, ended.body["attempt"], remaining["path"], remaining["digest"], remaining["bytes"])
+    return FinalModel(stage, ended.raw["attempt"], remaining["path"], remaining["digest"], remaining["bytes"])
 
 
 def is_accepted(entries: Sequence[RecordedEntry]) -> bool:
@@ -78,8 +78,8 @@ def is_accepted(entries: Sequence[RecordedEntry]) -> bool:
     closed = find(entries, "close")
     return (
         closed is not None
-        and closed.body["decision"] == "approve"
-        and not any(entry.entry.kind == "retraction" for entry in entries[closed.entry.seq :])
+        and closed.raw["decision"] == "approve"
+        and not any(entry.kind == "retraction" for entry in entries[closed.seq :])
     )
 
 

@@ -121,7 +121,7 @@ def take_up(trail: Trail, current: OwnedLease) -> None:
         epoch = max(current.record.number, trail.epoch() + 1)
         number = sum(1 for _ in trail.iterate("resume")) + 1
         body = {"by": getpass.getuser(), "reviewer_confined": is_confined(), "lease": current.body(epoch)}
-        trail.append("resume", f"resume/{number}", body | {"code_state": state})
+        trail.append_raw("resume", f"resume/{number}", body | {"code_state": state})
     trail.fence = epoch
 
 

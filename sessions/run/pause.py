@@ -66,5 +66,5 @@ def when_free(
 
 def _where(run: Path) -> str:
     with suppress(PeergateError, OSError, IndexError):
-        return f" (newest entry: {plain(read_entries(run / TRAIL)[-1].entry.key, 100)})"
+        return f" (newest entry: {plain(read_entries(run / TRAIL)[-1].key, 100)})"
     return ""

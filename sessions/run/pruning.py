@@ -71,7 +71,7 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
         AuditDamage: its trail cannot be read, or a folder on the way is a link.
     """
     entries = read_entries(require_run(run) / TRAIL)
-    if not any(entry.entry.kind == "close" for entry in entries):
+    if not any(entry.kind == "close" for entry in entries):
         raise UserError(
             "the session has not ended, so nothing is pruned",
             where=str(run),
@@ -90,7 +90,7 @@ def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None])
     """
     with lease(run):
         prunable_result = prunable(run, keep)
-        with closing(Trail(run / TRAIL, read_entries(run / TRAIL)[0].entry.session)) as trail:
+        with closing(Trail(run / TRAIL, read_entries(run / TRAIL)[0].session)) as trail:
             trail.verify_chain()
             for pruned_weights in (*prunable_result.weights, *prunable_result.unfinished):
                 say(f"comparing {pruned_weights.path} ({size_in_words(pruned_weights.bytes)}) with its record")
@@ -113,8 +113,8 @@ def _prunable(run: Path, entries: Sequence[RecordedEntry], keep: Collection[str]
         for pruned_weights in here
         if pruned_weights.path not in before and pruned_weights.stage not in keep
     )
-    texts = {f"jobs/{entry.entry.session}.{entry.body['stage']}.{entry.body['attempt']}" for entry in entries
-            if entry.entry.kind == "launch" and entry.body["stage"] in keep}  # fmt: skip
+    texts = {f"jobs/{entry.session}.{entry.raw['stage']}.{entry.raw['attempt']}" for entry in entries
+            if entry.kind == "launch" and entry.raw["stage"] in keep}  # fmt: skip
     leftovers = tuple(
         saved_step
         for saved_step in saved_steps(entries)
@@ -175,12 +175,12 @@ def _require_recorded(run: Path, pruned_weights: PrunedWeights) -> None:
 def _record(trail: Trail, by: str, prunable: Prunable) -> None:
     """Add the entries; a kill before the last leaves what the earlier name for the next prune."""
     before = list(trail.iterate("pruned"))
-    names = {path for value in before for path in value.body["leftovers"]}
+    names = {path for value in before for path in value.raw["leftovers"]}
     leftovers = tuple(leftover for leftover in prunable.leftovers if leftover not in names)
     for first in range(0, max(len(prunable.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
         some = prunable.weights[first : first + ENTRY_WEIGHTS]
         body = PruningEntry(by=by, weights=some, leftovers=leftovers if first == 0 else ())
-        trail.append("pruned", f"pruned/{len(before) + 1 + first // ENTRY_WEIGHTS}", body.model_dump(mode="json"))
+        trail.append_raw("pruned", f"pruned/{len(before) + 1 + first // ENTRY_WEIGHTS}", body.model_dump(mode="json"))
 
 
 def _delete(run: Path, relative: str) -> None:

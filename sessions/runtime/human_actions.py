@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.evidence.registered_evidence import registered_spec
-from reviews.gate.amendments import AMENDMENT, amendment_packet, explain_refusals, is_exploratory, list_amended_values
+from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
@@ -38,6 +38,7 @@ from specs.system.errors import BudgetExceeded, UserError
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
 from specs.system.text import json_text
+from specs.trail.entry import AMENDMENT
 from specs.trail.verdict import Packet, Verdict
 
 _DURATION = re.compile(r"(\d{1,4})([mhd])")
@@ -100,7 +101,7 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
 def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, str | None]) -> RecordedEntry:
     number = sum(1 for _ in trail.iterate("override")) + 1
     body = lifted | {"by": by, "reason": reason, "expires": expiry(expires, time.time())}
-    return trail.append("override", f"override/{number}", body)
+    return trail.append_raw("override", f"override/{number}", body)
 
 
 def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> RecordedEntry:
@@ -118,29 +119,29 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
         try:
             stand_by(session.trail, current)
             entries = list(session.trail.iterate())
-            used = next((entry for entry in entries if wanted in (str(entry.entry.seq), entry.entry.key)), None)
+            used = next((entry for entry in entries if wanted in (str(entry.seq), entry.key)), None)
             void = find_retracted_judgements(entries)
-            standing = [entry for entry in entries if entry.entry.kind in JUDGEMENTS and entry.entry.seq not in void]
+            standing = [entry for entry in entries if entry.kind in JUDGEMENTS and entry.seq not in void]
             if used is None or used not in standing:
-                known = ", ".join(f"{value.entry.seq} ({value.entry.key})" for value in standing) or "none"
+                known = ", ".join(f"{value.seq} ({value.key})" for value in standing) or "none"
                 raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
-            since = used.entry.seq
-            launches = [entry for entry in entries[since:] if entry.entry.kind == "launch"]
+            since = used.seq
+            launches = [entry for entry in entries[since:] if entry.kind == "launch"]
             act.end_jobs(session, launches, "the judgement that granted it was taken back")
-            challenges = [entry for entry in entries[since:] if entry.entry.kind == "challenge"]
+            challenges = [entry for entry in entries[since:] if entry.kind == "challenge"]
             end_witnesses(session, challenges, "the judgement that granted its job was taken back")
             body = {
                 "since": since,
-                "stage": used.body["stage"],
-                "attempt": used.body["attempt"],
-                "judgements": [value.entry.key for value in standing if value.entry.seq >= since],
-                "grants": [entry.entry.key for entry in entries[since:] if entry.entry.kind == "grant"],
+                "stage": used.raw["stage"],
+                "attempt": used.raw["attempt"],
+                "judgements": [value.key for value in standing if value.seq >= since],
+                "grants": [entry.key for entry in entries[since:] if entry.kind == "grant"],
                 "by": by,
                 "reason": reason,
-                "reasons": [f"{by} took {used.entry.key} back: {reason}"],
+                "reasons": [f"{by} took {used.key} back: {reason}"],
             }
-            number = sum(entry.entry.kind == "retraction" for entry in entries) + 1
-            return session.trail.append("retraction", f"retraction/{number}", body)
+            number = sum(entry.kind == "retraction" for entry in entries) + 1
+            return session.trail.append_raw("retraction", f"retraction/{number}", body)
         finally:
             session.trail.close()
 
@@ -213,7 +214,7 @@ def _amend(
             if problems := explain_refusals(entries, old, changes):
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
-            number = sum(entry.entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
+            number = sum(entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
             checks = amendment_checks(entries, session.store, old, new, new.attempt_costs())
             display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
@@ -226,8 +227,8 @@ def _amend(
                     hint = "`peergate amend --override` puts it in force without a review, in your name"
                     raise BudgetExceeded(error.message, where=error.where, hint=hint) from error
                 judged = without_review(session, AMENDMENT, number, error)
-            verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
-            displayed_packet = Packet.model_validate(session.store.get_value(judged.body["packet"]))
+            verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
+            displayed_packet = Packet.model_validate(session.store.get_value(judged.raw["packet"]))
             looked = looked_up(list(session.trail.iterate("look")), session.store, AMENDMENT)
             decision = settle(new, displayed_packet, verdict, number, looked)
             if new.spec.constitution is not None:
@@ -242,13 +243,13 @@ def _amend(
                 "source": session.store.put(source),
                 "changes": [change._asdict() for change in changes],
                 "exploratory": is_exploratory(entries, changes),
-                "packet": judged.body["packet"],
-                "verdict": judged.body["verdict"],
+                "packet": judged.raw["packet"],
+                "verdict": judged.raw["verdict"],
                 "by": by,
                 "reason": reason,
                 "overridden": override and decision.outcome != "approve",
                 "code": session.store.put_value(dict(measuring_files(new))),
             } | summarise_conditions(decision.model_copy(update={"stage": AMENDMENT}))
-            return session.trail.append("amendment", f"amendment/{number}", body)
+            return session.trail.append_raw("amendment", f"amendment/{number}", body)
         finally:
             session.trail.close()

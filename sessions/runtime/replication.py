@@ -65,12 +65,12 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry:
         opened = find(entries, "open")
         if opened is None or find(entries, "close") is None:
             raise UserError("the session has not ended", where=str(run), hint=f"`peergate resume {session_words(run)}`")
-        if (of := opened.body.get("replicates")) is not None:
+        if (of := opened.raw.get("replicates")) is not None:
             hint = f"`peergate replicate {session_words(run.parent / of['session'])}` shows its seeds"
             raise UserError("the session is itself one of several registered seeds", where=str(run), hint=hint)
         if (before := find(entries, "replication")) is not None:
-            if len(before.body["seeds"]) != number:
-                message = f"{len(before.body['seeds'])} further seeds are registered"
+            if len(before.raw["seeds"]) != number:
+                message = f"{len(before.raw['seeds'])} further seeds are registered"
                 hint = "their number is not changed after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
@@ -82,15 +82,15 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry:
         if texts := [name for name in names if (run.parent / name).exists()]:
             raise UserError(f"{', '.join(texts)} exist already", where=str(run.parent), hint="move them away")
         body = Plan(by=by, design=first.design, measured_by=measured_by, seeds=seeds, sessions=names)
-        with closing(Trail(run / TRAIL, entries[0].entry.session)) as trail:
+        with closing(Trail(run / TRAIL, entries[0].session)) as trail:
             trail.verify_chain()
-            return trail.append("replication", "replication", body.model_dump(mode="json"))
+            return trail.append_raw("replication", "replication", body.model_dump(mode="json"))
 
 
 def first_of(run: Path) -> Path:
     """Return the folder of the session whose further seed this session is, or its own."""
     opened = find(read_entries(require_run(run) / TRAIL), "open")
-    of = opened.body.get("replicates") if opened else None
+    of = opened.raw.get("replicates") if opened else None
     return run.parent / Path(of["session"]).name if of else run
 
 
@@ -106,7 +106,7 @@ def run_seeds(run: Path, display: Terminal, say: Callable[[str], None]) -> None:
     """
     entries, store = read_entries(require_run(run) / TRAIL), Store(run / STORE)
     entry = _require_plan(run, entries)
-    plan = Plan.model_validate(entry.body)
+    plan = Plan.model_validate(entry.raw)
     for number, (seed, name) in enumerate(zip(plan.seeds, plan.sessions, strict=True), 1):
         folder = run.parent / name
         if is_run(folder):
@@ -127,7 +127,7 @@ def count_seeds(run: Path) -> ReplicationProgress:
     """
     entries = read_entries(require_run(run) / TRAIL)
     entry = _require_plan(run, entries)
-    plan, first = Plan.model_validate(entry.body), compare_seed(run, entries, Store(run / STORE))
+    plan, first = Plan.model_validate(entry.raw), compare_seed(run, entries, Store(run / STORE))
     folders = [run.parent / name for name in plan.sessions]
     trails = [read_entries(folder / TRAIL) if is_run(folder) else [] for folder in folders]
     seeds = [
@@ -153,8 +153,8 @@ def record_seeds(run: Path, by: str) -> ReplicationProgress:
         heads = {name: read_entries(run.parent / name / TRAIL)[-1].digest for name in counted.plan.sessions}
         result = store.put_value(counted.result.as_json())
         body = ReplicationResultEntry(by=by, plan=counted.entry.digest, result=result, heads=heads)
-        with closing(Trail(run / TRAIL, entries[0].entry.session)) as trail:
-            trail.append("replicated", "replicated", body.model_dump(mode="json"))
+        with closing(Trail(run / TRAIL, entries[0].session)) as trail:
+            trail.append_raw("replicated", "replicated", body.model_dump(mode="json"))
     return counted._replace(is_recorded=True)
 
 
@@ -208,14 +208,14 @@ def _require_plan(run: Path, entries: list[RecordedEntry]) -> RecordedEntry:
 
 def _require_of_plan(folder: Path, plan: str) -> None:
     opened = find(read_entries(folder / TRAIL), "open")
-    if opened is None or (opened.body.get("replicates") or {}).get("plan") != plan:
+    if opened is None or (opened.raw.get("replicates") or {}).get("plan") != plan:
         raise UserError("is another session than the planned one", where=str(folder), hint="move it away")
 
 
 def _require_same_code(run: Path, opened: RecordedEntry, resolved: ResolvedSpec) -> str:
     """Return the digest of the measuring code, or raise EvidenceMissing if it is not that of the first session."""
     now = digest_value(dict(measuring_files(resolved)))
-    if now != opened.body["measured_by"]:
+    if now != opened.raw["measured_by"]:
         hint = "run them with the version of Peergate that ran the session"
         raise EvidenceMissing("other code measures now: the seeds would not be comparable", where=str(run), hint=hint)
     return now

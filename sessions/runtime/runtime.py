@@ -284,7 +284,7 @@ def _fill(
         body["replicates"] = replicates.model_dump(mode="json")
     if signed is not None:
         body["signed"] = signed.model_dump(mode="json")
-    trail.append("open", "open", body)
+    trail.append_raw("open", "open", body)
     trail.close()
 
 
@@ -362,7 +362,7 @@ def _answer_to(
 ) -> dict[str, Any] | None:
     """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
     request = last_question(entries, session.name)
-    if request.entry.kind == "budget":
+    if request.kind == "budget":
         return answer_of(entries, request, arguments)
     if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(entries, request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
@@ -372,9 +372,9 @@ def _answer_to(
 
 def _require_same(session: Session, at: Position | None, arguments: dict[str, Any]) -> None:
     """Accept an answer that was recorded but not followed yet, as after a kill; raise UserError for any other."""
-    if at is None or at.told_by.entry.kind != "human":
+    if at is None or at.told_by.kind != "human":
         raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
-    recorded = at.told_by.body
+    recorded = at.told_by.raw
     if arguments["answer"] != recorded["answer"]:
         message = f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}"
         raise UserError(message, where=session.name, hint="resume without --answer follows it")
@@ -394,7 +394,7 @@ def _end_cancelled(session: Session) -> None:
 def _record_pause(session: Session, what: str) -> None:
     """Record who paused the session, or ended it."""
     number = sum(1 for _ in session.trail.iterate("pause")) + 1
-    session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run, what)})
+    session.trail.append_raw("pause", f"pause/{number}", {"by": pause.asked_by(session.run, what)})
 
 
 @contextmanager

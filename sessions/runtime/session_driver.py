@@ -47,7 +47,7 @@ class Target(NamedTuple):
 def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
     """Return the run or spec a person means, an open session of a spec too; UserError if no client may drive it."""
     if is_run(run := run_folder(Path(named), runs)):
-        _require_external(read_entries(run / TRAIL)[0].body.get("builder"), run.resolve())
+        _require_external(read_entries(run / TRAIL)[0].raw.get("builder"), run.resolve())
         return Target(run.resolve())
     spec = find_spec(named)
     resolved = load_spec(spec, profile, unconfined="trusted" if needs_signature(spec) else "named")
@@ -55,7 +55,7 @@ def find_target(named: str, runs: Path, name: str | None, profile: str | None = 
     run = (runs / session_name(name, resolved.spec.name)).resolve()
     if not is_run(run):
         return Target(run, spec, profile)
-    opened = read_entries(run / TRAIL)[0].body
+    opened = read_entries(run / TRAIL)[0].raw
     if opened.get("registration") != resolved.registration():
         message = f"the session was opened with {opened.get('registration')}, the spec is {resolved.registration()} now"
         hint = "name the run folder to continue it, or choose another --name"

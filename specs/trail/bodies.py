@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import ValidationError
 
-from specs.jobs.grant_and_claim import Grant
-from specs.system.digests import Contract
 from specs.trail import builder_bodies, gate_bodies, requested_review, session_bodies
-from specs.trail.entry import EntryKind
+from specs.trail.entry import Body, UnknownBody
 
 MOST_PROBLEMS = 3
 
@@ -17,45 +16,47 @@ MOST_PROBLEMS = 3
 VERSION = 1
 """Of every kind: an entry of a later version is newer than this Peergate, not damaged."""
 
-FORMS: dict[EntryKind, type[Contract]] = {
-    "open": session_bodies.Open,
-    "model": session_bodies.ModelEntry,
-    "turn": builder_bodies.TurnEntry,
-    "call": builder_bodies.ToolCallEntry,
-    "result": builder_bodies.ToolResultEntry,
-    "note": builder_bodies.Note,
-    "plan": builder_bodies.PlanEntry,
-    "grant": Grant,
-    "launch": session_bodies.LaunchEntry,
-    "exit": session_bodies.Exit,
-    "lost": session_bodies.LostJobEntry,
-    "challenge": session_bodies.ChallengeEntry,
-    "witness": session_bodies.WitnessEntry,
-    "metrics": gate_bodies.Metrics,
-    "submit": builder_bodies.Submit,
-    "checks": gate_bodies.ChecksEntry,
-    "packet": gate_bodies.PacketEntry,
-    "look": gate_bodies.LookedUp,
-    "verdict": gate_bodies.VerdictEntry,
-    "decision": gate_bodies.DecisionEntry,
-    "spend": session_bodies.Spend,
-    "budget": session_bodies.Shortage,
-    "human": gate_bodies.HumanAnswerEntry,
-    "override": gate_bodies.Override,
-    "amendment": gate_bodies.Amendment,
-    "retraction": gate_bodies.Retraction,
-    "pruned": session_bodies.PruningEntry,
-    "replication": session_bodies.ReplicationEntry,
-    "replicated": session_bodies.ReplicationResultEntry,
-    "asked": requested_review.AskedEntry,
-    "answered": requested_review.AnsweredEntry,
-    "workspace": session_bodies.Workspace,
-    "keys": session_bodies.Keys,
-    "pause": session_bodies.By,
-    "resume": session_bodies.Resume,
-    "report": session_bodies.Report,
-    "close": session_bodies.Close,
-}
+_CLASSES: tuple[type[Body], ...] = (
+    session_bodies.OpenEntry,
+    session_bodies.ModelEntry,
+    session_bodies.WorkspaceEntry,
+    session_bodies.KeysEntry,
+    session_bodies.PauseEntry,
+    session_bodies.ResumeEntry,
+    session_bodies.ReportEntry,
+    session_bodies.CloseEntry,
+    session_bodies.LaunchEntry,
+    session_bodies.ExitEntry,
+    session_bodies.LostJobEntry,
+    session_bodies.ChallengeEntry,
+    session_bodies.WitnessEntry,
+    session_bodies.SpendEntry,
+    session_bodies.BudgetEntry,
+    session_bodies.PruningEntry,
+    session_bodies.ReplicationEntry,
+    session_bodies.ReplicationResultEntry,
+    builder_bodies.TurnEntry,
+    builder_bodies.ToolCallEntry,
+    builder_bodies.ToolResultEntry,
+    builder_bodies.NoteEntry,
+    builder_bodies.PlanEntry,
+    builder_bodies.SubmitEntry,
+    gate_bodies.GrantEntry,
+    gate_bodies.MetricsEntry,
+    gate_bodies.ChecksEntry,
+    gate_bodies.PacketEntry,
+    gate_bodies.LookupEntry,
+    gate_bodies.VerdictEntry,
+    gate_bodies.DecisionEntry,
+    gate_bodies.HumanAnswerEntry,
+    gate_bodies.OverrideEntry,
+    gate_bodies.AmendmentEntry,
+    gate_bodies.RetractionEntry,
+    requested_review.AskedEntry,
+    requested_review.AnsweredEntry,
+)
+FORMS: dict[str, type[Body]] = {form.KIND: form for form in _CLASSES}
+"""The class of each kind's bodies."""
 
 
 def misfit(kind: str, version: int, body: bytes) -> str | None:
@@ -66,7 +67,7 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
     Returns:
         None when the kind, or this version of it, is newer than this Peergate.
     """
-    form = FORMS.get(kind)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    form = FORMS.get(kind)
     if form is None or version > VERSION:
         return None
     if version < 1:
@@ -80,6 +81,18 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
             parts.append(f"{len(problems) - MOST_PROBLEMS} further problems")
         return "; ".join(parts)
     return ""
+
+
+def read_body(kind: str, version: int, body: dict[str, Any]) -> Body:
+    """Return a body as the object of its kind; :class:`UnknownBody` of a newer kind or version.
+
+    Raises:
+        ValidationError: it does not have the form of its kind.
+    """
+    form = FORMS.get(kind)
+    if form is None or version > VERSION:
+        return UnknownBody()
+    return form.model_validate_json(json.dumps(body), strict=True)
 
 
 def _describe_problem(problem: Any) -> str:

@@ -6,12 +6,14 @@ from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import Claim
 from specs.system.digests import Digest
-from specs.trail.entry import OfAttempt
+from specs.trail.entry import AttemptBody
 from specs.trail.tool_arguments import Phase
 
 
-class TurnEntry(OfAttempt):
+class TurnEntry(AttemptBody):
     """``turn``: one answer of the builder's model."""
+
+    KIND = "turn"
 
     phase: Phase
     number: int
@@ -28,8 +30,10 @@ class TurnEntry(OfAttempt):
     """The helper that says it; empty for the builder itself."""
 
 
-class ToolCallEntry(OfAttempt):
+class ToolCallEntry(AttemptBody):
     """``call``: what the builder asks of a tool, written before it is carried out."""
+
+    KIND = "call"
 
     phase: Phase
     number: int
@@ -40,8 +44,10 @@ class ToolCallEntry(OfAttempt):
     helper: str = ""
 
 
-class ToolResultEntry(OfAttempt):
+class ToolResultEntry(AttemptBody):
     """``result``: what came of a call."""
+
+    KIND = "result"
 
     call: str
     """The key of the call."""
@@ -52,15 +58,19 @@ class ToolResultEntry(OfAttempt):
     """Of the PNG next to the text."""
 
 
-class Note(OfAttempt):
+class NoteEntry(AttemptBody):
     """``note``: what the builder leaves for later."""
+
+    KIND = "note"
 
     what: Literal["plan", "progress", "complete", "free", "amendment", "helper"]
     text: Digest
 
 
-class PlanEntry(OfAttempt):
+class PlanEntry(AttemptBody):
     """``plan``: what the builder proposes for an attempt."""
+
+    KIND = "plan"
 
     builder: str
     changes: dict[str, Any]
@@ -71,8 +81,10 @@ class PlanEntry(OfAttempt):
     """Answers to findings of the attempt before, by finding id."""
 
 
-class Submit(OfAttempt):
+class SubmitEntry(AttemptBody):
     """``submit``: what the builder claims of an attempt before it is judged."""
+
+    KIND = "submit"
 
     claims: tuple[Claim, ...]
     answers: dict[str, str]

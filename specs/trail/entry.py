@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from specs.system.digests import Contract, Digest
 
@@ -15,6 +15,10 @@ _OfSeeds = Literal["replication", "replicated"]
 EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople, _OfSeeds]
 
 KINDS: frozenset[str] = frozenset(get_args(EntryKind))
+DESIGN = "design"
+"""The name of the gate before the first stage."""
+AMENDMENT = "amendment"
+"""The name of the gate of a changed design."""
 GENESIS = "sha256:" + "0" * 64
 EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """The root of a tree without entries (RFC 6962: the hash of nothing)."""
@@ -50,7 +54,34 @@ class Head(Contract):
 
 
 class OfAttempt(Contract):
-    """The body of an entry on one attempt of a stage."""
+    """Something of one attempt of a stage."""
 
     stage: str
     attempt: int
+
+
+class Body(Contract):
+    """What an entry of one kind records."""
+
+    KIND: ClassVar[EntryKind]
+
+    @classmethod
+    def key_of(cls, *parts: object) -> str:
+        """Return the key of the entry of this kind that ``parts`` name: ``KIND/PART.PART``, or ``KIND`` alone."""
+        return f"{cls.KIND}/{'.'.join(map(str, parts))}" if parts else cls.KIND
+
+    def entry_key(self) -> str:
+        """Return the key this entry is recorded under, unless its writer numbers the entries of the kind."""
+        return self.key_of()
+
+
+class AttemptBody(OfAttempt, Body):
+    """What an entry on one attempt of a stage records."""
+
+    def entry_key(self) -> str:
+        """Return ``KIND/STAGE.ATTEMPT``."""
+        return self.key_of(self.stage, self.attempt)
+
+
+class UnknownBody(Body):
+    """What an entry records whose kind, or version of it, a newer Peergate wrote."""

@@ -4,34 +4,53 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from specs.jobs.grant_and_claim import Grant
 from specs.system.digests import Contract, Digest
-from specs.trail.entry import OfAttempt
+from specs.trail.entry import DESIGN, AttemptBody, Body, OfAttempt
 from specs.trail.verdict import Cause, CitedLookup, Condition, EarlierAnswer, Outcome, Status
 
 
-class Metrics(OfAttempt):
+class GrantEntry(Grant, Body):
+    """``grant``: the one-use right to run one attempt of one stage."""
+
+    KIND = "grant"
+
+    def entry_key(self) -> str:
+        """Return ``grant/JOB``."""
+        return self.key_of(self.key())
+
+
+class MetricsEntry(AttemptBody):
     """``metrics``: what was computed from the raw rows, or why it was not."""
+
+    KIND = "metrics"
 
     metrics: Digest | None
     why: str
     code: Digest
 
 
-class ChecksEntry(OfAttempt):
+class ChecksEntry(AttemptBody):
     """``checks``: the results of the deterministic checks."""
+
+    KIND = "checks"
 
     checks: Digest
     summary: dict[str, Status]
 
 
-class PacketEntry(OfAttempt):
+class PacketEntry(AttemptBody):
     """``packet``: what a reviewer is shown."""
+
+    KIND = "packet"
 
     packet: Digest
 
 
-class LookedUp(OfAttempt):
+class LookupEntry(AttemptBody):
     """``look``: what a reviewer looked up in the evidence of a packet or a request, and what it was answered."""
+
+    KIND = "look"
 
     packet: Digest
     """Of the packet, or of what was read for the request."""
@@ -45,8 +64,10 @@ class LookedUp(OfAttempt):
     is_error: bool
 
 
-class VerdictEntry(OfAttempt):
+class VerdictEntry(AttemptBody):
     """``verdict``: what a reviewer said of a packet, and of one that costs money what the exchange was."""
+
+    KIND = "verdict"
 
     packet: Digest
     verdict: Digest
@@ -85,8 +106,10 @@ class NamedCondition(Condition):
     id: str
 
 
-class DecisionEntry(Contract):
+class DecisionEntry(Body):
     """``decision``: what the gate computed, and what that opens."""
+
+    KIND = "decision"
 
     stage: str | None
     """None for the gate of the design."""
@@ -101,9 +124,15 @@ class DecisionEntry(Contract):
     conditions: tuple[NamedCondition, ...] = ()
     met: tuple[str, ...] = ()
 
+    def entry_key(self) -> str:
+        """Return ``decision/STAGE.ATTEMPT``, with ``design`` for the design's gate."""
+        return self.key_of(self.stage or DESIGN, self.attempt)
 
-class HumanAnswerEntry(Contract):
+
+class HumanAnswerEntry(Body):
     """``human``: what a person answered."""
+
+    KIND = "human"
 
     stage: str | None
     attempt: int
@@ -118,8 +147,10 @@ class HumanAnswerEntry(Contract):
     waives: tuple[str, ...] = ()
 
 
-class Override(Contract):
+class OverrideEntry(Body):
     """``override``: a check lifted for a stage, or a condition waived."""
+
+    KIND = "override"
 
     check: str | None
     stage: str | None = None
@@ -137,8 +168,10 @@ class SpecDifference(Contract):
     after: Any
 
 
-class Amendment(Contract):
+class AmendmentEntry(Body):
     """``amendment``: a changed registration, with the review it had."""
+
+    KIND = "amendment"
 
     outcome: Outcome
     reasons: tuple[str, ...]
@@ -157,8 +190,10 @@ class Amendment(Contract):
     met: tuple[str, ...] = ()
 
 
-class Retraction(Contract):
+class RetractionEntry(Body):
     """``retraction``: a judgement taken back, with everything it opened."""
+
+    KIND = "retraction"
 
     since: int
     """The number of the entry that is taken back."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.system.digests import Contract, Digest
+from specs.trail.entry import Body
 from specs.trail.tool_arguments import Request
 from specs.trail.verdict import CitedLookup, EarlierAnswer
 
@@ -298,8 +299,10 @@ class DraftAnswer(Contract):
     open_questions: tuple[str, ...]
 
 
-class AskedEntry(Contract):
+class AskedEntry(Body):
     """Body of an ``asked`` entry: what is asked of whom, recorded before anybody is asked."""
+
+    KIND = "asked"
 
     number: int
     """Counts the requests of a trail from 1."""
@@ -323,9 +326,15 @@ class AskedEntry(Contract):
     readable: Digest | None = None
     """Of a list of texts, name to digest, that the reviewer may look into with tools."""
 
+    def entry_key(self) -> str:
+        """Return ``asked/NUMBER``."""
+        return self.key_of(self.number)
 
-class AnsweredEntry(Contract):
+
+class AnsweredEntry(Body):
     """Body of an ``answered`` entry: exactly one of ``answer`` and ``error``, and what it took."""
+
+    KIND = "answered"
 
     number: int
     asked: Digest
@@ -351,6 +360,10 @@ class AnsweredEntry(Contract):
     """Answers that could not be read, before the one that was asked for once more."""
     looked: tuple[CitedLookup, ...] = ()
     """What the reviewer looked up, in the order in which it points at it."""
+
+    def entry_key(self) -> str:
+        """Return ``answered/NUMBER``."""
+        return self.key_of(self.number)
 
 
 Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer | DraftAnswer

@@ -9,7 +9,7 @@ from pydantic import StringConstraints
 from specs.jobs.job_records import CodeState, HeldoutUse, MachineClock, ObservedRuntime, ResumeStep
 from specs.session.design import Analysis
 from specs.system.digests import Contract, Count, Digest
-from specs.trail.entry import OfAttempt
+from specs.trail.entry import AttemptBody, Body, OfAttempt
 from specs.trail.key_policy import Hex, Role
 from specs.trail.verdict import Outcome
 
@@ -57,8 +57,10 @@ class SpecSignature(Contract):
     """Over the registration, ``by`` and ``time_ns`` (``reviews/audit/spec_signature.py``)."""
 
 
-class Open(Contract):
+class OpenEntry(Body):
     """``open``: what was registered, before anything else happened."""
+
+    KIND = "open"
 
     registration: Digest
     spec: Digest
@@ -84,14 +86,18 @@ class Open(Contract):
     """Of a spec that a person signed with ``peergate spec sign``."""
 
 
-class Workspace(Contract):
+class WorkspaceEntry(Body):
     """``workspace``: the first entry of a trail of requested reviews."""
+
+    KIND = "workspace"
 
     what: str = ""
 
 
-class ModelEntry(Contract):
+class ModelEntry(Body):
     """``model``: the weights the session starts from."""
+
+    KIND = "model"
 
     source: str
     kind: Literal["base", "instruct"]
@@ -101,12 +107,20 @@ class ModelEntry(Contract):
     """The commit of the hub that ``hub:`` weights were taken from."""
 
 
-class _OfJob(OfAttempt):
+class _JobBody(AttemptBody):
     key: str
+    """The key of the job."""
 
 
-class LaunchEntry(_OfJob):
+class _LaunchedBody(_JobBody):
+    def entry_key(self) -> str:
+        return self.key_of(self.key)
+
+
+class LaunchEntry(_LaunchedBody):
     """``launch``: the intent to run a job, written before the job exists."""
+
+    KIND = "launch"
 
     grant: Digest
     order: Digest
@@ -131,8 +145,10 @@ class JobOutput(Contract):
     """Whether the store holds a copy of the folder: a list of its files, and them."""
 
 
-class Exit(_OfJob):
+class ExitEntry(_LaunchedBody):
     """``exit``: how a job ended and what it left."""
+
+    KIND = "exit"
 
     exit: Digest
     manifest: Digest | None
@@ -150,8 +166,10 @@ class Exit(_OfJob):
     """Of a job that evaluated the held-out split."""
 
 
-class LostJobEntry(_OfJob):
+class LostJobEntry(_LaunchedBody):
     """``lost``: a job that is gone and left no exit record, or that never began."""
+
+    KIND = "lost"
 
     why: str = ""
     """Why it was given up, in words of what was to run it, which are untrusted."""
@@ -159,8 +177,10 @@ class LostJobEntry(_OfJob):
     """What it left in its folder."""
 
 
-class ChallengeEntry(_OfJob):
+class ChallengeEntry(_JobBody):
     """``challenge``: the intent to have a witness read rows of a job that has ended."""
+
+    KIND = "challenge"
 
     order: Digest
     launcher: str
@@ -168,8 +188,10 @@ class ChallengeEntry(_OfJob):
     """As of a launch."""
 
 
-class WitnessEntry(_OfJob):
+class WitnessEntry(_JobBody):
     """``witness``: how a witness ended, and what it read."""
+
+    KIND = "witness"
 
     exit: Digest | None
     """None for one that is lost."""
@@ -182,8 +204,10 @@ class WitnessEntry(_OfJob):
     """Of a lost one, in untrusted words; empty otherwise."""
 
 
-class Spend(Contract):
+class SpendEntry(Body):
     """``spend``: money set aside for a job, what it leaves, a review or a turn, or what that took in the end."""
+
+    KIND = "spend"
 
     what: Literal["reserve", "settle"]
     job: str
@@ -198,9 +222,25 @@ class Spend(Contract):
     task: str = ""
     """A helper's."""
 
+    @staticmethod
+    def reservation_key(job: str) -> str:
+        """Return the key of the entry that sets money aside for a job, review or turn."""
+        return f"reserve/{job}"
 
-class Shortage(Contract):
+    @staticmethod
+    def settlement_key(job: str) -> str:
+        """Return the key of the entry of what a job, review or turn took in the end."""
+        return f"settle/{job}"
+
+    def entry_key(self) -> str:
+        """Return the key of the reservation or of the settlement."""
+        return f"{self.what}/{self.job}"
+
+
+class BudgetEntry(Body):
     """``budget``: what comes next does not fit in the budget, so a person is asked."""
+
+    KIND = "budget"
 
     stage: str | None
     """None is the design gate."""
@@ -210,10 +250,15 @@ class Shortage(Contract):
     reasons: tuple[str, ...]
 
 
-class By(Contract):
+class _PersonalBody(Body):
+    by: str
+    """Who did it."""
+
+
+class PauseEntry(_PersonalBody):
     """``pause``: who did it."""
 
-    by: str
+    KIND = "pause"
 
 
 class PrunedWeights(OfAttempt):
@@ -225,19 +270,23 @@ class PrunedWeights(OfAttempt):
     bytes: int
 
 
-class PruningEntry(By):
+class PruningEntry(_PersonalBody):
     """``pruned``: what was deleted from the folder of a closed session; written before anything is."""
+
+    KIND = "pruned"
 
     weights: tuple[PrunedWeights, ...]
     leftovers: tuple[str, ...]
     """Folders with saved steps of interrupted trainings, which no entry names."""
 
 
-class ReplicationEntry(By):
+class ReplicationEntry(_PersonalBody):
     """``replication``: the further seeds that a person registered for a closed session, before any of them ran.
 
     The rule is :func:`reviews.comparison.seed_comparison.combine_seeds`: a seed that fails counts as no gain.
     """
+
+    KIND = "replication"
 
     design: Digest
     """Of everything registered but the session's name and its seed."""
@@ -248,8 +297,10 @@ class ReplicationEntry(By):
     """The names of the sessions, a seed each, next to the closed one."""
 
 
-class ReplicationResultEntry(By):
+class ReplicationResultEntry(_PersonalBody):
     """``replicated``: what came of the further seeds."""
+
+    KIND = "replicated"
 
     plan: Digest
     """Of the ``replication`` entry."""
@@ -259,8 +310,10 @@ class ReplicationResultEntry(By):
     """By session, the newest entry that the figures were computed from."""
 
 
-class Resume(By):
+class ResumeEntry(_PersonalBody):
     """``resume``: who did it, and on what kind of machine, which may be another one."""
+
+    KIND = "resume"
 
     reviewer_confined: bool
     """As in ``open``."""
@@ -270,8 +323,10 @@ class Resume(By):
     """Which code resumes it."""
 
 
-class Keys(Contract):
+class KeysEntry(Body):
     """``keys``: a key that was replaced; the policy is next to the body."""
+
+    KIND = "keys"
 
     role: Role
     old: Hex
@@ -281,8 +336,10 @@ class Keys(Contract):
     reason: str
 
 
-class Report(Contract):
+class ReportEntry(Body):
     """``report``: the files of the report, by path in the run folder."""
+
+    KIND = "report"
 
     files: dict[str, Digest]
     entries: int
@@ -290,8 +347,10 @@ class Report(Contract):
     outcome: Ending
 
 
-class Close(Contract):
+class CloseEntry(Body):
     """``close``: the end."""
+
+    KIND = "close"
 
     decision: Ending
     report: Digest

@@ -87,7 +87,7 @@ def _parsers(run: Path, exported: Path, work: Path, whole: TrailVerification) ->
     policy = whole.policy
     assert policy is not None
     envelopes = read_bundles(exported, whole.tree.size)
-    verdict = next(entry.entry.seq for entry in whole.entries if entry.entry.kind == "verdict")
+    verdict = next(entry.seq for entry in whole.entries if entry.kind == "verdict")
 
     def entry(data: bytes) -> bool:
         changed = [*envelopes[:verdict], data, *envelopes[verdict + 1 :]]

@@ -87,7 +87,7 @@ class RecipeSession:
 
     def append(self, kind: EntryKind, key: str, **changes: Any) -> RecordedEntry:
         """Append the smallest entry of a kind, with some of its body changed."""
-        return self.trail.append(kind, key, BODIES[kind] | changes)
+        return self.trail.append_raw(kind, key, BODIES[kind] | changes)
 
 
 def recipe_session(folder: Path) -> RecipeSession:

@@ -101,19 +101,17 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
         assert played.complaints() == []
         sent = [got.body for got in played.got]
     entries = read_entries(run / TRAIL)
-    assert entries[-1].entry.kind == "close" and entries[-1].body["decision"] == "approve"
+    assert entries[-1].kind == "close" and entries[-1].raw["decision"] == "approve"
     # No held-out prompt and no key was sent, and the key stands nowhere in the run.
     heldout = (LIBRARY / "data" / "format_heldout.jsonl").read_text(encoding="utf-8")
     prompts = [json.loads(line)["prompt"] for line in heldout.splitlines()]
     assert not any(json.dumps(prompt)[1:-1].encode() in body for prompt in prompts for body in sent)
     assert not any(KEY.encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
     store = Store(run / STORE)
-    refused = [
-        store.get(one.body["text"]).decode() for one in entries if one.entry.kind == "result" and one.body["is_error"]
-    ]
+    refused = [store.get(one.raw["text"]).decode() for one in entries if one.kind == "result" and one.raw["is_error"]]
     for why in ("malformed", "there is no tool", "no allowed range", "has no grant", "may be read", "rows contradict"):
         assert any(why in text for text in refused), why
-    (baseline,) = [one.body for one in entries if one.entry.key == "submit/baseline.1"]
+    (baseline,) = [one.raw for one in entries if one.key == "submit/baseline.1"]
     assert baseline["sent_back"] == 1 and [one["metric"] for one in baseline["claims"]] == ["accuracy"]
-    assert [one.body["what"] for one in entries if one.entry.kind == "note"] == ["plan", "helper"]
+    assert [one.raw["what"] for one in entries if one.kind == "note"] == ["plan", "helper"]
     assert verify_run(run, TRAIL, STORE).exit_code == 0

@@ -24,7 +24,7 @@ def test_from_transcripts_to_a_gate_on_measured_facts(tmp_path: Path) -> None:
     minutes = (time.monotonic() - started) / 60
     run = tmp_path / "runs" / "composer_demo"
     assert done.returncode in (0, 3), done
-    decided = {one.body["stage"]: one.body["outcome"] for one in entries(run, "decision")}
+    decided = {one.raw["stage"]: one.raw["outcome"] for one in entries(run, "decision")}
     assert [decided[stage] for stage in (None, "baseline", "replay", "train")] == ["approve"] * 4
     # What is learned in so few steps is not the claim: either end of the comparison is a result.
     assert decided["evaluate"] in ("approve", "null", "reject")

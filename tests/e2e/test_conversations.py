@@ -196,9 +196,9 @@ def test_a_gain_that_no_memory_made_is_no_result(finished: tuple[Path, str]) -> 
     assert found["mcnemar_p"] < 0.05 and found["accuracy_gain"] >= 0.4
     assert found["control_excess"] < 0.3 and found["control_excess_p"] >= 0.05
     assert "no result, the difference is not the registered one: held-out conversation pass rate" in said
-    decision = [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"][-1]
-    assert decision.body["outcome"] == "null"
-    assert any("control_excess_p < 0.05 is not met" in reason for reason in decision.body["reasons"])
+    decision = [one for one in read_entries(run / "trail.sqlite") if one.kind == "decision"][-1]
+    assert decision.raw["outcome"] == "null"
+    assert any("control_excess_p < 0.05 is not met" in reason for reason in decision.raw["reasons"])
 
 
 def test_the_report_tells_each_kind_and_each_control(finished: tuple[Path, str]) -> None:

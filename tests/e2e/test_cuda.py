@@ -64,8 +64,8 @@ def _checks(run: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (key of the packet, check) for every check of every gate."""
     store = Store(run / "store")
     for one in entries(run, "packet"):
-        packet: Any = store.get_value(one.body["packet"])
-        yield from ((one.entry.key, check) for check in packet["checks"])
+        packet: Any = store.get_value(one.raw["packet"])
+        yield from ((one.key, check) for check in packet["checks"])
 
 
 def _told(run: Path) -> list[str]:
@@ -86,7 +86,7 @@ def test_an_honest_session_on_a_gpu_passes_every_gate(tmp_path: Path, kind: str,
     told = "\n".join(_told(run))
     print(told)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{told}"
-    outcomes = {one.body["outcome"] for one in entries(run, "decision")}
+    outcomes = {one.raw["outcome"] for one in entries(run, "decision")}
     assert outcomes == {"approve"}, told
     judged = [(key, check["status"]) for key, check in _checks(run) if check["id"].startswith("witness.")]
     assert judged and {status for _, status in judged} <= {"PASS", "NOT_APPLICABLE"}, told

@@ -42,7 +42,7 @@ def test_a_client_over_stdio_builds_a_session_to_its_accepted_end(tmp_path: Path
         last = take_through(driver, "train", "after", "ship")
         assert last.then.startswith("the session is closed, approve: accepted"), last
     run = runs / "small"
-    assert entries(run)[-1].body["decision"] == "approve"
+    assert entries(run)[-1].raw["decision"] == "approve"
     assert len(entries(run, "launch")) == 6
     code, answer = verify(run)
     assert (code, answer["verdict"]) == (0, "verified"), answer

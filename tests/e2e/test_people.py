@@ -57,7 +57,7 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
     run = runs / "small"
     spec = write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}")
     refused(peergate("start", spec, "--runs", runs), 4, "someone reads ten baseline answers")
-    assert [one.body["stage"] for one in entries(run, "grant")] == ["before"]
+    assert [one.raw["stage"] for one in entries(run, "grant")] == ["before"]
     state = json.loads(peergate("status", "small", "--runs", runs, "--json").stdout)
     assert [(one["id"], one["state"]) for one in state["conditions"]] == [("design.1/1", "open")]
     assert state["state"] == "waiting" and audit(run) == 2
@@ -84,15 +84,15 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
     why = ("--by", "Ada", "--reason", "I have read them", "--expires", "2h")
     refused(peergate("override", "small", "--gate", *why, "--runs", runs), 3, "nothing like the objective")
     (answer,) = entries(run, "human")
-    assert (answer.body["by"], answer.body["waives"]) == ("Ada", ["design.1/1"])
-    assert answer.body["opens"] == {"stage": "sample", "attempt": 1} and answer.body["expires"] is not None
+    assert (answer.raw["by"], answer.raw["waives"]) == ("Ada", ["design.1/1"])
+    assert answer.raw["opens"] == {"stage": "sample", "attempt": 1} and answer.raw["expires"] is not None
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["overrides"] == 1 and report["exploratory"] is True
     assert [(one["kind"], one["by"]) for one in report["people"]] == [("amendment", "Ada"), ("human", "Ada")]
     assert report["analysis"]["minimum_effect"] == 0.38
     (amendment,) = entries(run, "amendment")
-    first, last = (entries(run, "grant")[index].body["registration"] for index in (0, -1))
-    assert amendment.body["registration"] == last != first
+    first, last = (entries(run, "grant")[index].raw["registration"] for index in (0, -1))
+    assert amendment.raw["registration"] == last != first
     assert [(one["id"], one["state"]) for one in report["conditions"]] == [("design.1/1", "waived")]
     assert "(**override**)" in (run / "report" / "report.md").read_text(encoding="utf-8")
     assert audit(run) == 0 and complaints(api) == []
@@ -126,8 +126,8 @@ def test_a_retraction_ends_what_was_granted_after_it_and_the_same_evidence_is_no
     taken = peergate("retract", "small", "decision/before.1", "--reason", "the split was wrong", "--runs", runs)
     assert taken.returncode == 0, taken.stderr
     (retraction,) = entries(run, "retraction")
-    assert retraction.body["grants"] == ["grant/small.sample.1"]
-    assert entries(run, "exit", "lost")[-1].body["key"] == "small.sample.1"
+    assert retraction.raw["grants"] == ["grant/small.sample.1"]
+    assert entries(run, "exit", "lost")[-1].raw["key"] == "small.sample.1"
     assert audit(run) == 2
     refused(peergate("resume", "small", "--runs", runs), 4, "took decision/before.1 back")
 
@@ -135,9 +135,9 @@ def test_a_retraction_ends_what_was_granted_after_it_and_the_same_evidence_is_no
     answer = ("--answer", "retry", "--reason", "with the right split")
     refused(peergate("resume", "small", "--runs", runs, *answer), 3, "nothing like the objective")
     # The second evaluation of the untouched model is the same evidence: the verdict on it stands without a new call.
-    judged = {one.entry.key: one.body for one in entries(run, "verdict")}
+    judged = {one.key: one.raw for one in entries(run, "verdict")}
     assert judged["verdict/before.2"]["same_as"] == 1 and len(api.got) == asked + 1
-    launched = [one.body["key"] for one in entries(run, "launch")]
+    launched = [one.raw["key"] for one in entries(run, "launch")]
     assert launched == ["small.before.1", "small.sample.1", "small.before.2", "small.sample.2"]
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert [one["kind"] for one in report["people"]] == ["retraction", "human"] and report["overrides"] == 0
@@ -168,7 +168,7 @@ def test_a_panel_waits_for_its_person_and_its_members_may_disagree(tmp_path: Pat
     refused(done, 4, "sixteen items are thin", "the reviewers disagree")
     # The model was asked once, although the session had to wait in between.
     assert len(api.got) == 1 and complaints(api) == []
-    names = [one.entry.key for one in entries(run, "verdict")]
+    names = [one.key for one in entries(run, "verdict")]
     assert names == ["verdict/design.1/1", "verdict/design.1/2", "verdict/design.1"]
     stop = ("--answer", "stop", "--reason", "he is right")
     assert asked("resume", "small", "--runs", runs, *stop).returncode == 3

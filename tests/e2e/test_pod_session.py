@@ -64,7 +64,7 @@ def check_witnessed(place: PodPlace) -> None:
     """Check that witnesses read every stage with a model on the pod again, and that the report says how much."""
     read, store = entries(place.run, "witness"), Store(place.run / "store")
     kinds = {"evaluate", "generate", "sft", "package"}
-    assert {Manifest.model_validate_json(store.get(one.body["manifest"])).kind for one in read} == kinds
-    assert all(one.body["rows"] and not one.body["why"] for one in read)
+    assert {Manifest.model_validate_json(store.get(one.raw["manifest"])).kind for one in read} == kinds
+    assert all(one.raw["rows"] and not one.raw["why"] for one in read)
     report = (place.run / "report" / "report.md").read_text(encoding="utf-8")
     assert re.search(r"[1-9]\d* of \d+ answers of '\w+' read again", report), report

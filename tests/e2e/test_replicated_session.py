@@ -102,7 +102,7 @@ def _kill_the_second(run: Path, killed: list[int]) -> None:
 def _decisions(run: Path) -> list[dict[str, Any]]:
     if not (run / "trail.sqlite").is_file():
         return []
-    return [one.body for one in entries(run, "decision") if one.body.get("stage") == "train"]
+    return [one.raw for one in entries(run, "decision") if one.raw.get("stage") == "train"]
 
 
 def _decided(spec: Path, runs: Path, *more: str) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
     spec.write_text(spec.read_text(encoding="utf-8") + budget, encoding="utf-8")
     decided = _decided(spec, runs, "--launcher", "ray")
     assert decided["outcome"] == "approve", _checks(runs / "two")
-    assert {one.body["launcher"] for one in entries(runs / "two", "launch")} == {"ray"}
+    assert {one.raw["launcher"] for one in entries(runs / "two", "launch")} == {"ray"}
     found = {check["id"]: check["status"] for check in _checks(runs / "two")}
     assert {found[id] for id in found if id.startswith("replicas.") and id != "replicas.single"} == {"PASS"}
     assert {row.replica for row in _rows(runs / "two")} == {0, 1}
@@ -214,11 +214,11 @@ def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Pat
 
 def _checks(run: Path) -> list[dict[str, Any]]:
     store = Store(run / "store")
-    body = next(one.body for one in entries(run, "checks") if one.body.get("stage") == "train")
+    body = next(one.raw for one in entries(run, "checks") if one.raw.get("stage") == "train")
     return json.loads(store.get(body["checks"]))
 
 
 def _rows(run: Path) -> list[ReplicaRound]:
-    ended = next(one.body for one in entries(run, "exit") if one.body["stage"] == "train")
+    ended = next(one.raw for one in entries(run, "exit") if one.raw["stage"] == "train")
     data = Store(run / "store").get(ended["outputs"]["replicas"]["digest"])
     return [ReplicaRound.model_validate_json(line) for line in data.splitlines()]

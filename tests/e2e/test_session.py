@@ -33,9 +33,9 @@ STAGES = ("before", "sample", "train", "after", "ship")
 
 
 def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
-    decided = [(one.body["stage"], one.body["outcome"]) for one in entries(finished, "decision")]
+    decided = [(one.raw["stage"], one.raw["outcome"]) for one in entries(finished, "decision")]
     assert decided == [(stage, "approve") for stage in (None, *STAGES)]
-    assert entries(finished)[-1].body["decision"] == "approve"
+    assert entries(finished)[-1].raw["decision"] == "approve"
     # In a process, as a person does; the other tests ask for it in this one.
     done = peergate("audit", "verify", finished, "--json")
     answer = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def test_checks_asked_again_give_what_the_gate_saw(finished: Path) -> None:
     assert (done.returncode, told["exit_code"]) == (0, 0), done.stderr
     assert {one["stage"]: one["attempt"] for one in told["attempts"]} == dict.fromkeys(("design", *STAGES), 1)
     store = Store(finished / "store")
-    recorded = {(one.body["stage"], one.body["attempt"]): one.body["checks"] for one in entries(finished, "checks")}
+    recorded = {(one.raw["stage"], one.raw["attempt"]): one.raw["checks"] for one in entries(finished, "checks")}
     for one in told["attempts"]:
         assert one["checks"] == store.get_value(recorded[one["stage"], one["attempt"]])
 
@@ -117,8 +117,8 @@ def test_a_name_is_taken_once(finished: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
-    launched = Counter(one.body["key"] for one in entries(killed, "launch"))
-    ended = Counter(one.body["key"] for one in entries(killed, "exit"))
+    launched = Counter(one.raw["key"] for one in entries(killed, "launch"))
+    ended = Counter(one.raw["key"] for one in entries(killed, "exit"))
     assert launched == ended == {f"small.{stage}.1": 1 for stage in STAGES}
     for job in (killed / "jobs").iterdir():
         done = [json.loads(line)["done"] for line in (job / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -128,15 +128,15 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
     told = [one["what"] for one in json.loads((killed / "report" / "report.json").read_bytes())["interruptions"]]
     assert len(told) == 3 and sum("ended without a word" in one for one in told) == 1
     assert "## Interruptions" in (killed / "report" / "report.md").read_text(encoding="utf-8")
-    assert entries(killed)[-1].body["decision"] == "approve"
+    assert entries(killed)[-1].raw["decision"] == "approve"
     assert verify(killed)[0] == 0
 
 
 @pytest.mark.slow
 def test_a_killed_session_trained_on_the_same_batches_to_the_same_losses(finished: Path, killed: Path) -> None:
     """To the rounding, not to the bit: in one CI run the weights had different digests; the cause is not known."""
-    sampled = [next(one for one in entries(run, "exit") if one.body["stage"] == "sample") for run in (finished, killed)]
-    assert sampled[0].body["outputs"]["rows"]["digest"] == sampled[1].body["outputs"]["rows"]["digest"]
+    sampled = [next(one for one in entries(run, "exit") if one.raw["stage"] == "sample") for run in (finished, killed)]
+    assert sampled[0].raw["outputs"]["rows"]["digest"] == sampled[1].raw["outputs"]["rows"]["digest"]
     sides = [
         [json.loads(line) for line in (run / "jobs/small.train.1/out/rows.jsonl").read_text("utf-8").splitlines()]
         for run in (finished, killed)
@@ -202,7 +202,7 @@ def test_two_orchestrators_cannot_run_one_session_and_cancel_ends_it(tmp_path: P
     assert first.wait(300) == 130
     owner = json.loads((run / "jobs" / "small.before.1" / "claim" / "claim.json").read_bytes())
     wait_for(lambda: not psutil.pid_exists(owner["pid"]))
-    assert entries(run)[-1].body["decision"] == "cancelled"
+    assert entries(run)[-1].raw["decision"] == "cancelled"
     assert verify(run)[0] == 0
 
 
@@ -224,7 +224,7 @@ def lose_the_first_job(folder: Path, *changes: tuple[str, str]) -> Path:
 @pytest.mark.slow
 def test_a_job_that_vanished_goes_to_a_person_who_stops_the_session(tmp_path: Path) -> None:
     run = lose_the_first_job(tmp_path)
-    assert [one.body["outcome"] for one in entries(run, "decision")] == ["approve", "escalate"]
+    assert [one.raw["outcome"] for one in entries(run, "decision")] == ["approve", "escalate"]
     assert len(entries(run, "lost")) == 1 and not entries(run, "exit")
     # Asking again changes nothing, and an answer needs a reason.
     assert peergate("resume", "small", "--runs", run.parent).returncode == 4
@@ -232,8 +232,8 @@ def test_a_job_that_vanished_goes_to_a_person_who_stops_the_session(tmp_path: Pa
     why = "the machine went down"
     stopped = peergate("resume", "small", "--runs", run.parent, "--answer", "stop", "--reason", why)
     assert stopped.returncode == 3 and why in stopped.stdout
-    assert entries(run, "human")[0].body["answer"] == "stop"
-    assert entries(run)[-1].body["decision"] == "stop"
+    assert entries(run, "human")[0].raw["answer"] == "stop"
+    assert entries(run)[-1].raw["decision"] == "stop"
     assert verify(run)[0] == 0
 
 
@@ -244,7 +244,7 @@ def test_a_person_may_have_a_lost_job_run_again(tmp_path: Path) -> None:
     wait_for((run / "jobs" / "small.before.2" / "claim" / "claim.json").exists)
     assert peergate("cancel", "small", "--runs", run.parent).returncode == 0
     assert again.wait(300) == 130
-    assert [one.body["key"] for one in entries(run, "launch")] == ["small.before.1", "small.before.2"]
+    assert [one.raw["key"] for one in entries(run, "launch")] == ["small.before.1", "small.before.2"]
     assert verify(run)[0] == 0
 
 
@@ -262,7 +262,7 @@ def test_an_attempt_that_does_not_fit_in_the_budget_asks_a_person_and_is_not_beg
     assert not entries(run, "close") and (run / "interim").is_dir()
     stopped = peergate("resume", "small", "--runs", run.parent, "--answer", "stop", "--reason", "enough")
     assert stopped.returncode == 6
-    assert entries(run)[-1].body["decision"] == "budget"
+    assert entries(run)[-1].raw["decision"] == "budget"
     assert not (run / "jobs" / "small.before.2").exists()
     assert verify(run)[0] == 0
 
@@ -276,5 +276,5 @@ def test_a_learning_rate_of_zero_closes_as_a_null(tmp_path: Path) -> None:
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["outcome"] == "null" and report["not_reached"] == ["ship"]
     assert report["comparison"]["metrics"]["gained"]["value"] == report["comparison"]["metrics"]["lost"]["value"] == 0
-    assert entries(run)[-1].body["decision"] == "null"
+    assert entries(run)[-1].raw["decision"] == "null"
     assert verify(run)[0] == 0

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.model
 
 def _row_in_store(run: Path) -> None:
     """Turn one wrong answer of the treatment into a right one."""
-    ended = next(one for one in entries(run, "exit") if one.body["stage"] == "after")
-    digest = ended.body["outputs"]["rows"]["digest"].removeprefix("sha256:")
+    ended = next(one for one in entries(run, "exit") if one.raw["stage"] == "after")
+    digest = ended.raw["outputs"]["rows"]["digest"].removeprefix("sha256:")
     replace_bytes(
         run / "store" / digest[:2] / digest[2:], lambda data: data.replace(b'"truncated":false', b'"truncated":true', 1)
     )
@@ -28,8 +28,8 @@ def _row_in_job(run: Path) -> None:
 
 
 def _metric(run: Path) -> None:
-    measured = next(one for one in entries(run, "metrics") if one.body["stage"] == "after")
-    digest = measured.body["metrics"].removeprefix("sha256:")
+    measured = next(one for one in entries(run, "metrics") if one.raw["stage"] == "after")
+    digest = measured.raw["metrics"].removeprefix("sha256:")
     replace_bytes(run / "store" / digest[:2] / digest[2:], lambda data: data.replace(b'"value":', b'"value":1', 1))
 
 
@@ -53,7 +53,7 @@ def _spec(run: Path) -> None:
 
 
 def _missing_evidence(run: Path) -> None:
-    digest = entries(run, "verdict")[2].body["verdict"].removeprefix("sha256:")
+    digest = entries(run, "verdict")[2].raw["verdict"].removeprefix("sha256:")
     (run / "store" / digest[:2] / digest[2:]).unlink()
 
 

@@ -24,7 +24,7 @@ def api() -> Iterator[Api]:
 
 
 def outcomes(run: Path) -> list[tuple[str | None, str]]:
-    return [(one.body["stage"], one.body["outcome"]) for one in entries(run, "decision")]
+    return [(one.raw["stage"], one.raw["outcome"]) for one in entries(run, "decision")]
 
 
 @pytest.mark.model
@@ -40,8 +40,8 @@ def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Pat
     stages = ("before", "sample", "train", "after", "ship")
     approved = [(stage, "approve") for stage in stages]
     assert outcomes(run) == [(None, "approve"), approved[0], ("sample", "revise"), *approved[1:]]
-    second = next(one for one in entries(run, "plan") if one.entry.key == "plan/sample.2")
-    assert second.body["changes"] == {"samples_per_prompt": 2}
+    second = next(one for one in entries(run, "plan") if one.key == "plan/sample.2")
+    assert second.raw["changes"] == {"samples_per_prompt": 2}
     # The reviewer of the second attempt is told what was found in the first.
     asked = [got.packet_text() for got in api.got]
     assert "one sample a prompt is thin" in asked[3] and "one sample a prompt is thin" not in asked[2]
@@ -114,7 +114,7 @@ def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
     assert done.returncode == 4, done.stderr
     assert outcomes(run) == [(None, "escalate")] and not entries(run, "grant", "launch")
     (judged,) = entries(run, "verdict")
-    assert why in judged.body["error"], judged.body["error"]
+    assert why in judged.raw["error"], judged.raw["error"]
     assert complaints(api) == []
     assert verify_run(run, TRAIL, STORE).exit_code == 2
 
@@ -128,7 +128,7 @@ def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api
     run = tmp_path / "runs" / "small"
     assert done.returncode == 3, done.stderr
     (judged,) = entries(run, "verdict")
-    assert (judged.body["statuses"], judged.body["error"]) == ([429, 200], "")
+    assert (judged.raw["statuses"], judged.raw["error"]) == ([429, 200], "")
     assert complaints(api) == []
     waited = api.got[1].started - (api.got[0].ended or 0)
     assert waited >= 1

@@ -92,7 +92,7 @@ def check_finished(run: Path, before: list[str]) -> None:
     """It ends as if the disk had never been full."""
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage, audit.decision) == (0, [], "approve"), audit.notes
-    kept = [one.entry.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
+    kept = [one.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
     assert kept[: len(before)] == before, "an entry that was recorded is gone"
     assert len({key for key in kept if key.startswith("launch/")}) == len(
         [key for key in kept if key.startswith("launch/")]
@@ -100,7 +100,7 @@ def check_finished(run: Path, before: list[str]) -> None:
 
 
 def keys(run: Path) -> list[str]:
-    return [one.entry.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
+    return [one.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
 
 
 # Where the trail is in a database, the largest file is a packet for the reviewer.
@@ -182,7 +182,7 @@ def effects(folder: Path) -> set[str]:
 
 
 def jobs_that_ended_well(run: Path) -> set[str]:
-    ends = [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "exit"]
+    ends = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "exit"]
     return {body["key"] for body in ends if body["manifest"]}
 
 
@@ -219,7 +219,7 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
             done = go_on(run, house, answer=RETRY if waits else None)
             assert resize(64 * 1024), "reading takes room too"
             entries = read_entries(run / "trail.sqlite")
-            if entries[-1].entry.kind == "close":
+            if entries[-1].kind == "close":
                 break
             if is_waiting(entries) and done.returncode == 0:
                 asked += 1
@@ -229,7 +229,7 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
                 paused += 1
         assert paused
         before = keys(run)
-        while read_entries(run / "trail.sqlite")[-1].entry.kind != "close":
+        while read_entries(run / "trail.sqlite")[-1].kind != "close":
             house.go_on(run, answer=RETRY if is_waiting(read_entries(run / "trail.sqlite")) else None)
         check_finished(run, before)
         assert house.jobs is None or effects(tmp_path / "disk") >= jobs_that_ended_well(run)

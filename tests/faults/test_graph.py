@@ -52,7 +52,7 @@ class Lost(QuickLauncher):
 
 
 def keys(run: Path) -> list[str]:
-    return [one.entry.key for one in read_entries(run / "trail.sqlite")]
+    return [one.key for one in read_entries(run / "trail.sqlite")]
 
 
 # ---- the trail comes before the graph -----------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     drive(quick_session(run, launcher=Lost()), RETRY)
     answered = [key for key in keys(run) if key.startswith("human/")]
     assert answered == ["human/decision/sample.1"]
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
 
 
 @in_both
@@ -142,9 +142,9 @@ def test_an_effect_before_the_question_would_be_had_again(
 ) -> None:
     def acts_first(session: Session, state: State) -> State:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append("pause", f"pause/{number}", {"by": "the node"})
+        session.trail.append_raw("pause", f"pause/{number}", {"by": "the node"})
         asked = last_question(list(session.trail.iterate()), session.name)
-        interrupt({"session": session.name, "asked": asked.entry.key, "reasons": []})
+        interrupt({"session": session.name, "asked": asked.key, "reasons": []})
         raise AssertionError("no one answers here")
 
     asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
@@ -157,7 +157,7 @@ def test_an_effect_before_the_question_would_be_had_again(
 
 def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher: Any = None, **given: Any) -> None:
     """Kill a session when an entry was recorded, before anything that follows it."""
-    append = Trail.append
+    append = Trail.append_raw
 
     def last(trail: Trail, kind: Any, name: str, body: dict[str, Any]) -> Any:
         recorded = append(trail, kind, name, body)
@@ -166,7 +166,7 @@ def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher:
         return recorded
 
     with monkeypatch.context() as patched:
-        patched.setattr(Trail, "append", last)
+        patched.setattr(Trail, "append_raw", last)
         with pytest.raises(Killed):
             drive(quick_session(run, launcher=launcher), **given)
 
@@ -227,7 +227,7 @@ def test_after_a_kill_the_graph_is_entered_where_the_trail_says(
     ran = nodes_of(run, monkeypatch)
     assert ran[0] == ENTERED[key]
     assert keys(run)[: len(before)] == before and len(set(keys(run))) == len(keys(run))
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 
 
@@ -247,7 +247,7 @@ def test_a_session_that_is_led_from_the_beginning_again_repeats_nothing(
         patched.setattr(runtime, "position", nowhere)
         drive(quick_session(run))
     assert keys(run)[: len(before)] == before and len(set(keys(run))) == len(keys(run))
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
 
 
 @in_both
@@ -268,7 +268,7 @@ def test_a_design_that_a_person_approved_is_not_asked_about_again(
         monkeypatch.setattr(runtime, "position", nowhere)
     ran = nodes_of(run, monkeypatch)
     assert ran == ["open", "design_gate", "human"] if anew else ran[0] == "launch"
-    assert (read_entries(run / "trail.sqlite")[-1].entry.kind == "close") is not anew
+    assert (read_entries(run / "trail.sqlite")[-1].kind == "close") is not anew
 
 
 # ---- attempt numbers come from the trail --------------------------------------------------------------------
@@ -276,9 +276,9 @@ def test_a_design_that_a_person_approved_is_not_asked_about_again(
 
 def attempts(run: Path, stage: str = "sample") -> list[int]:
     return [
-        one.body["attempt"]
+        one.raw["attempt"]
         for one in read_entries(run / "trail.sqlite")
-        if one.entry.kind == "launch" and one.body["stage"] == stage
+        if one.kind == "launch" and one.raw["stage"] == stage
     ]
 
 
@@ -289,7 +289,7 @@ def test_attempts_are_counted_by_the_trail(tmp_path: Path, house: FaultHouse) ->
     drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
     drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
     assert attempts(run) == [1, 2, 3]
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
 
 
 @in_both
@@ -308,4 +308,4 @@ def test_attempts_counted_by_the_graph_would_begin_again(
     monkeypatch.setattr(act, "open_stage", remembered)
     drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
     assert attempts(run) == [1], "the second attempt was counted after all"
-    assert read_entries(run / "trail.sqlite")[-1].entry.kind != "close"
+    assert read_entries(run / "trail.sqlite")[-1].kind != "close"

@@ -153,7 +153,7 @@ def test_a_job_that_fills_the_disk_is_waited_for_and_judged_by_its_own_end(tmp_p
         house.go_on(run, filling)
         entries = read_entries(run / "trail.sqlite")
         assert filling.full_for > 6 and is_waiting(entries)
-        (end,) = [one.body for one in entries if one.entry.key == "exit/small.sample.1"]
+        (end,) = [one.raw for one in entries if one.key == "exit/small.sample.1"]
         assert end["manifest"] is None
         before = keys(run)
         house.go_on(run, answer=RETRY)
@@ -179,10 +179,10 @@ def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path
             house.go_on(run, answer=RETRY)
         check_finished(run, [])
         entries = read_entries(run / "trail.sqlite")
-        (*_, last) = [one.body for one in entries if one.entry.key.startswith("exit/small.train.")]
+        (*_, last) = [one.raw for one in entries if one.key.startswith("exit/small.train.")]
         ends[name] = {output: one["digest"] for output, one in last["outputs"].items()}
     assert ends["lost"] == ends["whole"]
-    launches = [one.body for one in entries if one.entry.key.startswith("launch/small.train.")]
+    launches = [one.raw for one in entries if one.key.startswith("launch/small.train.")]
     assert len(launches) == 2 and launches[0].get("resumes") is None
     resumed = launches[1]["resumes"]
     log = (run / "jobs" / "small.train.2" / "log.txt").read_text(encoding="utf-8")
@@ -259,7 +259,7 @@ def test_a_cluster_that_is_killed_under_a_job_loses_the_job_and_nothing_else(tmp
             house.go_on(run, killing)
             entries = read_entries(run / "trail.sqlite")
             assert killing.was and is_waiting(entries)
-            assert [one.body["key"] for one in entries if one.entry.kind == "lost"] == ["small.sample.1"]
+            assert [one.raw["key"] for one in entries if one.kind == "lost"] == ["small.sample.1"]
             before = keys(run)
             house.go_on(run, launcher(), RETRY)
             check_finished(run, before)

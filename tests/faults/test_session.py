@@ -217,7 +217,7 @@ def test_a_clock_that_goes_back_again_and_again_stops_nothing(
     house.go_on(run, Backwards(house.launcher()))
     # Five jobs and their witnesses.
     assert hours[0] == -10 * 31
-    times = [int(one.entry.time_ns) for one in read_entries(run / "trail.sqlite")]
+    times = [one.time_ns for one in read_entries(run / "trail.sqlite")]
     assert times == sorted(times)
     check_finished(run, [])
 
@@ -237,9 +237,9 @@ def test_a_job_over_which_the_clock_goes_back_costs_nothing_less_than_nothing_an
     run = house.open(tmp_path)
     house.go_on(run, Earlier(house.launcher()))
     entries = read_entries(run / "trail.sqlite")
-    settled = [one.body["usd"] for one in entries if one.body.get("what") == "settle"]
+    settled = [one.raw["usd"] for one in entries if one.raw.get("what") == "settle"]
     assert settled and min(settled) >= 0
-    decision = next(one.body for one in reversed(entries) if one.entry.kind == "decision")
+    decision = next(one.raw for one in reversed(entries) if one.kind == "decision")
     assert decision["outcome"] == "escalate"
 
 
@@ -290,7 +290,7 @@ def test_a_session_that_asks_a_person_asks_again_in_every_process(tmp_path: Path
     run = house.open(tmp_path)
     house.go_on(run, Lost(house.launcher(), house))
     before = keys(run)
-    assert read_entries(run / "trail.sqlite")[-1].body.get("outcome") == "escalate"
+    assert read_entries(run / "trail.sqlite")[-1].raw.get("outcome") == "escalate"
     if house.jobs is not None:
         runaway = int((run / "jobs" / "small.sample.1" / "pid").read_text())
         assert is_gone(runaway), "what the lost job had started goes on"
@@ -355,7 +355,7 @@ def test_rows_that_are_gone_close_the_gate_and_are_told(tmp_path: Path, house: F
 
     house.go_on(run, Gone(house.launcher()))
     entries = read_entries(run / "trail.sqlite")
-    decided: dict[str, Any] = entries[-1].body
+    decided: dict[str, Any] = entries[-1].raw
     assert decided["outcome"] == "escalate" and decided["stage"] == "base"
     assert any("jobs.outputs is BLOCKED" in reason for reason in decided["reasons"]), decided["reasons"]
     assert run_layout.require_run(run) == run

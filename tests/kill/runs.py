@@ -113,7 +113,7 @@ def run(
         if code == -signal.SIGKILL:
             continue
         entries = house.entries(ran.run)
-        if any(one.entry.kind == "close" for one in entries):
+        if any(one.kind == "close" for one in entries):
             assert code == ExitCode.DONE, f"it closed with exit code {code}: {_told(ran)}"
             break
         assert code == ExitCode.BLOCKED, f"exit code {code}: {_told(ran)}"
@@ -214,18 +214,18 @@ def result_of(house: House, run: Path) -> Result:
     """Return what an undisturbed run has as well."""
     entries, store = house.entries(run), house.store(run)
     stages: dict[str, Any] = {}
-    for stage in dict.fromkeys(one.body["stage"] for one in entries if one.entry.kind == "launch"):
+    for stage in dict.fromkeys(one.raw["stage"] for one in entries if one.kind == "launch"):
         attempt = accepted_attempt(entries, stage)
         measured = _one(entries, f"metrics/{stage}.{attempt}")
         ended = _one(entries, f"exit/{NAME}.{stage}.{attempt}")
-        found = MetricSet.model_validate(store.get_value(measured.body["metrics"]))
+        found = MetricSet.model_validate(store.get_value(measured.raw["metrics"]))
         stages[stage] = {
             "metrics": {id: one.model_dump(mode="json") for id, one in found.metrics.items()},
             "rows": found.rows,
-            "outputs": {name: one["digest"] for name, one in ended.body["outputs"].items()},
+            "outputs": {name: one["digest"] for name, one in ended.raw["outputs"].items()},
         }
     closed = _one(entries, "close")
-    return Result(closed.body["decision"], stages)
+    return Result(closed.raw["decision"], stages)
 
 
 def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
@@ -237,8 +237,8 @@ def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
         found.append(f"the trail does not verify: {audit.exit_code}, {audit.damage}, {audit.notes}")
     by_kind: dict[str, list[RecordedEntry]] = {}
     for one in entries:
-        by_kind.setdefault(one.entry.kind, []).append(one)
-    keys = [one.entry.key for one in entries]
+        by_kind.setdefault(one.kind, []).append(one)
+    keys = [one.key for one in entries]
     found += [f"{key} is recorded twice" for key in sorted({key for key in keys if keys.count(key) > 1})]
     found += _effects(house, ran, by_kind)
     found += _ends(by_kind, store)
@@ -256,13 +256,13 @@ def _effects(house: House, ran: Ran, by_kind: dict[str, list[RecordedEntry]]) ->
     """Every job that was launched had its effect once, or never began because it was killed before."""
     path = ran.ground / "effects"
     effects = path.read_text(encoding="utf-8").split() if path.exists() else []
-    launched = [one.body["key"] for kind in ("launch", "challenge") for one in by_kind.get(kind, [])]
-    granted = [one.entry.key.removeprefix("grant/") for one in by_kind.get("grant", [])]
+    launched = [one.raw["key"] for kind in ("launch", "challenge") for one in by_kind.get(kind, [])]
+    granted = [one.key.removeprefix("grant/") for one in by_kind.get("grant", [])]
     found = [f"{key} ran {effects.count(key)} times" for key in sorted(set(effects)) if effects.count(key) > 1]
     found += [f"{key} ran and was not launched" for key in set(effects) - set(launched)]
     jobs = {key.removesuffix(WITNESS) for key in launched}
     found += [f"{key} was launched without a grant" for key in jobs - set(granted)]
-    ends = [one.body for one in by_kind.get("exit", []) if one.body["stage"] not in house.silent]
+    ends = [one.raw for one in by_kind.get("exit", []) if one.raw["stage"] not in house.silent]
     ended_well = {body["key"] for body in ends if body["manifest"]}
     found += [f"{key} ended well and had no effect" for key in ended_well - set(effects)]
     return found
@@ -273,32 +273,32 @@ def _ends(by_kind: dict[str, list[RecordedEntry]], store: Any) -> list[str]:
     found: list[str] = []
     ends: dict[str, list[RecordedEntry]] = {}
     for one in (*by_kind.get("exit", []), *by_kind.get("lost", []), *by_kind.get("witness", [])):
-        ends.setdefault(one.body["key"], []).append(one)
-    decided = {(one.body["stage"], one.body["attempt"]): one for one in by_kind.get("decision", [])}
-    answered = {one.body["asked"]: one for one in by_kind.get("human", [])}
+        ends.setdefault(one.raw["key"], []).append(one)
+    decided = {(one.raw["stage"], one.raw["attempt"]): one for one in by_kind.get("decision", [])}
+    answered = {one.raw["asked"]: one for one in by_kind.get("human", [])}
     for launch in (*by_kind.get("launch", []), *by_kind.get("challenge", [])):
-        body = launch.body
+        body = launch.raw
         of_job = ends.get(body["key"], [])
         if len(of_job) != 1:
             found.append(f"{body['key']} has {len(of_job)} ends")
             continue
-        record = store.get_value(of_job[0].body["exit"]) if of_job[0].body.get("exit") else None
+        record = store.get_value(of_job[0].raw["exit"]) if of_job[0].raw.get("exit") else None
         decision = decided.get((body["stage"], body["attempt"]))
         if decision is None:
             found.append(f"no one decided on {body['key']}")
         elif (record is None or record["code"] != 0) and (
-            decision.body["outcome"] != "escalate" or decision.digest not in answered
+            decision.raw["outcome"] != "escalate" or decision.digest not in answered
         ):
-            found.append(f"{body['key']} was cut off, and the decision is {decision.body['outcome']}")
+            found.append(f"{body['key']} was cut off, and the decision is {decision.raw['outcome']}")
     return found
 
 
 def _reviews(by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
     """Every packet has one verdict, and every reservation was settled once."""
-    shown = [one.entry.key.removeprefix("packet/") for one in by_kind.get("packet", [])]
-    judged = [one.entry.key.removeprefix("verdict/") for one in by_kind.get("verdict", [])]
+    shown = [one.key.removeprefix("packet/") for one in by_kind.get("packet", [])]
+    judged = [one.key.removeprefix("verdict/") for one in by_kind.get("verdict", [])]
     found = [] if sorted(shown) == sorted(judged) else [f"packets {shown}, verdicts {judged}"]
-    spent = [one.entry.key for one in by_kind.get("spend", [])]
+    spent = [one.key for one in by_kind.get("spend", [])]
     reserved = {key.removeprefix("reserve/") for key in spent if key.startswith("reserve/")}
     settled = {key.removeprefix("settle/") for key in spent if key.startswith("settle/")}
     if reserved != settled:
@@ -307,7 +307,7 @@ def _reviews(by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
 
 
 def _one(entries: list[RecordedEntry], key: str) -> RecordedEntry:
-    found = [one for one in entries if one.entry.key == key]
+    found = [one for one in entries if one.key == key]
     assert len(found) == 1, f"{len(found)} entries have the key {key}"
     return found[0]
 

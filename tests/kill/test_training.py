@@ -45,7 +45,7 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(training: Ground, 
     ran = run(training.site, training.house, f"seed.{seed}", kills, training.whole_s)
     assert problems(training.house, ran, training.undisturbed) == []
     entries = training.house.entries(ran.run)
-    launches = [one.body for one in entries if one.entry.key.startswith(f"launch/{NAME}.train.")]
+    launches = [one.raw for one in entries if one.key.startswith(f"launch/{NAME}.train.")]
     resumed = [one["resumes"] for one in launches if one.get("resumes")]
     print(f"seed {seed}: landed {ran.landed}; {len(launches)} attempts at training, went on from {resumed}")
     for one in launches[-1:]:

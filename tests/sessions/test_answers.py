@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from reviews.audit.event_order import order_damage
 from reviews.audit.verify import verify_run
 from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.human_answers import answer_effect, last_question
-from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import reviewer_proxy
 from reviews.trail.chain.envelope import RecordedEntry
@@ -24,6 +24,7 @@ from sessions.pages.overview import is_waiting
 from sessions.pages.report.next_steps import answers_to
 from specs.system.digests import Digest
 from specs.system.errors import ReviewerUnavailable, UserError
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet, Verdict
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
@@ -59,11 +60,11 @@ def entries_of(run: Path) -> list[RecordedEntry]:
 
 
 def keys(run: Path) -> list[str]:
-    return [one.entry.key for one in entries_of(run)]
+    return [one.key for one in entries_of(run)]
 
 
 def outcomes(run: Path) -> dict[str, str]:
-    return {one.entry.key: one.body["outcome"] for one in entries_of(run) if one.entry.kind == "decision"}
+    return {one.key: one.raw["outcome"] for one in entries_of(run) if one.kind == "decision"}
 
 
 # ---- the design, judged again -------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def test_a_design_without_a_verdict_is_judged_again(tmp_path: Path) -> None:
     drive(quick_session(run, reviewer=reviewer), answer("retry"))
     assert is_waiting(entries_of(run))
     drive(quick_session(run, reviewer=reviewer), answer("retry"))
-    assert entries_of(run)[-1].body["decision"] == "approve"
+    assert entries_of(run)[-1].raw["decision"] == "approve"
     found = outcomes(run)
     assert [found[f"decision/design.{number}"] for number in (1, 2, 3)] == ["escalate", "escalate", "approve"]
     # No one has overridden anything, and all of it is derived again.
@@ -112,19 +113,19 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before
     drive(quick_session(run, reviewer=Checklist()), answer("stop"))
-    assert entries_of(run)[-1].body["decision"] == "stop"
+    assert entries_of(run)[-1].raw["decision"] == "stop"
 
 
 def without_error(verdict: RecordedEntry) -> RecordedEntry:
-    return verdict._replace(entry=verdict.entry.model_copy(update={"body": verdict.body | {"error": ""}}))
+    return replace(verdict, entry=verdict.entry.model_copy(update={"body": verdict.raw | {"error": ""}}))
 
 
 def packets(*made: tuple[str, str, dict[str, Any]], of: list[RecordedEntry]) -> list[str]:
     """Return what the audit says of a trail with these entries at its end, in the place of those that are there."""
-    kept = [one for one in of if one.entry.kind not in ("human", "close") and not one.entry.key.endswith("/design.2")]
+    kept = [one for one in of if one.kind not in ("human", "close") and not one.key.endswith("/design.2")]
     for kind, key, body in made:
         entry = kept[-1].entry.model_copy(update={"kind": kind, "key": key, "seq": len(kept), "body": body})
-        kept.append(kept[-1]._replace(entry=entry))
+        kept.append(replace(kept[-1], entry=entry))
     return list(order_damage(kept))
 
 
@@ -139,7 +140,7 @@ def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: P
     for made in ((again,), (other, again)):
         (found,) = packets(*made, of=lost)
         assert found.endswith("no person wanted the design to be judged again")
-    judged = [without_error(one) if one.entry.key == "verdict/design.1" else one for one in lost]
+    judged = [without_error(one) if one.key == "verdict/design.1" else one for one in lost]
     (found,) = packets(wanted, again, of=judged)
     assert found.endswith("the design had a verdict and was judged again")
 
@@ -160,7 +161,7 @@ class Lost(QuickLauncher):
 
 def repeated(run: Path) -> dict[str, int]:
     """Return the verdicts that repeat one of an earlier attempt, with its number."""
-    found = {one.entry.key: one.body.get("same_as") for one in entries_of(run) if one.entry.kind == "verdict"}
+    found = {one.key: one.raw.get("same_as") for one in entries_of(run) if one.kind == "verdict"}
     return {key: same for key, same in found.items() if same is not None}
 
 
@@ -213,7 +214,7 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     resolved, _ = registered_spec(entries, Store(run / "store"))
     trail = Trail(run / "trail.sqlite", "small")
     body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
-    trail.append("human", f"human/{asked.entry.key}", body | answer_effect(resolved, entries, asked, word))
+    trail.append_raw("human", f"human/{asked.key}", body | answer_effect(resolved, entries, asked, word))
     trail.close()
 
 
@@ -226,7 +227,7 @@ def test_an_answer_on_record_is_carried_out_by_the_next_resume(tmp_path: Path, w
     killed_after_the_answer(run, word)
     assert not is_waiting(entries_of(run))
     drive(quick_session(run))
-    assert entries_of(run)[-1].body["decision"] == closed
+    assert entries_of(run)[-1].raw["decision"] == closed
     assert keys(run).count("human/decision/design.1") == 1
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
@@ -237,10 +238,10 @@ def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the answer is 'approve' already, given by ada"):
         drive(quick_session(run), answer("stop"))
     drive(quick_session(run), answer("approve"))
-    assert entries_of(run)[-1].body["decision"] == "overridden"
+    assert entries_of(run)[-1].raw["decision"] == "overridden"
     assert list(order_damage(entries_of(run))) == []
     *before, close = entries_of(run)
-    lie = close._replace(entry=close.entry.model_copy(update={"body": close.body | {"decision": "approve"}}))
+    lie = replace(close, entry=close.entry.model_copy(update={"body": close.raw | {"decision": "approve"}}))
     assert [one.partition(": ")[2] for one in order_damage([*before, lie])] == [
         "says 'approve', and people decided over 1 gates or checks"
     ]

@@ -109,9 +109,7 @@ def started(spec: Path, runs: Path) -> tuple[int, str]:
     if not (run / "trail.sqlite").exists():
         assert not run.exists(), "what is refused leaves nothing"
         return done.returncode, done.stderr
-    (outcome,) = [
-        one.body["outcome"] for one in read_entries(run / "trail.sqlite") if one.entry.key == "decision/design.1"
-    ]
+    (outcome,) = [one.raw["outcome"] for one in read_entries(run / "trail.sqlite") if one.key == "decision/design.1"]
     return (0 if outcome == "approve" else done.returncode), done.stderr
 
 

@@ -53,8 +53,8 @@ def ran(folder: Path, name: str) -> Path:
 
 
 def found(run: Path, stage: str) -> dict[str, Any]:
-    entry = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == f"checks/{stage}.1")
-    checks = json.loads(Store(run / "store").get(entry.body["checks"]))
+    entry = next(one for one in read_entries(run / "trail.sqlite") if one.key == f"checks/{stage}.1")
+    checks = json.loads(Store(run / "store").get(entry.raw["checks"]))
     return next(one for one in checks if one["id"] == "registration.workspace")
 
 
@@ -72,8 +72,8 @@ def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
     assert "2 times before, by 1 other sessions of the workspace" in told["detail"]
     assert "1 sessions could not be read" in told["detail"]
     entries = list(read_entries(second / "trail.sqlite"))
-    assert entries[-1].entry.kind == "close", "no gate closed"
-    (gone,) = (one.body for one in entries if one.entry.key == "exit/second.train.1")
+    assert entries[-1].kind == "close", "no gate closed"
+    (gone,) = (one.raw for one in entries if one.key == "exit/second.train.1")
     assert "heldout" not in gone, "training reads no split"
     session = quick_session(second)
     other = session.resolved.spec.stage("tuned").model_copy(update={"inputs": {"items": "data.prompts"}})

@@ -101,7 +101,7 @@ def opened(folder: Path) -> Path:
 
 
 def closing(run: Path) -> dict[str, Any]:
-    return read_entries(run / "trail.sqlite")[-1].body
+    return read_entries(run / "trail.sqlite")[-1].raw
 
 
 @pytest.fixture(scope="module")

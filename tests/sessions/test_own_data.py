@@ -112,7 +112,7 @@ def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
-    trail.append("model", "model", body)
+    trail.append_raw("model", "model", body)
     trail.close()
     drive(quick_session(run, launcher=Machine(None)))  # pyright: ignore[reportArgumentType]
     return run
@@ -120,11 +120,11 @@ def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def decided(run: Path) -> dict[str, str]:
     entries = read_entries(run / "trail.sqlite")
-    return {one.body["stage"] or "design": one.body["outcome"] for one in entries if one.entry.kind == "decision"}
+    return {one.raw["stage"] or "design": one.raw["outcome"] for one in entries if one.kind == "decision"}
 
 
 def checks(run: Path, key: str) -> dict[str, tuple[str, str]]:
-    body = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == f"checks/{key}")
+    body = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == f"checks/{key}")
     results = Store(run / "store").get_value(body["checks"])
     return {one["id"]: (one["status"], one["detail"]) for one in results}
 

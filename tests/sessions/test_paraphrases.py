@@ -61,9 +61,7 @@ def test_a_reviewer_who_sees_a_paraphrase_stops_the_design(
     )
     run = open_quick(tmp_path)
     drive(quick_session(run, reviewer=reviewer()))
-    decisions = {
-        one.entry.key: one.body["outcome"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"
-    }
+    decisions = {one.key: one.raw["outcome"] for one in read_entries(run / "trail.sqlite") if one.kind == "decision"}
     assert decisions["decision/design.1"] == outcome
 
 
@@ -80,7 +78,7 @@ def test_training_prompts_that_name_held_out_groups_end_the_session_and_it_says_
     run = open_quick(tmp_path)
     drive(quick_session(run))
     entries = read_entries(run / "trail.sqlite")
-    assert entries[-1].body["decision"] == "reject"
+    assert entries[-1].raw["decision"] == "reject"
     assert "design.groups: group elm, prompt Say what the elm is." in why_it_ended(
         entries, Store(run / "store"), "reject"
     )

@@ -50,7 +50,7 @@ def test_rows_with_a_known_value_do_not_count_and_are_kept_nowhere(
     assert any(
         "the job's output 'rows' holds the value of SERVICE_API_KEY; it does not count" in one for one in display.lines
     )
-    assert read_entries(run / "trail.sqlite")[-1].body["outcome"] in ("escalate", "revise", "reject")
+    assert read_entries(run / "trail.sqlite")[-1].raw["outcome"] in ("escalate", "revise", "reject")
     assert [one for one in (run / "store").rglob("*") if one.is_file() and VALUE.encode() in one.read_bytes()] == []
 
 

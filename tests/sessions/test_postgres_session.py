@@ -108,7 +108,7 @@ def test_a_server_that_stays_away_pauses_the_session_and_it_goes_on(
     drive(quick_session(run, launcher=launcher))
     after = read_entries(run / "trail.sqlite")
     assert [one.digest for one in after[: len(before)]] == before
-    assert after[-1].body["decision"] == "approve" and set(launcher.started.values()) == {1}
+    assert after[-1].raw["decision"] == "approve" and set(launcher.started.values()) == {1}
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
     assert leaks(tmp_path) == []
 
@@ -124,7 +124,7 @@ def test_a_server_that_restarts_does_not_stop_the_session(tmp_path: Path, databa
 
     launcher = Watched(restart)
     drive(quick_session(run, launcher=launcher))
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
     assert set(launcher.started.values()) == {1}
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 

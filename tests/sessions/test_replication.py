@@ -55,7 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with closing(Trail(run / "trail.sqlite", run.name)) as trail:
             source = resolved.spec.model.source
             body = {"source": source, "kind": "instruct", "path": str(model), "digest": digest_path(model)}
-            trail.append("model", "model", body)
+            trail.append_raw("model", "model", body)
         drive(quick_session(run, launcher=QuickLauncher(rows=rows_of(resolved.spec.analysis.seeds[0]))))
 
     with pytest.MonkeyPatch.context() as patched:
@@ -95,7 +95,7 @@ def audited(run: Path) -> Audit:
 def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     entries = read_entries(counted / "trail.sqlite")
     plan, done = find(entries, "replication"), find(entries, "replicated")
-    assert plan and done and done.body["plan"] == plan.digest
+    assert plan and done and done.raw["plan"] == plan.digest
     told = record_seeds(counted, "ada")
     assert len(read_entries(counted / "trail.sqlite")) == len(entries), "nothing is recorded twice"
     found = told.result
@@ -114,11 +114,11 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     assert "is one of the further seeds of small" in shown.stderr
     for name in told.plan.sessions:
         opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
-        assert opened and opened.body["replicates"] == {"session": "small", "plan": plan.digest}
+        assert opened and opened.raw["replicates"] == {"session": "small", "plan": plan.digest}
         entries = read_entries(counted.parent / name / "trail.sqlite")
-        (looked, *_) = (one for one in entries if one.entry.kind == "exit" and "heldout" in one.body)
+        (looked, *_) = (one for one in entries if one.kind == "exit" and "heldout" in one.raw)
         before = told.plan.sessions.index(name) + 1
-        assert looked.body["heldout"] == {"sessions": 0, "evaluations": 0, "unread": 0, "seeds": before}
+        assert looked.raw["heldout"] == {"sessions": 0, "evaluations": 0, "unread": 0, "seeds": before}
     assert not audited(counted.parent / "small-seed9").damage
 
 

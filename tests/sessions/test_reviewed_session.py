@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def _with(one: RecordedEntry, **changes: Any) -> RecordedEntry:
-    return one._replace(entry=one.entry.model_copy(update={"body": one.body | changes}))
+    return replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes}))
 
 
 def start(folder: Path, api: Api, more: str = "") -> tuple[subprocess.CompletedProcess[str], Path]:
@@ -73,11 +74,11 @@ def test_a_reviewer_that_blocks_with_evidence_stops_the_session_before_it_costs_
     assert len(api.got) == 1 and not entries(run, "grant", "launch")
     (judged,) = entries(run, "verdict")
     kept = Store(run / "store")
-    assert kept.get(judged.body["request"]) == api.got[0].body
-    assert b"exact_mcnemar" in kept.get(judged.body["response"])
+    assert kept.get(judged.raw["request"]) == api.got[0].body
+    assert b"exact_mcnemar" in kept.get(judged.raw["response"])
     assert verify(run)[0] == 0
     # Deleting what was asked or answered is found.
-    kept.path(judged.body["request"]).unlink()
+    kept.path(judged.raw["request"]).unlink()
     assert verify(run)[0] == 1
 
 
@@ -93,12 +94,12 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
     assert done.returncode == 3 and "one kind of item says little" in done.stdout, done.stderr
     assert "looks something up: query_rows" in done.stderr
     every = entries(run)
-    (look,), (judged,) = ([one for one in every if one.entry.kind == kind] for kind in ("look", "verdict"))
+    (look,), (judged,) = ([one for one in every if one.kind == kind] for kind in ("look", "verdict"))
     kept = Store(run / "store")
-    assert json.loads(kept.get(look.body["arguments"])) == query.arguments
-    assert b"5 x lowercase" in kept.get(look.body["answer"])
-    assert judged.body["looked"] == [{"entry": "look/design.1/1", "answer": look.body["answer"]}]
-    assert len(judged.body["earlier"]) == 1
+    assert json.loads(kept.get(look.raw["arguments"])) == query.arguments
+    assert b"5 x lowercase" in kept.get(look.raw["answer"])
+    assert judged.raw["looked"] == [{"entry": "look/design.1/1", "answer": look.raw["answer"]}]
+    assert len(judged.raw["earlier"]) == 1
     code, told = verify(run)
     assert code == 0, told
 
@@ -122,7 +123,7 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
         other_evidence.setattr(EvidenceBrowser, "answer", other_rows)
         code, told = verify(run)
         assert code == 1 and "look/design.1/1 has another answer" in json.dumps(told)
-    kept.path(look.body["answer"]).unlink()
+    kept.path(look.raw["answer"]).unlink()
     assert verify(run)[0] == 1
 
 
@@ -131,8 +132,8 @@ def test_a_reviewer_that_is_down_closes_the_gate(tmp_path: Path, api: Api) -> No
     done, run = start(tmp_path, api)
     assert done.returncode == 4, done.stderr
     (judged,) = entries(run, "verdict")
-    assert judged.body["cause"] == "server_error"
-    assert [one.body["outcome"] for one in entries(run, "decision")] == ["escalate"]
+    assert judged.raw["cause"] == "server_error"
+    assert [one.raw["outcome"] for one in entries(run, "decision")] == ["escalate"]
 
 
 def test_no_key_is_kept_anywhere_in_the_run(tmp_path: Path, api: Api) -> None:
@@ -166,11 +167,11 @@ def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(tmp
     """Half of the samples must be accepted, which they are not at first; the checklist asks for a lower temperature."""
     run = open_quick(tmp_path, ("acceptance_rate, at_least: 0.1", "acceptance_rate, at_least: 0.5"))
     drive(quick_session(run, launcher=QuickLauncher(rows=cooler_is_better)))
-    decided = [one.body for one in entries(run, "decision") if one.body["stage"] == "sample"]
+    decided = [one.raw for one in entries(run, "decision") if one.raw["stage"] == "sample"]
     assert [one["outcome"] for one in decided] == ["revise", "approve"]
     required = decided[0]["required"]
     assert required.keys() == {"temperature"} and 0.5 <= required["temperature"] < 0.8
-    plans = {one.entry.key: one.body["changes"] for one in entries(run, "plan")}
+    plans = {one.key: one.raw["changes"] for one in entries(run, "plan")}
     assert plans["plan/sample.1"] == {} and plans["plan/sample.2"] == required
     first, second = (
         JobOrder.model_validate_json((run / "jobs" / f"small.sample.{number}" / "order.json").read_bytes())

@@ -59,7 +59,7 @@ def _secret(folder: Path) -> None:
 def _checks_of_base(run: Path) -> dict[str, tuple[str, str]]:
     """Return status and detail of the first gate's checks."""
     session = quick_session(run)
-    body = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == "checks/base.1")
+    body = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "checks/base.1")
     results = session.store.get_value(body["checks"])
     return {one["id"]: (one["status"], one["detail"]) for one in results}
 
@@ -79,7 +79,7 @@ def test_what_was_changed_or_is_unknown_closes_the_gate(
     drive(quick_session(run, launcher=Leaving(change)))
     status, detail = _checks_of_base(run)[check]
     assert status == "FAIL" and told in detail
-    assert not any(one.entry.key == "grant/sample.1" for one in read_entries(run / "trail.sqlite"))
+    assert not any(one.key == "grant/sample.1" for one in read_entries(run / "trail.sqlite"))
 
 
 @pytest.mark.parametrize("change", [_half_a_file, _secret])

@@ -30,13 +30,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_ends_accepted(bare: Path) -> None:
     entries = read_entries(bare / "trail.sqlite")
-    assert entries[-1].body["decision"] == "approve"
-    assert "constitution" not in entries[0].body
+    assert entries[-1].raw["decision"] == "approve"
+    assert "constitution" not in entries[0].raw
 
 
 def test_no_packet_shows_one(bare: Path) -> None:
     store = Store(bare / "store")
-    packets = [one.body["packet"] for one in read_entries(bare / "trail.sqlite") if one.entry.kind == "packet"]
+    packets = [one.raw["packet"] for one in read_entries(bare / "trail.sqlite") if one.kind == "packet"]
     assert packets
     assert all("constitution" not in store.get_value(digest)["registered"] for digest in packets)
 

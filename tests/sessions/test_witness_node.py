@@ -75,11 +75,11 @@ def test_what_a_witness_cannot_read_closes_the_gate(
     session = quick_session(run, launcher=Telling(told), display=silent)  # pyright: ignore[reportArgumentType]
     drive(session)
     entries = read_entries(run / "trail.sqlite")
-    decided = [one.body for one in entries if one.entry.kind == "decision"][-1]
-    checks = next(one.body for one in entries if one.entry.key == "checks/base.1")
+    decided = [one.raw for one in entries if one.kind == "decision"][-1]
+    checks = next(one.raw for one in entries if one.key == "checks/base.1")
     assert (decided["stage"], decided["outcome"]) == ("base", outcome), decided["reasons"]
     assert checks["summary"]["witness.answers"] == why
-    paid = next(one.body for one in entries if one.entry.key == f"settle/small.base.1{WITNESS}")
+    paid = next(one.raw for one in entries if one.key == f"settle/small.base.1{WITNESS}")
     assert paid["what"] == "settle"
 
 
@@ -111,10 +111,10 @@ def test_a_session_that_is_cancelled_under_a_witness_ends_and_pays_for_it(tmp_pa
     launcher.stop = session.stop
     with pytest.raises(PauseSignal):
         drive(session)
-    kinds = [one.entry.kind for one in read_entries(run / "trail.sqlite")]
+    kinds = [one.kind for one in read_entries(run / "trail.sqlite")]
     assert kinds[-2:] == ["challenge", "pause"]
     runtime.cancel(run, Silent())  # pyright: ignore[reportArgumentType]
     assert (run / "jobs" / f"small.base.1{WITNESS}" / "cancel").exists()
-    keys = [one.entry.key for one in read_entries(run / "trail.sqlite")]
+    keys = [one.key for one in read_entries(run / "trail.sqlite")]
     assert keys[-5:] == ["witness/base.1", f"settle/small.base.1{WITNESS}", "pause/2", "report", "close"]
     assert called("audit", "verify", run).returncode == 0

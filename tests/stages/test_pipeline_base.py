@@ -71,11 +71,11 @@ def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session
     for session, counts in zip(sessions, counted, strict=True):
         stages = [stage.name for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages]
         entries = read_entries(session.run / "trail.sqlite")
-        assert [one.body["stage"] for one in entries if one.entry.kind == "launch"] == stages
+        assert [one.raw["stage"] for one in entries if one.kind == "launch"] == stages
         for stage, metric in counts.items():
             assert session.result.metrics[stage][metric]["value"] >= 2, stage
         assert verify_run(session.run, "trail.sqlite", "store").exit_code == 0
-        said = {one.body["stage"]: one.body["summary"] for one in entries if one.entry.kind == "checks"}
+        said = {one.raw["stage"]: one.raw["summary"] for one in entries if one.kind == "checks"}
         for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages:
             kind = STAGE_KINDS[stage.kind]
             assert (said[stage.name].get("witness.answers") == "PASS") == bool(kind.witness_prompts), stage.name

@@ -38,7 +38,7 @@ def asked(run: Path) -> dict[str, Any] | None:
     if state.state != "waiting":
         return None
     key = f"lost/{run.name}.{state.stage}.{state.attempt}"
-    lost = any(one.entry.key == key for one in read_entries(run / "trail.sqlite"))
+    lost = any(one.key == key for one in read_entries(run / "trail.sqlite"))
     return {"answer": "retry" if lost else "approve", "reason": "a test", "by": "a test", "expires": None}
 
 
@@ -68,10 +68,10 @@ def result_of(run: Path) -> Result:
     outputs: dict[str, dict[str, str]] = {}
     metrics: dict[str, dict[str, Any]] = {}
     for one in entries:
-        if one.entry.kind == "exit":
-            outputs[one.body["stage"]] = {name: left["digest"] for name, left in one.body["outputs"].items()}
-        elif one.entry.kind == "metrics" and one.body["metrics"]:
-            metrics[one.body["stage"]] = store.get_value(one.body["metrics"])["metrics"]
+        if one.kind == "exit":
+            outputs[one.raw["stage"]] = {name: left["digest"] for name, left in one.raw["outputs"].items()}
+        elif one.kind == "metrics" and one.raw["metrics"]:
+            metrics[one.raw["stage"]] = store.get_value(one.raw["metrics"])["metrics"]
     return Result(outputs, metrics, overview(run).decision)
 
 
@@ -118,7 +118,7 @@ def same_as(run: Path, undisturbed: Result) -> None:
 def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     shipped = load_spec(find_spec(name)).spec
-    launched = [one.body["stage"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "launch"]
+    launched = [one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "launch"]
     assert launched == [stage.name for stage in shipped.stages] and set(result.metrics) == set(launched)
     # Nothing of it is empty: what is trained on, and what is measured.
     counted = {"cai_stage1": ("sft", "steps", "self_instruct", "instructions_kept"),
@@ -155,7 +155,7 @@ def test_killed_within_every_job_it_gives_the_same(
     to_its_end(run, Here(midway=once_each(killed, "within")))
     # Jobs that are too short to report are not killed in their middle; the others were lost, and a person had them
     # run once more.
-    lost = [one.body["stage"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "lost"]
+    lost = [one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "lost"]
     assert [f"within {stage}" for stage in lost] == killed and len(lost) >= len(whole.outputs) - 2
     same_as(run, whole)
 

@@ -72,11 +72,11 @@ def test_nothing_in_peergate_names_them() -> None:
 
 
 def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran, peergate: Peergate) -> None:
-    decided = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "decision"]
+    decided = [one.raw for one in read_entries(ran.run / "trail.sqlite") if one.kind == "decision"]
     assert [one["outcome"] for one in decided] == ["approve", "approve", "approve", "null"]
     verified = peergate("audit", "verify", ran.run)
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
-    verdicts = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "verdict"]
+    verdicts = [one.raw for one in read_entries(ran.run / "trail.sqlite") if one.kind == "verdict"]
     assert {one["reviewer"] for one in verdicts} == {REVIEWER}
     # The job ran elsewhere: its folder there has the claim.
     assert list(ran.elsewhere.rglob("*claim*"))
@@ -115,7 +115,7 @@ def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran, peer
 
 
 def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
-    grants = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "grant"]
+    grants = [one.raw for one in read_entries(ran.run / "trail.sqlite") if one.kind == "grant"]
     used = grants[1]["plugins"]
     assert set(used) == {
         "peergate.launchers other_folder",
@@ -169,7 +169,7 @@ def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peerg
     done = peergate("start", spec, "--runs", tmp_path)
     assert (tmp_path / "try").exists(), done.stdout + done.stderr
     entries = read_entries(tmp_path / "try" / "trail.sqlite")
-    decided = [(one.body["stage"], one.body["outcome"]) for one in entries if one.entry.kind == "decision"]
+    decided = [(one.raw["stage"], one.raw["outcome"]) for one in entries if one.kind == "decision"]
     assert decided[:2] == [(None, "approve"), ("mine", "approve")], done.stdout + done.stderr
     again = peergate("check", "run", tmp_path / "try", "--stage", "mine")
     assert "PASS           reward.steps" in again.stdout, again.stdout + again.stderr
@@ -188,10 +188,8 @@ def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(peergate: Peergat
     """Only its own finding stands against the design: the checklist and every check would let it pass."""
     done, entries = judged(peergate, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
     assert "one session proves nothing" in done.stdout + done.stderr, done.stdout + done.stderr
-    decided = [one.body for one in entries if one.entry.kind == "decision"]
-    assert [one["outcome"] for one in decided] == ["escalate"] and not [
-        one for one in entries if one.entry.kind == "grant"
-    ]
+    decided = [one.raw for one in entries if one.kind == "decision"]
+    assert [one["outcome"] for one in decided] == ["escalate"] and not [one for one in entries if one.kind == "grant"]
     verified = peergate("audit", "verify", tmp_path / "third")
     # It waits for a person. Whatever is there holds together, and the decision follows from the verdict again.
     assert "third: OPEN" in verified.stdout, verified.stdout + verified.stderr
@@ -218,8 +216,8 @@ def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(
         done, entries = judged(peergate, tmp_path)
     assert told in done.stdout + done.stderr, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr and done.returncode != 0
-    assert not [one for one in entries if one.entry.kind == "grant"]
-    assert [one.body["outcome"] for one in entries if one.entry.kind == "decision"] != ["approve"]
+    assert not [one for one in entries if one.kind == "grant"]
+    assert [one.raw["outcome"] for one in entries if one.kind == "decision"] != ["approve"]
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +247,7 @@ def test_a_task_beside_the_spec_is_registered_granted_and_verified(
         read = peergate("audit", "verify", beside / "third")
     assert read.returncode == 0 and read.stdout.count("would run without a sandbox") == 4, read.stdout
     name = pin_task("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
-    grants = [one.body for one in read_entries(beside / "third" / "trail.sqlite") if one.entry.kind == "grant"]
+    grants = [one.raw for one in read_entries(beside / "third" / "trail.sqlite") if one.kind == "grant"]
     assert {one["task"] for one in grants} == {name} and len(grants) == 3
     for folder in (beside / "third" / "jobs").iterdir():
         order = json.loads((folder / "order.json").read_text(encoding="utf-8"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reviews.gate.packet import DESIGN
 from specs.lint.party_rules import DESIGN_STAKES
 from specs.system.vendors.parties import Efforts, ReviewLimits
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
@@ -374,3 +374,25 @@ def measure_verified(evidence: Evidence) -> dict[str, MeasuredValue]:
         "verified_length_bias": MeasuredValue(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("verified_pairs", verified_preferences(evidence), pairs),
     }
+
+
+_READERS: dict[str, Callable[[Evidence, str], Subjects | None]] = {
+    "revise": read_revise,
+    "best_of_n": read_prefer,
+    "best_of_n_verified": read_verified,
+}
+_MEASURES: dict[str, Callable[[Evidence], dict[str, MeasuredValue]]] = {
+    "revise": measure_revise,
+    "best_of_n": measure_prefer,
+    "best_of_n_verified": measure_verified,
+}
+
+
+def read(evidence: Evidence, output: str) -> Subjects | None:
+    """Return what the metrics over an output of a critic, a revision or a selection are computed from."""
+    return _READERS.get(evidence.stage.kind, read_critiques)(evidence, output)
+
+
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return the metrics that are judged; errors as those of reading rows."""
+    return _MEASURES.get(evidence.stage.kind, measure_kappa)(evidence)

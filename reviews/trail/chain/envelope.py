@@ -9,15 +9,20 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, cast
 
 from pydantic import ValidationError
+from typing_extensions import TypeVar
 
 from specs.system.digests import canonical_bytes, digest_bytes
-from specs.trail.entry import Entry
+from specs.system.errors import AuditDamage
+from specs.trail.bodies import read_body
+from specs.trail.entry import Body, Entry
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MAX_ENTRY_BYTES = 65_535
@@ -29,16 +34,70 @@ _SAME_NAMES = ("schema_version", "seq", "kind", "session", "key", "time_ns", "bo
 _TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
-class RecordedEntry(NamedTuple):
+BodyT_co = TypeVar("BodyT_co", bound=Body, covariant=True, default=Body)
+FormT = TypeVar("FormT", bound=Body)
+
+
+@dataclass(frozen=True)
+class RecordedEntry(Generic[BodyT_co]):
     """An entry of the trail, with its digest."""
 
     entry: Entry
     digest: str
 
+    @cached_property
+    def body(self) -> BodyT_co:
+        """What the entry records; raises AuditDamage if it does not have the form of its kind."""
+        try:
+            return cast(BodyT_co, read_body(self.kind, self.entry.version, self.raw))
+        except ValidationError as error:
+            raise AuditDamage(
+                f"the body of '{self.key}' does not have the form of its kind", where=self.session
+            ) from error
+
     @property
-    def body(self) -> dict[str, Any]:
-        """The entry's body."""
+    def raw(self) -> dict[str, Any]:
+        """The entry's body as plain JSON."""
         return self.entry.body
+
+    @property
+    def seq(self) -> int:
+        """The entry's number in its trail, from 0."""
+        return self.entry.seq
+
+    @property
+    def kind(self) -> str:
+        """The entry's kind."""
+        return self.entry.kind
+
+    @property
+    def key(self) -> str:
+        """The entry's idempotency key."""
+        return self.entry.key
+
+    @property
+    def session(self) -> str:
+        """The name of the session."""
+        return self.entry.session
+
+    @property
+    def time_ns(self) -> int:
+        """Nanoseconds since 1970."""
+        return int(self.entry.time_ns)
+
+
+def entries_of(entries: Iterable[RecordedEntry], *forms: type[FormT]) -> list[RecordedEntry[FormT]]:
+    """Return the entries of some kinds, in order."""
+    kinds = {form.KIND for form in forms}
+    return [cast(RecordedEntry[FormT], entry) for entry in entries if entry.kind in kinds]
+
+
+def as_entry_of(entry: RecordedEntry, *forms: type[FormT]) -> RecordedEntry[FormT]:
+    """Return an entry whose kind must be one of some; raises AuditDamage if it is another."""
+    if not any(entry.kind == form.KIND for form in forms):
+        kinds = " or ".join(f"'{form.KIND}'" for form in forms)
+        raise AuditDamage(f"entry '{entry.key}' is of kind '{entry.kind}', not {kinds}", where=entry.session)
+    return cast(RecordedEntry[FormT], entry)
 
 
 class EnvelopeSignature(NamedTuple):

@@ -33,15 +33,15 @@ def read_findings(work: PhaseWork, arguments: ReadFindings) -> str:
     session = work.session
     parts: list[str] = []
     for value in session.trail.iterate("decision"):
-        stage, attempt = value.body["stage"] or "design", value.body["attempt"]
+        stage, attempt = value.raw["stage"] or "design", value.raw["attempt"]
         if arguments.stage not in (None, stage) or arguments.attempt not in (None, attempt):
             continue
-        decision = Decision.model_validate(session.store.get_value(value.body["decision"]))
+        decision = Decision.model_validate(session.store.get_value(value.raw["decision"]))
         judged = session.trail.find(f"verdict/{stage}.{attempt}")
         lines = [f"{stage}.{attempt}: {decision.outcome}", *(f"- {reason}" for reason in decision.reasons)]
         lines += [f"- required: {change.text}" for change in decision.required_changes]
         if judged is not None:
-            verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
+            verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
             quotes = stage == "design" or not sees_heldout(session.resolved.spec, session.resolved.spec.stage(stage))
             lines += [_finding(finding, quotes=quotes) for finding in verdict.findings]
             lines += [f"- recommendation: {verdict.recommendation}", *(f"- risk: {risk}" for risk in verdict.risks)]

@@ -101,7 +101,7 @@ def _read_registered_spec(work: PhaseWork) -> dict[str, Any]:
 
 def _number(work: PhaseWork) -> int:
     """Return the number of this proposal: no draft takes the place of an earlier one."""
-    return 1 + sum(value.body["what"] == "amendment" for value in work.session.trail.iterate("note"))
+    return 1 + sum(value.raw["what"] == "amendment" for value in work.session.trail.iterate("note"))
 
 
 def _name(name: str, suffix: str) -> str:

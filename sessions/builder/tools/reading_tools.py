@@ -69,12 +69,12 @@ def read_metrics(work: PhaseWork, arguments: ReadMetrics) -> str:
     measured = [
         value
         for value in session.trail.iterate("metrics")
-        if value.body["stage"] == arguments.stage and arguments.attempt in (None, value.body["attempt"])
+        if value.raw["stage"] == arguments.stage and arguments.attempt in (None, value.raw["attempt"])
     ]
     if not measured:
         attempt = f" attempt {arguments.attempt}" if arguments.attempt else ""
         raise ToolCallRefusal(f"nothing was measured of stage '{arguments.stage}'{attempt} yet")
-    body = measured[-1].body
+    body = measured[-1].raw
     if not body["metrics"]:
         why = work.wall.clean(body["why"], WHY)
         raise ToolCallRefusal(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
@@ -108,7 +108,7 @@ def artifacts(session: Session) -> Iterator[ReadableArtifact]:
     The file of the user's own task is among it only where the spec says so.
     """
     opened = session.trail.find("open")
-    if opened is not None and (constitution := opened.body.get("constitution")) is not None:
+    if opened is not None and (constitution := opened.raw.get("constitution")) is not None:
         yield ReadableArtifact("constitution", constitution, "the principles, YAML", ".yaml")
     resolved = session.resolved
     if resolved.task_text is not None and resolved.spec.verifier.builder_reads:
@@ -118,23 +118,23 @@ def artifacts(session: Session) -> Iterator[ReadableArtifact]:
             yield ReadableArtifact(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")
     stages = {stage.name: stage for stage in session.resolved.spec.stages}
     for ended in session.trail.iterate("exit"):
-        stage, attempt = stages.get(ended.body["stage"]), ended.body["attempt"]
+        stage, attempt = stages.get(ended.raw["stage"]), ended.raw["attempt"]
         if stage is None or sees_heldout(session.resolved.spec, stage):
             continue
-        if ended.body["manifest"]:
+        if ended.raw["manifest"]:
             yield ReadableArtifact(
-                f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json"
+                f"{stage.name}.{attempt}.manifest", ended.raw["manifest"], "what really ran", ".json"
             )
         for output, kind in outputs_of(stage.kind, stage.parameters).items():
-            made = ended.body["outputs"].get(output)
+            made = ended.raw["outputs"].get(output)
             name = f"{stage.name}.{attempt}.{output}"
             if made is not None and kind == "files":
                 yield from _files(session, name, made["digest"])
             elif made is not None and made["stored"]:
                 yield ReadableArtifact(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
     for number, note in enumerate(session.trail.iterate("note"), 1):
-        message = f"{note.body['what']} note of {note.body['stage']}.{note.body['attempt']}"
-        yield ReadableArtifact(f"note.{number}", note.body["text"], message, ".md")
+        message = f"{note.raw['what']} note of {note.raw['stage']}.{note.raw['attempt']}"
+        yield ReadableArtifact(f"note.{number}", note.raw["text"], message, ".md")
 
 
 def _files(session: Session, name: str, digest: str) -> Iterator[ReadableArtifact]:

@@ -63,9 +63,9 @@ def keep_note(work: PhaseWork, what: str, text: str) -> str:
     body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
     key = note_key(work.call)
     for number, value in enumerate(session.trail.iterate("note"), 1):
-        if value.body == body and value.entry.key != key:
+        if value.raw == body and value.key != key:
             return f"note.{number} holds this already; nothing was added"
-    session.trail.append("note", key, body)
+    session.trail.append_raw("note", key, body)
     return kept_as(session, key)
 
 
@@ -76,7 +76,7 @@ def note_key(call: str) -> str:
 
 def kept_as(session: Session, key: str) -> str:
     """Return where a note was kept, by the name under which it is read."""
-    number = next(number for number, value in enumerate(session.trail.iterate("note"), 1) if value.entry.key == key)
+    number = next(number for number, value in enumerate(session.trail.iterate("note"), 1) if value.key == key)
     return f"kept as note.{number}"
 
 
@@ -127,7 +127,7 @@ def hand_in(work: PhaseWork, arguments: HandIn) -> str:
     note = keep_note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
     notes = enumerate(work.session.trail.iterate("note"), 1)
-    work.handed_in = next(f"note.{number}" for number, value in notes if value.body["text"] == text)
+    work.handed_in = next(f"note.{number}" for number, value in notes if value.raw["text"] == text)
     return note
 
 

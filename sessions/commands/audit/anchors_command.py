@@ -155,8 +155,8 @@ def rotate_key(
                 if not holds_trail(connection):
                     continue
         entries = read_entries(path)
-        if entries and not any(entry.entry.kind == "close" for entry in entries):
-            trails.append((path, entries[0].entry.session))
+        if entries and not any(entry.kind == "close" for entry in entries):
+            trails.append((path, entries[0].session))
     with ExitStack() as owned:
         for path, session in trails:
             if path.name == TRAIL:

@@ -27,7 +27,7 @@ def show_claim(place: TrailPlace, name: str | None, as_json: bool) -> None:
         problems = [*report.problems, *(each for value in traced for each in value.problems)]
         if as_json:
             results = [_as_data(value) | {"way": way_of(value.measured.entry, entries)} for value in traced]
-            print_json({"report": report.entry.entry.seq, "claims": results, "problems": problems})
+            print_json({"report": report.entry.seq, "claims": results, "problems": problems})
         else:
             for value in traced:
                 _tell(value, report)
@@ -40,10 +40,10 @@ def _list(report: ReportCheck, as_json: bool) -> list[str]:
     pairs = [(value, list(report.find_statements(value))) for value in report.measured]
     if as_json:
         numbers = [{"name": value.name, "value": value.metric.value, "stated": places} for value, places in pairs]
-        print_json({"report": report.entry.entry.seq, "numbers": numbers, "problems": report.problems})
+        print_json({"report": report.entry.seq, "numbers": numbers, "problems": report.problems})
         return report.problems
     rows = [
-        (value.name, f"{value.metric.value:.10g}", str(value.entry.entry.seq), f"{len(places)} times")
+        (value.name, f"{value.metric.value:.10g}", str(value.entry.seq), f"{len(places)} times")
         for value, places in pairs
         if places
     ]
@@ -64,7 +64,7 @@ def _tell(value: NumberTrace, report: ReportCheck) -> None:
     interval = f", 95 % interval {metric.interval[0]:.4g} to {metric.interval[1]:.4g}" if metric.interval else ""
     print_line(f"{value.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
     print_line(f"  {metric.definition}; over {metric.population}")
-    print_line(f"stated in the report of entry {report.entry.entry.seq}")
+    print_line(f"stated in the report of entry {report.entry.seq}")
     for where in value.stated or ("nowhere",):
         print_line(f"  {where}")
     print_line(f"measured in entry {entry.seq} {masked_line(entry.key, 200)}")
@@ -74,7 +74,7 @@ def _tell(value: NumberTrace, report: ReportCheck) -> None:
     )
     print_line("from the rows")
     for rows in value.rows:
-        where = f"entry {rows.entry.entry.seq} {masked_line(rows.path, 300)}" if rows.entry else "of no job"
+        where = f"entry {rows.entry.seq} {masked_line(rows.path, 300)}" if rows.entry else "of no job"
         print_line(f"  {rows.name} {rows.digest}, {where}")
     print_line(f"  computed again: {'nothing' if value.again is None else format(value.again, '.10g')}")
     for part in value.parts:
@@ -107,14 +107,14 @@ def _as_data(value: NumberTrace) -> dict[str, Any]:
     return {
         "name": measured.name,
         "metric": measured.metric.model_dump(mode="json"),
-        "entry": measured.entry.entry.seq,
+        "entry": measured.entry.seq,
         "metric_set": measured.digest,
         "code": measured.set.code,
         "code_is_at_hand": value.same_code,
         "stated": list(value.stated),
         "rows": [
             {"name": rows.name, "digest": rows.digest, "path": rows.path, "holds": not rows.problem}
-            | {"entry": rows.entry.entry.seq if rows.entry else None}
+            | {"entry": rows.entry.seq if rows.entry else None}
             for rows in value.rows
         ],
         "computed_again": value.again,
@@ -123,7 +123,7 @@ def _as_data(value: NumberTrace) -> dict[str, Any]:
         ],
         "lineages": {role: [made._asdict() for made in way] for role, way in value.lineages.items()},
         "builder_claims": [
-            each.recorded.model_dump(mode="json") | {"entry": each.packet.entry.seq, "status_now": each.now.status}
+            each.recorded.model_dump(mode="json") | {"entry": each.packet.seq, "status_now": each.now.status}
             for each in value.claims
         ],
         "problems": list(value.problems),

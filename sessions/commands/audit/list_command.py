@@ -85,14 +85,14 @@ def _list(run: Path | None, text: str, filters: Filters) -> None:
     )
     result = place.find(wanted, filters.limit or None)
     if filters.kind and not result.total:
-        kinds = sorted({entry.entry.kind for entry in place.entries()})
+        kinds = sorted({entry.kind for entry in place.entries()})
         missing = [text for text in filters.kind if text not in kinds]
         if missing:
             raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
     if filters.as_json:
         print_json({"count": result.total, "entries": [as_data(entry) for entry in result.entries]})
         return
-    rows = [(str(entry.entry.seq), when(entry), entry.entry.kind, _gist(entry)) for entry in result.entries]
+    rows = [(str(entry.seq), when(entry), entry.kind, _gist(entry)) for entry in result.entries]
     print_table(("entry", "time", "kind", "what"), rows)
     if result.total > len(rows):
         print_line(f"{result.total - len(rows)} earlier entries are left out; --limit 0 shows all", err=True)
@@ -114,13 +114,13 @@ def as_data(recorded: RecordedEntry) -> dict[str, Any]:
 
 def when(recorded: RecordedEntry) -> str:
     """Return the time of an entry."""
-    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(recorded.time_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _gist(recorded: RecordedEntry) -> str:
-    texts = {name: str(recorded.body[name]) for name in _SHOWN if recorded.body.get(name) not in (None, "")}
+    texts = {name: str(recorded.raw[name]) for name in _SHOWN if recorded.raw.get(name) not in (None, "")}
     # The beginning of a digest is enough to find it.
     displayed_texts = (
         f"{name}={text[:19]}..." if text.startswith("sha256:") else f"{name}={text}" for name, text in texts.items()
     )
-    return masked_line(" ".join(displayed_texts), 100) or recorded.entry.key
+    return masked_line(" ".join(displayed_texts), 100) or recorded.key

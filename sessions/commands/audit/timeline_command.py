@@ -34,14 +34,11 @@ def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) 
     steps = list(describe_entries(place.entries(), place.store))
     if as_json:
         rows = [(step.entry, {"what": step.what, "lines": list(step.lines)}) for step in steps]
-        log = [
-            {"entry": value.entry.seq, "time": when(value), "kind": value.entry.kind} | statements
-            for value, statements in rows
-        ]
+        log = [{"entry": value.seq, "time": when(value), "kind": value.kind} | statements for value, statements in rows]
         print_json({"log": log})
         return
     for step in steps:
-        print_line(f"{when(step.entry)}  entry {step.entry.entry.seq}: {masked_line(step.what, 300)}")
+        print_line(f"{when(step.entry)}  entry {step.entry.seq}: {masked_line(step.what, 300)}")
         for line in step.lines:
             print_line(f"    {masked_line(line, 300)}")
     if not steps:
@@ -62,7 +59,7 @@ def diff(
     """
     place = place_of(run, runs)
     entries = place.entries()
-    bodies = (place.entry_named(entries, name).body for name in (first, second))
+    bodies = (place.entry_named(entries, name).raw for name in (first, second))
     value, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
     changed = [
         {"where": name, "first": value.get(name), "second": two.get(name)}

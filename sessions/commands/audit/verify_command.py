@@ -180,8 +180,8 @@ def show_entry(
     data = as_data(result)
     data["points_to"] = {
         name: place.value(value)
-        for name, value in result.body.items()
-        if name in _POINTING.get(result.entry.kind, _POINTS) and str(value).startswith("sha256:")
+        for name, value in result.raw.items()
+        if name in _POINTING.get(result.kind, _POINTS) and str(value).startswith("sha256:")
         if store.path(value).is_file()
     }
     data["way"] = way_of(result, entries)

@@ -55,6 +55,4 @@ def give_verdict(
     with closing(Trail(place.trail, place.folder.resolve().name)) as trail:
         trail.verify_chain()
         arguments = give(trail, place.store, text)
-    print_line(
-        f"recorded as {arguments.entry.key}, signed with your key; `peergate resume {place.folder.name}` continues"
-    )
+    print_line(f"recorded as {arguments.key}, signed with your key; `peergate resume {place.folder.name}` continues")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import is_waiting
@@ -17,6 +16,7 @@ from sessions.pages.report.next_steps import waiting_for
 from sessions.run.money import ledger
 from specs.notices.notify import NoticeEvent
 from specs.session.session_spec import ResolvedSpec
+from specs.trail.entry import DESIGN
 
 SHARES = (100, 80, 50)
 """Per cent of the budget, the highest first."""
@@ -43,13 +43,13 @@ def news_of(run: Path, entries: list[RecordedEntry], store: Store, resolved: Res
 
 def _of_entries(entries: Sequence[RecordedEntry]) -> Iterator[News]:
     for entry in entries:
-        at = f"{entry.body.get('stage') or DESIGN}.{entry.body.get('attempt')}"
-        if entry.entry.kind == "lost":
-            yield News("lost", entry.entry.key, f"the job of {at} is lost: nothing says how it ended")
-        elif entry.entry.kind == "decision" and entry.body["outcome"] == "reject":
-            yield News("rejected", entry.entry.key, f"the gate of {at} rejects")
-        elif entry.entry.kind == "close":
-            yield News("closed", entry.entry.key, f"closed: {entry.body['decision']}")
+        at = f"{entry.raw.get('stage') or DESIGN}.{entry.raw.get('attempt')}"
+        if entry.kind == "lost":
+            yield News("lost", entry.key, f"the job of {at} is lost: nothing says how it ended")
+        elif entry.kind == "decision" and entry.raw["outcome"] == "reject":
+            yield News("rejected", entry.key, f"the gate of {at} rejects")
+        elif entry.kind == "close":
+            yield News("closed", entry.key, f"closed: {entry.raw['decision']}")
 
 
 def _of_money(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> Iterator[News]:

@@ -67,7 +67,7 @@ def model_card(run: Path, entries: Sequence[RecordedEntry], resolved: ResolvedSp
 
 def _recorded_report(run: Path, entries: Sequence[RecordedEntry]) -> dict[str, Any]:
     written = find(entries, "report")
-    pending = written.body["files"].get(REPORT_JSON) if written else None
+    pending = written.raw["files"].get(REPORT_JSON) if written else None
     if pending is None:
         raise EvidenceMissing("the session has no report", where=str(run))
     try:

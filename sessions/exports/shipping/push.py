@@ -97,7 +97,7 @@ def _make(run: Path, made: Path, say: Callable[[str], None]) -> ReleaseResult:
     (made / CARD).write_text(model_card(run, entries, resolved, model), encoding="utf-8")
     export_run(run, TRAIL, STORE, made / EVIDENCE, trail_page)
     about = {
-        "session": entries[0].entry.session,
+        "session": entries[0].session,
         "stage": f"{model.stage}.{model.attempt}",
         "registration": registered,
         "trail": {"entries": len(entries), "head": entries[-1].digest},
@@ -117,8 +117,8 @@ def exports_of(
         number = accepted_attempt(entries, stage.name)
         if number is None or stage.inputs.get("model") not in of:
             continue
-        ended = find(entries, f"exit/{entries[0].entry.session}.{stage.name}.{number}")
-        remaining = ended.body["outputs"].get("export") if ended else None
+        ended = find(entries, f"exit/{entries[0].session}.{stage.name}.{number}")
+        remaining = ended.raw["outputs"].get("export") if ended else None
         if remaining is not None:
             yield stage.name, remaining["path"], remaining["digest"]
 

@@ -44,7 +44,7 @@ class _Entries:
         self._entries = entries
 
     def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
-        return (entry for entry in self._entries if not kinds or entry.entry.kind in kinds)
+        return (entry for entry in self._entries if not kinds or entry.kind in kinds)
 
 
 class SeenRun:
@@ -171,7 +171,7 @@ class Project:
         """Return what happened in a session, entry by entry."""
         seen_seen_run = SeenRun(run)
         lines = [
-            f"entry {value.entry.entry.seq} {value.entry.entry.kind}: {' | '.join((value.what, *value.lines))}"
+            f"entry {value.entry.seq} {value.entry.kind}: {' | '.join((value.what, *value.lines))}"
             for value in describe_entries(seen_seen_run.entries, seen_seen_run.store)
         ]
         return self.clean_for(run, "\n".join(lines))

@@ -140,9 +140,9 @@ def _before(resolved: ResolvedSpec, stage: str) -> list[str]:
 
 
 def _out_of_reach(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, usd: float) -> str:
-    closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
+    closed = next((entry for entry in entries if entry.kind == "close"), None)
     if closed is not None:
-        return f"the session is closed ({closed.body['decision']}): another one has to show it"
+        return f"the session is closed ({closed.raw['decision']}): another one has to show it"
     remaining = ledger.balance_of(entries, resolved.spec.budget).left_usd
     if usd > remaining + 1e-9:
         return f"its stages may cost {usd:.2f} USD, {remaining:.2f} USD are left"

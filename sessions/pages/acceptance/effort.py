@@ -37,19 +37,19 @@ def gpus_of(stage: Stage) -> int:
 def effort_of(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> EffortTotal:
     """Return what the jobs of a session took, by its ledger; a GPU counts where the job's manifest names one."""
     spec = resolved.spec.with_resources()
-    ends = (entry for entry in entries if entry.entry.kind == "exit")
-    manifests = {entry.entry.key.partition("/")[2]: entry.body.get("manifest") for entry in ends}
+    ends = (entry for entry in entries if entry.kind == "exit")
+    manifests = {entry.key.partition("/")[2]: entry.raw.get("manifest") for entry in ends}
     hours = gpu_hours = 0.0
     for entry in entries:
-        if entry.entry.kind != "spend" or not entry.entry.key.startswith("settle/"):
+        if entry.kind != "spend" or not entry.key.startswith("settle/"):
             continue
-        seconds, key = entry.body.get("seconds"), entry.entry.key.partition("/")[2]
+        seconds, key = entry.raw.get("seconds"), entry.key.partition("/")[2]
         if seconds is None:
             continue
         hours += seconds / 3600
         digest = manifests.get(key)
         on_gpu = digest is not None and Manifest.model_validate_json(store.get(digest)).device.startswith("cuda")
-        names = [stage for stage in spec.stages if key.startswith(f"{entries[0].entry.session}.{stage.name}.")]
+        names = [stage for stage in spec.stages if key.startswith(f"{entries[0].session}.{stage.name}.")]
         gpus = max((gpus_of(stage) for stage in names), default=0)
         gpu_hours += seconds / 3600 * (max(1, gpus) if on_gpu else 0)
     return EffortTotal(hours, gpu_hours, ledger.balance_of(list(entries), resolved.spec.budget).spent_usd)

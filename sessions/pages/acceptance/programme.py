@@ -155,7 +155,7 @@ def _session(run: Path) -> ProgrammeSession:
 
 
 def _start_ns(entries: Sequence[RecordedEntry]) -> int:
-    return int(entries[0].entry.time_ns)
+    return entries[0].time_ns
 
 
 def _weight(criteria: Sequence[ProgrammeCriterion]) -> int:

@@ -85,9 +85,9 @@ def _reconcile_recommendation(
             f"recommendation '{recommendation.id}' names the criterion '{recommendation.criterion}'",
             hint=f"registered: {known}",
         )
-    amended = [each for each in entries if is_in_force(each) and _names(each.body["reason"], recommendation.id)]
-    evidence = [f"entry {each.entry.seq} ({each.entry.kind})" for each in amended]
-    whys = [f"amended: {plain(each.body['reason'], 200)}" for each in amended]
+    amended = [each for each in entries if is_in_force(each) and _names(each.raw["reason"], recommendation.id)]
+    evidence = [f"entry {each.seq} ({each.kind})" for each in amended]
+    whys = [f"amended: {plain(each.raw['reason'], 200)}" for each in amended]
     criterion = states[recommendation.criterion] if recommendation.criterion is not None else None
     if criterion is not None and criterion.proof is not None:
         evidence += [f"entry {criterion.proof.entry} (decision)", criterion.proof.evidence]

@@ -30,7 +30,7 @@ def siblings_of(entries: Sequence[RecordedEntry], store: Store, resolved: Resolv
     # Imported here: all checks together take longer to import than `peergate status` takes otherwise.
     from reviews.gate.check_list import all_checks
 
-    judged = [entry.body for entry in entries if entry.entry.kind == "checks" and entry.body["stage"] is not None]
+    judged = [entry.raw for entry in entries if entry.kind == "checks" and entry.raw["stage"] is not None]
     newest: dict[str, dict[str, str]] = {value["stage"]: value["summary"] for value in judged}
     seen_pairs: set[tuple[str, str]] = set()
     for defect in defects_in(entries, store):

@@ -75,14 +75,12 @@ def _again(resolved: ResolvedSpec, stage: str, *, from_data: bool) -> tuple[str,
 
 def minutes_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, again: Sequence[str]) -> tuple[float, bool]:
     """Return the minutes of the newest recorded attempts; of stages without one, their limits."""
-    session = entries[0].entry.session
+    session = entries[0].session
     total, measured = 0.0, True
     for name in again:
-        numbers = [
-            entry.body["attempt"] for entry in entries if entry.entry.kind == "plan" and entry.body["stage"] == name
-        ]
+        numbers = [entry.raw["attempt"] for entry in entries if entry.kind == "plan" and entry.raw["stage"] == name]
         settled = find(entries, f"settle/{session}.{name}.{max(numbers)}") if numbers else None
-        seconds = settled.body.get("seconds") if settled else None
+        seconds = settled.raw.get("seconds") if settled else None
         if seconds is None:
             measured = False
             total += resolved.spec.stage(name).max_minutes

@@ -70,7 +70,7 @@ class TrainingAttempt(NamedTuple):
 def newest_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> list[tuple[str, int]]:
     """Return the newest planned attempt of each stage that trains, in the order of the spec."""
     training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
-    newest = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "plan"}
+    newest = {entry.raw["stage"]: entry.raw["attempt"] for entry in entries if entry.kind == "plan"}
     return [(name, newest[name]) for name in training if name in newest]
 
 
@@ -83,7 +83,7 @@ def attempt_of(
     run: Path | None = None,
 ) -> TrainingAttempt:
     """Return what is known of an attempt; with ``run``, also what a job that has not ended wrote on its way."""
-    key = f"{entries[0].entry.session}.{stage}.{number}"
+    key = f"{entries[0].session}.{stage}.{number}"
     launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
     planned, measured = find(entries, f"plan/{stage}.{number}"), find(entries, f"metrics/{stage}.{number}")
     curves = _read_recorded_curves(resolved, store, stage, ended)
@@ -97,13 +97,13 @@ def attempt_of(
         checks=tuple(checks_of(entries, store, stage, number)),
         curves=curves,
         granted_parameters=_read_granted_parameters(store, launch),
-        changes=dict(planned.body["changes"]) if planned else {},
+        changes=dict(planned.raw["changes"]) if planned else {},
         metrics=_metrics(store, measured),
     )
 
 
 def _metrics(store: Store, measured: RecordedEntry | None) -> dict[str, Any]:
-    digest = measured.body["metrics"] if measured else None
+    digest = measured.raw["metrics"] if measured else None
     result = store.get_value(digest)["metrics"] if digest else {}
     return {name: value["value"] for name, value in result.items()}
 
@@ -112,18 +112,18 @@ def _read_granted_parameters(store: Store, launch: RecordedEntry | None) -> dict
     if launch is None:
         return {}
     try:
-        return dict(JobOrder.model_validate_json(store.get(launch.body["order"])).parameters)
+        return dict(JobOrder.model_validate_json(store.get(launch.raw["order"])).parameters)
     except (ValidationError, PeergateError):
         return {}
 
 
 def _read_recorded_curves(resolved: ResolvedSpec, store: Store, stage: str, ended: RecordedEntry | None) -> Curves:
-    if ended is None or "rows" not in ended.body["outputs"]:
+    if ended is None or "rows" not in ended.raw["outputs"]:
         return Curves()
     rows: tuple[Any, ...] = ()
     # Rows that cannot be read were no evidence either, so they have no curve.
     with suppress(EvidenceMissing):
-        path = store.path(ended.body["outputs"]["rows"]["digest"])
+        path = store.path(ended.raw["outputs"]["rows"]["digest"])
         rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
     rows = tuple(row for row in rows if hasattr(row, "loss") and hasattr(row, "step"))
     if not rows:
@@ -142,10 +142,10 @@ def _read_recorded_curves(resolved: ResolvedSpec, store: Store, stage: str, ende
 
 def _kept_out(store: Store, ended: RecordedEntry) -> tuple[tuple[int, float], ...]:
     """Return the losses on kept examples; empty where none were kept, or their rows cannot be read."""
-    if "validation" not in ended.body["outputs"]:
+    if "validation" not in ended.raw["outputs"]:
         return ()
     with suppress(EvidenceMissing):
-        path = store.path(ended.body["outputs"]["validation"]["digest"])
+        path = store.path(ended.raw["outputs"]["validation"]["digest"])
         points = by_step(read_rows(path, ValidationRow, "scores of examples"))
         return tuple((step, loss) for step, rows in points.items() if math.isfinite(loss := loss_of(rows)))
     return ()
@@ -153,11 +153,11 @@ def _kept_out(store: Store, ended: RecordedEntry) -> tuple[tuple[int, float], ..
 
 def _seconds(store: Store, ended: RecordedEntry, count: int) -> list[float]:
     """Return the times of the last steps; empty where the job recorded none."""
-    if not ended.body.get("manifest"):
+    if not ended.raw.get("manifest"):
         return []
     seconds: Any = None
     with suppress(ValidationError):
-        seconds = Manifest.model_validate_json(store.get(ended.body["manifest"])).facts.get("step_seconds")
+        seconds = Manifest.model_validate_json(store.get(ended.raw["manifest"])).facts.get("step_seconds")
     if not isinstance(seconds, list) or len(seconds) > count:
         return []
     times = [float(second) for second in seconds if isinstance(second, int | float) and 0 < second < math.inf]

@@ -160,9 +160,7 @@ def _chosen(
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
     if stage is None:
         return newest
-    planned = [
-        entry.body["attempt"] for entry in entries if entry.entry.kind == "plan" and entry.body["stage"] == stage
-    ]
+    planned = [entry.raw["attempt"] for entry in entries if entry.kind == "plan" and entry.raw["stage"] == stage]
     training = [stage.name for stage in resolved.spec.stages if kind_of(stage).trains]
     if stage not in training:
         raise UserError(
@@ -234,11 +232,9 @@ def _of(
     )
     first = binding(every)
     numbers = sorted(
-        entry.body["attempt"]
+        entry.raw["attempt"]
         for entry in entries
-        if entry.entry.kind == "plan"
-        and entry.body["stage"] == attempt.stage
-        and entry.body["attempt"] <= attempt.attempt
+        if entry.kind == "plan" and entry.raw["stage"] == attempt.stage and entry.raw["attempt"] <= attempt.attempt
     )
     return Diagnosis(
         stage=attempt.stage,

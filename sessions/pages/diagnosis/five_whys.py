@@ -73,14 +73,14 @@ def _closed_otherwise(attempt: TrainingAttempt, results: Sequence[CheckResult]) 
 
 def _outcome(entries: Sequence[RecordedEntry], store: Store, attempt: TrainingAttempt) -> Why | None:
     """Return how the session, or the attempt, ended badly; None where it did not, or has not ended."""
-    closed = next((entry for entry in entries if entry.entry.kind == "close"), None)
-    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
-    if closed is not None and closed.body["decision"] not in GOOD:
+    closed = next((entry for entry in entries if entry.kind == "close"), None)
+    last = next((entry for entry in reversed(entries) if entry.kind == "decision"), None)
+    if closed is not None and closed.raw["decision"] not in GOOD:
         where = f" at the gate of {_place(last)}" if last else ""
-        message = f"the session ended with '{closed.body['decision']}'{where}"
+        message = f"the session ended with '{closed.raw['decision']}'{where}"
         return Why(message + _because(entries, store, last), _entries(closed, last))
-    if last is not None and last.body["outcome"] != "approve":
-        message = f"the gate of {_place(last)} decided '{last.body['outcome']}'"
+    if last is not None and last.raw["outcome"] != "approve":
+        message = f"the gate of {_place(last)} decided '{last.raw['outcome']}'"
         return Why(message + _because(entries, store, last), _entries(last))
     curves = attempt.curves
     if attempt.launched and not attempt.ended and curves.stated and curves.steps:
@@ -93,9 +93,9 @@ def _outcome(entries: Sequence[RecordedEntry], store: Store, attempt: TrainingAt
 def _because(entries: Sequence[RecordedEntry], store: Store, last: RecordedEntry | None) -> str:
     if last is None:
         return ""
-    check_results = checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"])
+    check_results = checks_of(entries, store, last.raw["stage"] or "design", last.raw["attempt"])
     closing = [f"{check_result.id} {check_result.status}" for check_result in check_results if check_result.closes]
-    return f": {', '.join(closing[:5])}" if closing else f": {last.body['reasons'][0]}" if last.body["reasons"] else ""
+    return f": {', '.join(closing[:5])}" if closing else f": {last.raw['reasons'][0]}" if last.raw["reasons"] else ""
 
 
 def _comparison(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> Why | None:
@@ -151,8 +151,8 @@ def _explain_parameters(
 
 
 def _place(decision: RecordedEntry) -> str:
-    return f"'{decision.body['stage']}.{decision.body['attempt']}'" if decision.body["stage"] else "the design"
+    return f"'{decision.raw['stage']}.{decision.raw['attempt']}'" if decision.raw["stage"] else "the design"
 
 
 def _entries(*recorded: RecordedEntry | None) -> tuple[str, ...]:
-    return tuple(f"entry {value.entry.seq} ({value.entry.kind})" for value in recorded if value is not None)
+    return tuple(f"entry {value.seq} ({value.kind})" for value in recorded if value is not None)

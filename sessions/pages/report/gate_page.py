@@ -39,8 +39,8 @@ def gate_page(entries: Sequence[RecordedEntry], store: Store, stage: str, attemp
     return gate | {
         "stage": stage,
         "attempt": attempt,
-        "entry": decided.entry.seq,
-        "conditions": decided.body.get("conditions", []),
+        "entry": decided.seq,
+        "conditions": decided.raw.get("conditions", []),
         "claims": [
             claim | {"attempt": _find_measured_attempt(entries, decided, claim["claim"])} for claim in gate["claims"]
         ],
@@ -48,11 +48,11 @@ def gate_page(entries: Sequence[RecordedEntry], store: Store, stage: str, attemp
         "by_status": [
             (status, [_check(check, trained) for check in checks if check.status == status]) for status in ORDER
         ],
-        "reviewer": judged.body.get("reviewer", "") if judged else "",
-        "error": judged.body.get("error", "") if judged else "not on record",
-        "judged": judged.entry.seq if judged else None,
-        "sent": judged.body.get("request") if judged else None,
-        "answered": judged.body.get("response") if judged else None,
+        "reviewer": judged.raw.get("reviewer", "") if judged else "",
+        "error": judged.raw.get("error", "") if judged else "not on record",
+        "judged": judged.seq if judged else None,
+        "sent": judged.raw.get("request") if judged else None,
+        "answered": judged.raw.get("response") if judged else None,
         "verdict_value": verdict,
         "votes": [
             {"vote": vote, "verdict": verdict_of(store, vote.verdict)} for vote in (verdict.votes if verdict else ())
@@ -97,7 +97,7 @@ def _since(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: 
     plan = find(entries, f"plan/{stage}.{attempt}")
     return {
         "attempt": earlier,
-        "changes": plan.body["changes"] if plan else {},
+        "changes": plan.raw["changes"] if plan else {},
         "checks": checks,
         "metrics": metrics,
     }
@@ -107,24 +107,22 @@ def _find_measured_attempt(
     entries: Sequence[RecordedEntry], decided: RecordedEntry, claim: dict[str, Any]
 ) -> int | None:
     """Return the attempt whose metrics a claim was compared with; None if its stage had none."""
-    before = (
-        entry for entry in entries[: decided.entry.seq] if entry.entry.kind == "metrics" and entry.body["metrics"]
-    )
-    results = [value.body["attempt"] for value in before if value.body["stage"] == claim["stage"]]
+    before = (entry for entry in entries[: decided.seq] if entry.kind == "metrics" and entry.raw["metrics"])
+    results = [value.raw["attempt"] for value in before if value.raw["stage"] == claim["stage"]]
     return results[-1] if results else None
 
 
 def _attempts(entries: Sequence[RecordedEntry], stage: str) -> list[int]:
     return [
-        entry.body["attempt"]
+        entry.raw["attempt"]
         for entry in entries
-        if entry.entry.kind == "decision" and (entry.body["stage"] or "design") == stage
+        if entry.kind == "decision" and (entry.raw["stage"] or "design") == stage
     ]
 
 
 def metrics_of_attempt(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> dict[str, Any]:
     """Return the metrics of an attempt by id; empty without any."""
     measured = find(entries, f"metrics/{stage}.{attempt}")
-    digest = measured.body["metrics"] if measured else None
+    digest = measured.raw["metrics"] if measured else None
     results: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
     return results

@@ -57,14 +57,14 @@ def waiting_for(entries: list[RecordedEntry], run: Path, store: Store, resolved:
         give = WayOut("judges the gate", (show, give_it))
         return {
             "whom": "a person, for a verdict",
-            "since": packet.entry.seq,
+            "since": packet.seq,
             "answers": [give],
-            "packet": packet.body["packet"],
+            "packet": packet.raw["packet"],
         }
     if request is None:
         resume = WayOut("continues where it stopped", (f"peergate resume {named}",), "resume")
-        return {"whom": "no one: no process runs it", "since": entries[-1].entry.seq, "answers": [resume]}
-    since = request.entry.seq
+        return {"whom": "no one: no process runs it", "since": entries[-1].seq, "answers": [resume]}
+    since = request.seq
     return {"whom": "a person", "since": since, "answers": answers_to(entries, request, named, store, resolved)}
 
 
@@ -74,13 +74,13 @@ def answers_to(
     """Return what a person can do: commands, with the session as ``name`` in them, and their effect."""
     answer = f"peergate resume {name} --answer {{}} --reason WHY"
     stop = WayOut("ends the session here, with its report", (answer.format("stop"),), "stop")
-    if request.entry.kind == "budget":
+    if request.kind == "budget":
         amend = f"peergate amend {name} --max-cost USD --reason WHY"
         return [WayOut("gives it a larger budget, on record", (amend, f"peergate resume {name}"), "budget"), stop]
     again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"
-        if request.body.get("stage")
+        if request.raw.get("stage")
         else "has the design reviewed once more: there is no verdict on it"
     )
     retry = WayOut(again, (answer.format("retry"),), "retry")
@@ -95,19 +95,17 @@ def answers_to(
 
 def why_the_same(entries: Sequence[RecordedEntry], request: RecordedEntry, store: Store, resolved: ResolvedSpec) -> str:
     """Return why another attempt would be judged as this one was; empty where it may be judged otherwise."""
-    if request.entry.kind != "decision" or request.body["stage"] is None:
+    if request.kind != "decision" or request.raw["stage"] is None:
         return ""
-    stage, number = request.body["stage"], request.body["attempt"]
-    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{number}")
+    stage, number = request.raw["stage"], request.raw["attempt"]
+    ended = find(entries, f"exit/{entries[0].session}.{stage}.{number}")
     judged = find(entries, f"verdict/{stage}.{number}")
     if ended is None or judged is None or is_without_verdict(judged):
         return ""
-    if ExitRecord.model_validate_json(store.get(ended.body["exit"])).code != 0:
+    if ExitRecord.model_validate_json(store.get(ended.raw["exit"])).code != 0:
         return ""
-    later = entries[request.entry.seq + 1 :]
-    if any(
-        value.entry.kind == "override" or (value.entry.kind == "amendment" and is_in_force(value)) for value in later
-    ):
+    later = entries[request.seq + 1 :]
+    if any(value.kind == "override" or (value.kind == "amendment" and is_in_force(value)) for value in later):
         return ""
     planned = resolved.spec.stage(stage)
     if planned.ranges or kind_of(planned).runs_code:
@@ -120,16 +118,16 @@ def why_the_same(entries: Sequence[RecordedEntry], request: RecordedEntry, store
 
 def remedies(entries: Sequence[RecordedEntry], store: Store) -> list[CheckRemedy]:
     """Return what could be changed, for each check that closed the last gate; empty if it was opened."""
-    last = next((entry for entry in reversed(entries) if entry.entry.kind == "decision"), None)
-    if last is None or last.body["outcome"] not in ("reject", "escalate"):
+    last = next((entry for entry in reversed(entries) if entry.kind == "decision"), None)
+    if last is None or last.raw["outcome"] not in ("reject", "escalate"):
         return []
-    stage, attempt = last.body["stage"], last.body["attempt"]
+    stage, attempt = last.raw["stage"], last.raw["attempt"]
     closing = _closing(checks_of(entries, store, stage or "design", attempt))
     exit_check = next((check for check in closing if check.id == JOB_EXIT), None)
-    ended = find(entries, f"exit/{entries[0].entry.session}.{stage}.{attempt}")
+    ended = find(entries, f"exit/{entries[0].session}.{stage}.{attempt}")
     if exit_check is not None and exit_check.status == "FAIL" and ended is not None:
         # All else follows from it.
-        record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+        record = ExitRecord.model_validate_json(store.get(ended.raw["exit"]))
         return [CheckRemedy(JOB_EXIT, ending_of_record(record, "\n".join(log_lines(exit_check))).remedy)]
     trained = has_training(entries, store, stage or "design")
     return [CheckRemedy(check.id, remedy) for check in closing if (remedy := remedy_of(check.id, trained=trained))]

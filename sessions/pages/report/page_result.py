@@ -38,7 +38,7 @@ def page_result(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | 
 
     None if the trail is not a session's, or lacks something: verifying is not its task.
     """
-    if not entries or entries[0].entry.kind != "open":
+    if not entries or entries[0].kind != "open":
         return None
     try:
         return _result(entries, store)
@@ -48,7 +48,7 @@ def page_result(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | 
 
 def page_scorecard(entries: list[RecordedEntry], store: Store) -> dict[str, Any] | None:
     """Return the scorecard of a closed session; None of another one, or where trail or store lack something."""
-    if not any(entry.entry.kind == "close" for entry in entries):
+    if not any(entry.kind == "close" for entry in entries):
         return None
     try:
         return scorecard_of(entries, store).as_json()
@@ -58,17 +58,17 @@ def page_scorecard(entries: list[RecordedEntry], store: Store) -> dict[str, Any]
 
 def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
     resolved, _ = registered_spec(entries, store)
-    at = summary(entries[0].entry.session, Path(), entries, len(entries))
+    at = summary(entries[0].session, Path(), entries, len(entries))
     compared = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     analysis = resolved.spec.analysis
     why = list(at.reasons) if at.decision is None else why_it_ended(entries, store, at.decision)
     if at.decision == "retracted":
-        why = list(last_question(entries, at.name).body["reasons"])
+        why = list(last_question(entries, at.name).raw["reasons"])
     parties: dict[str, float] = {}
     for entry in entries:
-        if entry.entry.kind == "spend" and entry.body["what"] == "settle":
-            parties[entry.body["party"]] = parties.get(entry.body["party"], 0.0) + entry.body["usd"]
+        if entry.kind == "spend" and entry.raw["what"] == "settle":
+            parties[entry.raw["party"]] = parties.get(entry.raw["party"], 0.0) + entry.raw["usd"]
     return {
         "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
         "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
@@ -83,7 +83,7 @@ def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
             "n": analysis.n,
             "seeds": ", ".join(map(str, analysis.seeds)),
             "arms": f"{analysis.baseline} against {analysis.treatment}",
-            "exploratory": any(is_in_force(entry) and entry.body["exploratory"] for entry in entries),
+            "exploratory": any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries),
         },
         "costs": {
             "spent": f"{balance.spent_usd:.4f}",

@@ -75,9 +75,9 @@ def trained_by_scripts(entries: Sequence[RecordedEntry], store: Store, resolved:
         AuditDamage: it has other bytes than its name.
     """
     results: dict[str, dict[str, Any]] = {}
-    for launch in (entry for entry in entries if entry.entry.kind == "launch"):
-        order = JobOrder.model_validate_json(store.get(launch.body["order"]))
-        before = [entry for entry in entries if entry.entry.seq < launch.entry.seq]
+    for launch in (entry for entry in entries if entry.kind == "launch"):
+        order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
+        before = [entry for entry in entries if entry.seq < launch.seq]
         for way in lineages(before, store, resolved.spec, order).values():
             for place, made in enumerate(way):
                 if made.script is None:
@@ -86,8 +86,8 @@ def trained_by_scripts(entries: Sequence[RecordedEntry], store: Store, resolved:
                 facts = results.setdefault(
                     made.digest, _describe_checkpoint(made, base) | _named(made.script, resolved)
                 )
-                if launch.body["stage"] not in facts["read_by"]:
-                    facts["read_by"].append(launch.body["stage"])
+                if launch.raw["stage"] not in facts["read_by"]:
+                    facts["read_by"].append(launch.raw["stage"])
     return list(results.values())
 
 

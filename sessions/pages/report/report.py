@@ -103,10 +103,10 @@ def render(folder: Path, entries: list[RecordedEntry], store: Store, written: Re
         EvidenceMissing: the store lacks something that the report is made from.
         AuditDamage: no report can be made from this trail and store.
     """
-    until_then = entries[: written.body["entries"]]
+    until_then = entries[: written.raw["entries"]]
     try:
-        data, arms = _data(folder, until_then, store, written.body["outcome"])
-        data["plots"] = plots.select_plots(written.body["files"], FINAL)
+        data, arms = _data(folder, until_then, store, written.raw["outcome"])
+        data["plots"] = plots.select_plots(written.raw["files"], FINAL)
         # Secrets that only this process knows must not change the result.
         texts = _texts(data, arms, until_then, store, forms_only())
     except PeergateError:
@@ -141,7 +141,7 @@ def _texts(
 def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
     """Return the data of a report without its plots, and the judged rows of both arms."""
     resolved, registered = registered_spec(entries, store)
-    session = entries[0].entry.session
+    session = entries[0].session
     limits = resolved.spec.thresholds
     stages = [stage_of(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
     arms = arms_of(run, entries, store, resolved)
@@ -149,10 +149,10 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
     comparison = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     model = find(entries, "model")
-    verdicts = (entry.body["verdict"] for entry in reversed(entries) if entry.entry.kind == "verdict")
+    verdicts = (entry.raw["verdict"] for entry in reversed(entries) if entry.kind == "verdict")
     judged = next(verdicts, None)
     # *retry* has a design judged again.
-    designs = sum(entry.entry.kind == "decision" and entry.body["stage"] is None for entry in entries)
+    designs = sum(entry.kind == "decision" and entry.raw["stage"] is None for entry in entries)
     data: dict[str, Any] = {
         "schema_version": 1,
         "session": session,
@@ -175,7 +175,7 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
         "heldout": resolved.spec.heldout.digest,
-        "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
+        "model": {name: model.raw[name] for name in ("source", "kind", "digest")} if model else None,
         "code": code_lines(entries, store),
         "plugins": [f"{what}: {identity}" for what, identity in resolved.plugins.items()],
         "scripts": trained_by_scripts(entries, store, resolved),
@@ -196,10 +196,10 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
-            {"at": when(recorded_entry), "entry": recorded_entry.entry.seq, "what": what}
+            {"at": when(recorded_entry), "entry": recorded_entry.seq, "what": what}
             for recorded_entry, what in interruptions(entries)
         ],
-        "people": [_person(entry) for entry in entries if entry.entry.kind in _BY_PEOPLE],
+        "people": [_person(entry) for entry in entries if entry.kind in _BY_PEOPLE],
         "overrides": sum(is_override(entry) for entry in entries),
         "conditions": [
             {
@@ -208,9 +208,9 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
                 "text": obligation.condition.text,
                 "state": obligation.state,
             }
-            for obligation in obligations(entries, int(entries[-1].entry.time_ns))
+            for obligation in obligations(entries, entries[-1].time_ns)
         ],
-        "exploratory": any(is_in_force(entry) and entry.body["exploratory"] for entry in entries),
+        "exploratory": any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries),
         "accuracy_by_kind": by_kind(arms),
         "spent_usd": round(balance.spent_usd, 6),
         "max_cost_usd": resolved.spec.budget.max_cost_usd,
@@ -271,9 +271,9 @@ _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 def _person(recorded_entry: RecordedEntry) -> dict[str, Any]:
     """Return what a person did in one sentence, with their name and reason."""
-    body = recorded_entry.body
+    body = recorded_entry.raw
     return {
-        "kind": recorded_entry.entry.kind,
+        "kind": recorded_entry.kind,
         "what": done_by_person(recorded_entry),
         "by": plain(body["by"], 100),
         "reason": plain(body["reason"], 1000),
@@ -289,11 +289,11 @@ def gate_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt:
     if decided is None:
         return None
     packet_entry, judged = find(entries, f"packet/{stage}.{attempt}"), find(entries, f"verdict/{stage}.{attempt}")
-    packet = Packet.model_validate(store.get_value(packet_entry.body["packet"])) if packet_entry else None
+    packet = Packet.model_validate(store.get_value(packet_entry.raw["packet"])) if packet_entry else None
     return {
-        "outcome": decided.body["outcome"],
-        "reasons": decided.body["reasons"],
-        "required": decided.body["required"],
+        "outcome": decided.raw["outcome"],
+        "reasons": decided.raw["reasons"],
+        "required": decided.raw["required"],
         "checks": [
             {
                 "id": check_result.id,
@@ -314,9 +314,9 @@ def gate_of(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt:
             for criterion in (packet.criteria if packet else ())
         ],
         "claims": [claim.model_dump(mode="json") for claim in (packet.claims if packet else ())],
-        "packet": packet_entry.body["packet"] if packet_entry else None,
-        "verdict": judged.body["verdict"] if judged else None,
-        "decision": decided.body["decision"],
+        "packet": packet_entry.raw["packet"] if packet_entry else None,
+        "verdict": judged.raw["verdict"] if judged else None,
+        "decision": decided.raw["decision"],
     }
 
 
@@ -327,22 +327,22 @@ def stage_of(
     entries: Sequence[RecordedEntry], store: Store, name: str, kind: str, limits: Thresholds
 ) -> dict[str, Any]:
     """Return every attempt of a stage, failed ones included."""
-    session = entries[0].entry.session
+    session = entries[0].session
     attempts: list[dict[str, Any]] = []
-    for plan in (entry for entry in entries if entry.entry.kind == "plan" and entry.body["stage"] == name):
-        number = plan.body["attempt"]
+    for plan in (entry for entry in entries if entry.kind == "plan" and entry.raw["stage"] == name):
+        number = plan.raw["attempt"]
         key = f"{session}.{name}.{number}"
         measured = find(entries, f"metrics/{name}.{number}")
-        digest = measured.body["metrics"] if measured else None
+        digest = measured.raw["metrics"] if measured else None
         metrics: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
         settled = find(entries, f"settle/{key}")
         attempts.append(
             {
                 "attempt": number,
-                "changes": plan.body["changes"],
+                "changes": plan.raw["changes"],
                 "job": next((word for kind, word in _JOB.items() if find(entries, f"{kind}/{key}")), "not launched"),
-                "seconds": settled.body["seconds"] if settled else None,
-                "usd": settled.body["usd"] if settled else None,
+                "seconds": settled.raw["seconds"] if settled else None,
+                "usd": settled.raw["usd"] if settled else None,
                 "metrics_digest": digest,
                 "metrics": metrics,
                 "critic": critic_in_words(kind, metrics, limits),
@@ -367,13 +367,13 @@ def steps_of(entries: Sequence[RecordedEntry], store: Store, name: str = "loss")
     training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
     matching_values: dict[tuple[str, int], list[float]] = {}
     for entry in entries:
-        if entry.entry.kind == "exit" and entry.body["stage"] in training and "rows" in entry.body["outputs"]:
-            stage, path = entry.body["stage"], store.path(entry.body["outputs"]["rows"]["digest"])
+        if entry.kind == "exit" and entry.raw["stage"] in training and "rows" in entry.raw["outputs"]:
+            stage, path = entry.raw["stage"], store.path(entry.raw["outputs"]["rows"]["digest"])
             # Rows that cannot be read were no evidence either, so they have no curve.
             with suppress(EvidenceMissing):
                 rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
                 values = [getattr(row, name, None) for row in rows]
-                matching_values[stage, entry.body["attempt"]] = [value for value in values if value is not None]
+                matching_values[stage, entry.raw["attempt"]] = [value for value in values if value is not None]
     return matching_values
 
 

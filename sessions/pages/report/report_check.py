@@ -104,7 +104,7 @@ class ReportCheck:
 
     def __init__(self, folder: Path, entries: Sequence[RecordedEntry], store: Store, *, apart: bool) -> None:
         self._folder, self._entries, self._store, self._apart = folder, entries, store, apart
-        written = next((entry for entry in reversed(entries) if entry.entry.kind == "report"), None)
+        written = next((entry for entry in reversed(entries) if entry.kind == "report"), None)
         if written is None:
             raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
@@ -119,14 +119,14 @@ class ReportCheck:
 
     def _iterate_metrics(self) -> Iterator[RecordedMetric]:
         for entry in self._entries:
-            digest = entry.body.get("metrics") if entry.entry.kind == "metrics" else None
+            digest = entry.raw.get("metrics") if entry.kind == "metrics" else None
             if digest:
                 metric_set = MetricSet.model_validate_json(self._store.get(digest))
                 for metric in metric_set.metrics.values():
                     yield RecordedMetric(entry, digest, metric_set, metric)
 
     def _problems(self) -> Iterator[str]:
-        files: dict[str, str] = self.entry.body["files"]
+        files: dict[str, str] = self.entry.raw["files"]
         saved: dict[str, bytes] = {}
         for name, digest in files.items():
             try:
@@ -135,7 +135,7 @@ class ReportCheck:
                 yield f"{name} cannot be read: {str(error).splitlines()[0]}"
                 continue
             if digest_bytes(saved[name]) != digest:
-                yield f"{name} is {digest_bytes(saved[name])}, entry {self.entry.entry.seq} recorded {digest}"
+                yield f"{name} is {digest_bytes(saved[name])}, entry {self.entry.seq} recorded {digest}"
         try:
             self._rendered = render(self._folder, list(self._entries), self._store, self.entry)
         except PeergateError as error:
@@ -149,7 +149,7 @@ class ReportCheck:
         ]
         if any(differences):
             # Another version may write another report.
-            ran = "; ".join(code_lines(self._entries[: self.entry.entry.seq], self._store))
+            ran = "; ".join(code_lines(self._entries[: self.entry.seq], self._store))
             yield from (f"{difference} (the session ran {ran})" for difference in differences if difference)
 
     def find_statements(self, value: RecordedMetric) -> Iterator[str]:
@@ -214,13 +214,13 @@ class ReportCheck:
         problems[:0] = [each.problem for each in rows if each.problem]
         same_code = value.set.code == measured_by
         if again is not None and again != value.metric.value:
-            then = f"entry {value.entry.entry.seq} recorded {value.metric.value:.10g}"
+            then = f"entry {value.entry.seq} recorded {value.metric.value:.10g}"
             problems.append(
                 f"the rows give {again:.10g}, {then}{'' if same_code else ', by other code than is at hand'}"
             )
         claims = tuple(self._claims(value))
         problems += [
-            f"entry {each.packet.entry.seq} calls a claim of {each.recorded.claim.value:.10g} {each.recorded.status}, "
+            f"entry {each.packet.seq} calls a claim of {each.recorded.claim.value:.10g} {each.recorded.status}, "
             f"looked up again it is {each.now.status}"
             for each in claims
             if each.now != each.recorded
@@ -239,7 +239,7 @@ class ReportCheck:
 
     def _evidence(self, value: RecordedMetric) -> Evidence:
         """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
-        seq = value.entry.entry.seq
+        seq = value.entry.seq
         if self._gathered is None or self._gathered[0] != seq:
             evidence = gather(self._folder, self._entries[:seq], self._store, value.set.stage, value.set.attempt)
             self._gathered = seq, evidence
@@ -247,14 +247,14 @@ class ReportCheck:
 
     def _again(self, value: RecordedMetric, evidence: Evidence) -> MetricSet:
         """Return the metrics of this evidence, computed once like it."""
-        seq = value.entry.entry.seq
+        seq = value.entry.seq
         if self._computed is None or self._computed[0] != seq:
             self._computed = seq, measure(evidence)
         return self._computed[1]
 
     def _rows(self, name: str, digest: str) -> RawRows:
         for entry in self._entries:
-            for output in entry.body.get("outputs", {}).values() if entry.entry.kind == "exit" else ():
+            for output in entry.raw.get("outputs", {}).values() if entry.kind == "exit" else ():
                 if output["digest"] == digest:
                     try:
                         self._store.get(digest)
@@ -267,14 +267,14 @@ class ReportCheck:
     def _claims(self, value: RecordedMetric) -> Iterator[ClaimCheck]:
         """Yield what packets show of the builder's claims about a metric, looked up again."""
         for packet in self._entries:
-            if packet.entry.kind != "packet":
+            if packet.kind != "packet":
                 continue
-            claims = json.loads(self._store.get(packet.body["packet"])).get("claims", ())
+            claims = json.loads(self._store.get(packet.raw["packet"])).get("claims", ())
             for recorded in (ClaimResult.model_validate(each) for each in claims):
-                own = packet.body.get("stage") == value.set.stage
+                own = packet.raw.get("stage") == value.set.stage
                 if (recorded.claim.stage, recorded.claim.metric) != (value.set.stage, value.metric.id):
                     continue
-                if not own or packet.body.get("attempt") == value.set.attempt:
+                if not own or packet.raw.get("attempt") == value.set.attempt:
                     yield ClaimCheck(packet, recorded, look_up([recorded.claim], {value.set.stage: value.set})[0])
 
 

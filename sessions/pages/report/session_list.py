@@ -172,7 +172,7 @@ def _that_tell(connection: sqlite3.Connection) -> list[RecordedEntry]:
     def take(query: str, values: Sequence[str] = ()) -> bool:
         for seq, payload in connection.execute(query, values):
             results[seq] = _read_unverified(payload)
-            seen_texts.add(results[seq].entry.kind)
+            seen_texts.add(results[seq].kind)
             if seen_texts >= _NEWEST and seen_texts & _ANSWERS_MONEY:
                 return True
         return False

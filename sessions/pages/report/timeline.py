@@ -27,14 +27,14 @@ class TimelineStep(NamedTuple):
 
 def describe_entries(entries: Sequence[RecordedEntry], store: Store) -> Iterator[TimelineStep]:
     """Yield what happened, in the order of the trail. Texts are untrusted, as in the trail."""
-    verdicts = {entry.entry.key.partition("/")[2]: entry for entry in entries if entry.entry.kind == "verdict"}
+    verdicts = {entry.key.partition("/")[2]: entry for entry in entries if entry.kind == "verdict"}
     for entry in entries:
         if (pair := _tell(entry, verdicts, store)) is not None:
             yield TimelineStep(entry, pair[0], tuple(pair[1]))
 
 
 def _tell(value: RecordedEntry, verdicts: Mapping[str, RecordedEntry], store: Store) -> tuple[str, list[str]] | None:
-    kind, body = value.entry.kind, value.body
+    kind, body = value.kind, value.raw
     if kind in _BY_PEOPLE:
         return f"{kind}{_by(body)}: {body.get(_BY_PEOPLE[kind], '')}", _of_people(kind, body)
     match kind:
@@ -107,8 +107,8 @@ def _cost(body: Mapping[str, Any]) -> str:
 def _describe_review(verdict: RecordedEntry | None) -> list[str]:
     if verdict is None:
         return []
-    body = verdict.body
-    lines = [f"reviewed by {body.get('reviewer')} (entry {verdict.entry.seq}{_cost(body)})"]
+    body = verdict.raw
+    lines = [f"reviewed by {body.get('reviewer')} (entry {verdict.seq}{_cost(body)})"]
     return lines + ([f"no verdict: {body['error']}"] if body.get("error") else [])
 
 
@@ -175,7 +175,7 @@ def interruptions(entries: Sequence[RecordedEntry]) -> Iterator[tuple[RecordedEn
     """Yield interruptions in order. A kill writes nothing: a ``resume`` without a pause or question shows it."""
     before: RecordedEntry | None = None
     for entry in entries:
-        kind, body = entry.entry.kind, entry.body
+        kind, body = entry.kind, entry.raw
         match kind:
             case "pause":
                 yield entry, f"paused by {plain(body['by'], 100)}"
@@ -212,4 +212,4 @@ def _after(resume: Mapping[str, Any], before: RecordedEntry | None) -> str:
         return f", {over}"
     if before is None or ends_a_stretch(before):
         return ""
-    return f": the process before ended without a word (killed, or its machine) after '{plain(before.entry.key, 100)}'"
+    return f": the process before ended without a word (killed, or its machine) after '{plain(before.key, 100)}'"

@@ -85,19 +85,19 @@ def trail_page(entries: list[RecordedEntry], store: Store, *, with_samples: bool
     from sessions.pages.report.report import curves_of
     from sessions.pages.report.samples.page_samples import page_samples
 
-    closing = next((entry for entry in entries if entry.entry.kind == "close"), None)
+    closing = next((entry for entry in entries if entry.kind == "close"), None)
     steps = list(timeline.describe_entries(entries, store))
-    visible = _select_entries(entries, {step.entry.entry.seq for step in steps})
-    decision = closing.body.get("decision") if closing else None
+    visible = _select_entries(entries, {step.entry.seq for step in steps})
+    decision = closing.raw.get("decision") if closing else None
     evidence = _Evidence(store)
     return _template().render(
         code=page_code(),
         style=Markup(_style()),
         style_hash=Markup(style_hash()),
-        session=entries[0].entry.session if entries else "",
+        session=entries[0].session if entries else "",
         count=len(entries),
         newest=entries[-1].digest if entries else "",
-        reviews=bool(entries) and entries[0].entry.kind == "workspace",
+        reviews=bool(entries) and entries[0].kind == "workspace",
         result=page_result(entries, store),
         scored=page_scorecard(entries, store),
         most_reasons=MOST_REASONS,
@@ -114,11 +114,11 @@ def trail_page(entries: list[RecordedEntry], store: Store, *, with_samples: bool
         transcript=_read_or(_transcript, entries, store),
         samples=_read_or(page_samples, entries, store) if with_samples else None,
         told=[
-            {"seq": step.entry.entry.seq, "kind": step.entry.entry.kind, "time": _time(step.entry)}
+            {"seq": step.entry.seq, "kind": step.entry.kind, "time": _time(step.entry)}
             | {"what": step.what, "lines": step.lines}
             for step in steps
         ],
-        shown={value.entry.seq for value in visible},
+        shown={value.seq for value in visible},
         left_out=len(entries) - len(visible),
         groups=[
             [_entry(value, evidence) for value in visible[at : at + GROUP]] for at in range(0, len(visible), GROUP)
@@ -193,9 +193,9 @@ def _template() -> Template:
 def _select_entries(entries: Sequence[RecordedEntry], counts: set[int]) -> list[RecordedEntry]:
     if len(entries) <= MOST_ENTRIES:
         return list(entries)
-    chosen = sorted((entry.entry.seq for entry in entries), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
+    chosen = sorted((entry.seq for entry in entries), key=lambda seq: (seq in counts, seq))[-MOST_ENTRIES:]
     wanted = set(chosen)
-    return [entry for entry in entries if entry.entry.seq in wanted]
+    return [entry for entry in entries if entry.seq in wanted]
 
 
 def keys_of(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
@@ -210,25 +210,25 @@ def keys_of(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
 def gates_of(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     """Return one row for each decision: what was judged, by whom, and the outcome."""
     rows: list[dict[str, Any]] = []
-    verdicts = {entry.entry.key: entry for entry in entries if entry.entry.kind == "verdict"}
+    verdicts = {entry.key: entry for entry in entries if entry.kind == "verdict"}
     for entry in entries:
-        if entry.entry.kind != "decision":
+        if entry.kind != "decision":
             continue
-        stage, attempt = entry.body.get("stage"), entry.body.get("attempt")
+        stage, attempt = entry.raw.get("stage"), entry.raw.get("attempt")
         judged = verdicts.get(f"verdict/{stage or 'design'}.{attempt}")
-        verdict = _read_stored(store, judged.body.get("verdict")) if judged else None
+        verdict = _read_stored(store, judged.raw.get("verdict")) if judged else None
         findings = verdict.get("findings", []) if isinstance(verdict, dict) else []
         rows.append(
             {
-                "seq": entry.entry.seq,
+                "seq": entry.seq,
                 "stage": stage or "design",
                 "attempt": attempt,
-                "outcome": entry.body.get("outcome"),
-                "state": _state(entry.body.get("outcome")),
-                "reasons": entry.body.get("reasons", []),
-                "conditions": entry.body.get("conditions", []),
-                "reviewer": judged.body.get("reviewer", "") if judged else "",
-                "error": judged.body.get("error", "") if judged else "not on record",
+                "outcome": entry.raw.get("outcome"),
+                "state": _state(entry.raw.get("outcome")),
+                "reasons": entry.raw.get("reasons", []),
+                "conditions": entry.raw.get("conditions", []),
+                "reviewer": judged.raw.get("reviewer", "") if judged else "",
+                "error": judged.raw.get("error", "") if judged else "not on record",
                 "findings": [
                     {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
                     for each in findings
@@ -249,9 +249,9 @@ class _Evidence:
 
     def of(self, value: RecordedEntry) -> list[dict[str, Any]]:
         return [
-            {"name": name, "digest": digest} | self._value(digest, value.entry.seq)
+            {"name": name, "digest": digest} | self._value(digest, value.seq)
             for name in _SHOWN
-            if isinstance(digest := value.body.get(name), str) and digest.startswith("sha256:")
+            if isinstance(digest := value.raw.get(name), str) and digest.startswith("sha256:")
         ]
 
     def _value(self, digest: str, seq: int) -> dict[str, Any]:
@@ -266,13 +266,13 @@ class _Evidence:
 
 def _entry(value: RecordedEntry, evidence: _Evidence) -> dict[str, Any]:
     return {
-        "seq": value.entry.seq,
-        "kind": value.entry.kind,
-        "key": value.entry.key,
+        "seq": value.seq,
+        "kind": value.kind,
+        "key": value.key,
         "time": _time(value),
         "digest": value.digest,
         "previous": value.entry.previous,
-        "body": _text(value.body),
+        "body": _text(value.raw),
         "evidence": evidence.of(value),
     }
 

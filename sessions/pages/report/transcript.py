@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agents.turns import ModelTurn
-from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import when
@@ -18,6 +17,7 @@ from specs.system import markdown
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import Masker, current
 from specs.system.text import block, one_line, plain
+from specs.trail.entry import DESIGN
 
 MARKDOWN = "transcript.md"
 SAID, ASKED, TOLD = 6000, 2000, 2000
@@ -85,18 +85,18 @@ class Transcript:
         for entry in entries:
             if (event := self._event(entry)) is not None:
                 # Entries about the design name no stage, or this one.
-                matching_events.setdefault((entry.body["stage"] or DESIGN, entry.body["attempt"]), []).append(event)
+                matching_events.setdefault((entry.raw["stage"] or DESIGN, entry.raw["attempt"]), []).append(event)
         for (stage, attempt), events in matching_events.items():
             yield AttemptTranscript(stage, attempt, tuple(events))
 
     def _event(self, value: RecordedEntry) -> Event | None:
-        kind, body = value.entry.kind, value.body
+        kind, body = value.kind, value.raw
         if kind not in _KINDS:
             return None
         what, texts = getattr(self, f"_{'job' if kind in _JOB else kind}")(body)
         usd = body["usd"] if kind == "turn" else 0.0
         phase, helper = body.get("phase", ""), self._line(body.get("helper", ""))
-        return Event(value.entry.seq, when(value), kind, self._line(what), texts, phase, helper, usd)
+        return Event(value.seq, when(value), kind, self._line(what), texts, phase, helper, usd)
 
     def _line(self, text: str) -> str:
         return one_line(self._clean(text), MOST)
@@ -222,4 +222,4 @@ def render_transcript(entries: Sequence[RecordedEntry], store: Store, masker: Ma
     attempts = list(Transcript(store, masker).attempts(entries))
     if not any(event.kind == "call" for attempt in attempts for event in attempt.events):
         return ""
-    return markdown_of(entries[0].entry.session, attempts)
+    return markdown_of(entries[0].session, attempts)

@@ -77,7 +77,7 @@ class PageAnswers:
         )
         with closing(Trail(read.place.trail, read.place.folder.resolve().name)) as trail:
             trail.verify_chain()
-            if form.get("packet") not in {value.body["packet"] for value in trail.iterate("packet")}:
+            if form.get("packet") not in {value.raw["packet"] for value in trail.iterate("packet")}:
                 raise UserError("the gate does not wait for this verdict", hint="open the page of the session again")
             give(trail, read.place.store, text)
 
@@ -88,7 +88,7 @@ class PageAnswers:
         began, known = log.stat().st_size, len(read.entries)
 
         def is_recorded() -> bool:
-            return any(entry.entry.kind == kind for entry in read.place.entries()[known:])
+            return any(entry.kind == kind for entry in read.place.entries()[known:])
 
         command = [sys.executable, "-P", "-m", "sessions.commands.cli", *words]
         process = start_detached(command, log, Path.cwd(), dict(os.environ))

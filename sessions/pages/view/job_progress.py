@@ -52,13 +52,13 @@ def collect_noted_values(lines: Sequence[JobProgress]) -> dict[str, list[float]]
 def running_key(entries: Sequence[RecordedEntry]) -> str | None:
     """Return the key of the newest job or witness without an end; None if all have ended."""
     for entry in reversed(entries):
-        kind, body = entry.entry.kind, entry.body
+        kind, body = entry.kind, entry.raw
         if kind in ("exit", "lost", "witness", "close"):
             return None
         if kind == "launch":
             return str(body["key"])
         if kind == "challenge":
-            text = f"{entry.entry.session}.{body['stage']}.{body['attempt']}{WITNESS}"
+            text = f"{entry.session}.{body['stage']}.{body['attempt']}{WITNESS}"
             return None if find(entries, f"witness/{body['stage']}.{body['attempt']}") else text
     return None
 

@@ -28,14 +28,14 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         AuditDamage: it was changed.
     """
     measured = find(read.entries, f"metrics/{stage}.{attempt}")
-    digest = measured.body["metrics"] if measured else None
+    digest = measured.raw["metrics"] if measured else None
     metric_set = MetricSet.model_validate_json(read.store.get(digest)) if digest else None
     if metric_set is None or measured is None or metric not in metric_set.metrics:
         raise UserError(f"nothing was measured that is called '{stage}.{attempt}.{metric}'")
     folder = read.place.folder
     facts: dict[str, Any] = {
         "metric": metric_set.metrics[metric],
-        "entry": measured.entry.seq,
+        "entry": measured.seq,
         "metric_set": digest,
         "code": metric_set.code,
         "rows": metric_set.rows,
@@ -44,12 +44,12 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         "problem": "",
     }
     try:
-        evidence = gather(folder, read.entries[: measured.entry.seq], read.store, stage, attempt)
+        evidence = gather(folder, read.entries[: measured.seq], read.store, stage, attempt)
         facts["parts"] = [
             {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
             for part in parts_of(evidence, metric)
         ]
-        if any(entry.entry.kind == "report" for entry in read.entries):
+        if any(entry.kind == "report" for entry in read.entries):
             check = ReportCheck(folder, read.entries, read.store, apart=not read.place.is_export)
             facts["traced"] = check.trace(check.find_metrics(f"{stage}.{attempt}.{metric}")[0])
     except PeergateError as error:

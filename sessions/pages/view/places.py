@@ -42,7 +42,7 @@ class Read(NamedTuple):
     @property
     def is_session(self) -> bool:
         """Whether it is the trail of a session, and not of requested reviews."""
-        return bool(self.entries) and self.entries[0].entry.kind == "open"
+        return bool(self.entries) and self.entries[0].kind == "open"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class SampleReader:
         return self._of(read).samples
 
     def _of(self, read: Read) -> _CachedSamples:
-        measured = (entry.digest for entry in read.entries if entry.entry.kind in ("metrics", "amendment"))
+        measured = (entry.digest for entry in read.entries if entry.kind in ("metrics", "amendment"))
         stamp = (str(read.place.folder), *measured)
         with self._lock:
             if self._judged is None or self._judged.stamp != stamp:

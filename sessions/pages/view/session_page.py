@@ -10,7 +10,6 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import is_override
-from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import waits_for_verdict
@@ -25,6 +24,7 @@ from sessions.pages.view.job_progress import running_job
 from sessions.pages.view.places import Read, state_of
 from sessions.pages.view.waits import busy_with
 from specs.session.session_spec import ResolvedSpec
+from specs.trail.entry import DESIGN
 
 NEWEST_EVENTS = 8
 """Of the transcript, on the page of the session."""
@@ -51,7 +51,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "job": job | {"curves": [curve(values, name) for name, values in job["noted"].items()]} if job else None,
         "curves": curves_of(entries, store),
         "stages": [stage for stage in stages if stage["attempts"]],
-        "conditions": obligations(entries, int(entries[-1].entry.time_ns)),
+        "conditions": obligations(entries, entries[-1].time_ns),
         "acceptance": acceptance_of(entries, store),
         "waits": waits,
         "busy": busy_with(entries) if state.state == "running" else "",
@@ -74,7 +74,7 @@ def gate_strip(
 
     ``waits`` says what is asked of a person, whose gate is marked.
     """
-    lifted = {(entry.body.get("stage") or DESIGN) for entry in entries if is_override(entry)}
+    lifted = {(entry.raw.get("stage") or DESIGN) for entry in entries if is_override(entry)}
     marks = [
         value | {"lifted": value["outcome"] != "approve" and value["stage"] in lifted}
         for value in gates_of(entries, store)
@@ -84,8 +84,8 @@ def gate_strip(
             current_mark |= {"outcome": "waiting for a person", "state": "escalate"}
     decided = {mark["stage"] for mark in marks}
     packet = waits_for_verdict(entries)
-    judging = (packet.body["stage"] or DESIGN) if packet is not None else None
-    closed = any(entry.entry.kind == "close" for entry in entries)
+    judging = (packet.raw["stage"] or DESIGN) if packet is not None else None
+    closed = any(entry.kind == "close" for entry in entries)
     for name in (DESIGN, *(stage.name for stage in resolved.spec.stages)):
         runs_now = job is not None and job["stage"] == name
         if runs_now or name not in decided:
@@ -102,7 +102,7 @@ _SHOWN = {"gain": "accuracy_gain", "gained": "gained", "lost": "lost", "p": "mcn
 def numbers_of(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, base: str) -> dict[str, str]:
     """Return the addresses of the numbers of the effect, by their names in the result."""
     analysis = resolved.spec.analysis
-    measured = {entry.body["stage"]: entry.body["attempt"] for entry in entries if entry.entry.kind == "metrics"}
+    measured = {entry.raw["stage"]: entry.raw["attempt"] for entry in entries if entry.kind == "metrics"}
     pairs = {name: (getattr(analysis, name), analysis.primary_metric) for name in ("baseline", "treatment")}
     pairs |= {name: (analysis.treatment, metric) for name, metric in _SHOWN.items()}
     return {

@@ -27,7 +27,7 @@ SEAL = "seal:"
 
 def trail_page(read: Read, first: int) -> dict[str, Any]:
     """Return the entries from a number on, the story, and the keys that may sign."""
-    steps = {value.entry.entry.seq: value for value in timeline.describe_entries(read.entries, read.store)}
+    steps = {value.entry.seq: value for value in timeline.describe_entries(read.entries, read.store)}
     first = max(0, min(first, max(len(read.entries) - 1, 0)) // ENTRIES_AT_ONCE * ENTRIES_AT_ONCE)
     visible = read.entries[first : first + ENTRIES_AT_ONCE]
     return {
@@ -35,7 +35,7 @@ def trail_page(read: Read, first: int) -> dict[str, Any]:
         "first": first,
         "last": first + len(visible) - 1,
         "step": ENTRIES_AT_ONCE,
-        "rows": [{"one": value, "time": when(value), "told": steps.get(value.entry.seq)} for value in visible],
+        "rows": [{"one": value, "time": when(value), "told": steps.get(value.seq)} for value in visible],
         "keys": keys_of(read.entries),
     }
 
@@ -87,8 +87,8 @@ def entry_page(read: Read, seq: int) -> dict[str, Any]:
     if not 0 <= seq < len(read.entries):
         raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.entries) - 1}")
     element = read.entries[seq]
-    names = {name: value for name, value in element.body.items() if isinstance(value, str) and is_digest(value)}
-    outputs = element.body.get("outputs")
+    names = {name: value for name, value in element.raw.items() if isinstance(value, str) and is_digest(value)}
+    outputs = element.raw.get("outputs")
     made = outputs.items() if isinstance(outputs, dict) else ()
     rows = {name: each["digest"] for name, each in made if isinstance(each, dict) and is_digest(each.get("digest"))}
     texts = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reviews.gate.packet import DESIGN
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.view.job_progress import running_key
 from specs.jobs.job_records import WITNESS
+from specs.trail.entry import DESIGN
 
 _BUILDS = ("turn", "call", "result")
 _BETWEEN = ("plan", "exit", "metrics", "submit", "verdict", "decision", "close")
@@ -21,7 +21,7 @@ def busy_with(entries: Sequence[RecordedEntry]) -> str:
         of = "a witness of" if key.endswith(WITNESS) else "the job of"
         return f"{of} {'.'.join(key.removesuffix(WITNESS).rsplit('.', 2)[1:])}"
     for entry in reversed(entries):
-        kind, body = entry.entry.kind, entry.body
+        kind, body = entry.kind, entry.raw
         if kind == "packet":
             return f"the reviewer of {body['stage'] or DESIGN}.{body['attempt']}"
         if kind in _BUILDS:

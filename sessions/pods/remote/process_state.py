@@ -89,7 +89,7 @@ class TrailProgress:
         marks = [mark_of(self._path), mark_of(self._path.with_name(f"{TRAIL}-wal"))]
         if marks != self._last_marks and marks[0] is not None:
             with suppress(PeergateError, sqlite3.Error):
-                kinds = [entry.entry.kind for entry in read_entries(self._path)]
+                kinds = [entry.kind for entry in read_entries(self._path)]
                 self._facts = {"entries": len(kinds), "gates": kinds.count("decision"), "closed": "close" in kinds}
             self._last_marks = marks
         return self._facts

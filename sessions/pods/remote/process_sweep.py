@@ -96,7 +96,7 @@ def is_over(layout: Layout) -> bool:
     if not path.exists():
         return True
     with suppress(PeergateError, OSError):
-        return any(entry.entry.kind == "close" for entry in read_entries(path))
+        return any(entry.kind == "close" for entry in read_entries(path))
     return False
 
 

@@ -12,12 +12,11 @@ from typing import Literal, NamedTuple, get_args
 from reviews.trail.chain.envelope import RecordedEntry
 from specs.session.design import Budget
 from specs.stages.registry import Stage, kind_of
+from specs.trail.entry import AMENDMENT
 
 Party = Literal["builder", "helper", "reviewer", "job", "storage"]
 PARTIES: tuple[Party, ...] = get_args(Party)
 
-AMENDMENT = "amendment"
-"""The stage in the lines of an amendment's review."""
 HELPER_PART = 0.5
 """The part of the builder's money that one turn of a helper may take at most, so that helpers never take all."""
 TOLERANCE_USD = 1e-9
@@ -48,8 +47,8 @@ class Accounts:
         self.budget = budget
         self.lines: dict[str, LedgerLine] = {}
         for recorded in entries:
-            if recorded.entry.kind == "spend":
-                body = recorded.body
+            if recorded.kind == "spend":
+                body = recorded.raw
                 settled = body["what"] == "settle"
                 line = LedgerLine(body["job"], body["party"], body["stage"], body.get("task", ""), body["usd"], settled)
                 self.lines[line.key] = line

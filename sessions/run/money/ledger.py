@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.trail import Trail
-from sessions.run.money.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
+from sessions.run.money.accounts import TOLERANCE_USD, Accounts, Party
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import WITNESS
 from specs.session.design import Budget
@@ -22,6 +22,7 @@ from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded, PeergateError
 from specs.system.resources import usd_per_hour
 from specs.system.text import size_in_words
+from specs.trail.entry import AMENDMENT
 from specs.trail.key_policy import PERSON
 from specs.trail.requested_review import LOOKS
 
@@ -97,7 +98,7 @@ def reserve(
         raise BudgetExceeded(message, where=key, hint=AMEND)
     name = stage if isinstance(stage, str) else stage.name
     body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
-    trail.append("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
+    trail.append_raw("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
 
 
 @_at_once
@@ -106,9 +107,9 @@ def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
     reserved = trail.find(f"reserve/{key}")
     if reserved is None:
         raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
-    known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.body["usd"]
-    remaining = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
-    trail.append("spend", f"settle/{key}", {"what": "settle", **remaining, "usd": known, **facts})
+    known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.raw["usd"]
+    remaining = {name: value for name, value in reserved.raw.items() if name in ("job", "party", "stage", "task")}
+    trail.append_raw("spend", f"settle/{key}", {"what": "settle", **remaining, "usd": known, **facts})
 
 
 @_at_once
@@ -133,8 +134,8 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
 
 def _kept_bytes(trail: Trail) -> int:
     """Return how many bytes the outputs of all jobs take, those of lost ones included."""
-    count = sum(output["bytes"] for exit in trail.iterate("exit") for output in exit.body["outputs"].values())
-    return count + sum(recorded_entry.body.get("bytes") or 0 for recorded_entry in trail.iterate("lost"))
+    count = sum(output["bytes"] for exit in trail.iterate("exit") for output in exit.raw["outputs"].values())
+    return count + sum(recorded_entry.raw.get("bytes") or 0 for recorded_entry in trail.iterate("lost"))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
@@ -147,9 +148,9 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     was seen running.
     """
     grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
-    resources = Grant.model_validate(grant.body).resources if grant else None
+    resources = Grant.model_validate(grant.raw).resources if grant else None
     paid, least = (round(max(value, 0.0) / 3600 * usd_per_hour(budget, resources), 6) for value in (seconds, seen_s))
-    most = max(reserved.body["usd"], least) if reserved else paid
+    most = max(reserved.raw["usd"], least) if reserved else paid
     settle(trail, key, min(paid, most), seconds=round(seconds, 3))
 
 
@@ -220,7 +221,7 @@ def _has_run(hours: float, budget: Budget) -> str:
 
 def is_from_outside(recorded: RecordedEntry) -> bool:
     """Return whether an entry may be recorded while no orchestrator runs."""
-    kind, body = recorded.entry.kind, recorded.body
+    kind, body = recorded.kind, recorded.raw
     if kind == "spend" and body["job"].startswith(REQUESTED):
         return True
     if kind == "verdict" and body["reviewer"] == PERSON:
@@ -235,8 +236,8 @@ def is_from_outside(recorded: RecordedEntry) -> bool:
 
 def ends_a_stretch(recorded: RecordedEntry) -> bool:
     """Return whether the orchestrator stops after an entry, until the session is resumed."""
-    body = recorded.body
-    return recorded.entry.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
+    body = recorded.raw
+    return recorded.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
 
 
 def active_hours(entries: Sequence[RecordedEntry]) -> float:
@@ -250,7 +251,7 @@ def active_hours(entries: Sequence[RecordedEntry]) -> float:
     for recorded in entries:
         if is_from_outside(recorded):
             continue
-        now, begins = int(recorded.entry.time_ns), recorded.entry.kind in ("open", "resume")
+        now, begins = recorded.time_ns, recorded.kind in ("open", "resume")
         if last is not None and not begins:
             total += now - last
         if ends_a_stretch(recorded):

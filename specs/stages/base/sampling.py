@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from specs.stages.base.metric import Population, RowMetric, rate
 from specs.stages.base.stage import DeviceParameters
 from specs.system.digests import Contract, Count, omit_default
 
@@ -144,3 +146,42 @@ def ended_once(row: Any) -> Any:
     if (row.stop is not None) != (row.finish == "stop"):
         raise ValueError(f"finish is '{row.finish}', and stop is {row.stop!r}")
     return row
+
+
+SAMPLED = "sampled"
+"""What the rates are over: the rows that were sampled, by what is wrong with them."""
+Counts = Literal["empty", "runaway", "leaked", "repeated"]
+"""What of a sampled row a rate counts (``training/rules/sampling_quality.py``)."""
+_NAMES: dict[Counts, str] = {"empty": "empty", "runaway": "runaway", "leaked": "leak", "repeated": "repeat"}
+_TOLD: dict[Counts, str] = {
+    "empty": "without a visible character",
+    "runaway": "with a mark of another turn, or of more than 500 characters",
+    "leaked": "with a stop string of the stage (of sample_responses, where it has none) no one asked for, or the "
+    "beginning of one",
+    "repeated": "whose words (case, marks and white space ignored) are those of an earlier one",
+}
+
+
+def rates(prefix: str, population: str, rows: str, **parts: str) -> tuple[RowMetric, ...]:
+    """Return the rates of a kind over sampled rows; their ids begin with ``prefix``, and ``rows`` says what a row is.
+
+    ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
+    """
+    over = Population(population, output=SAMPLED)
+    return tuple(
+        rate(
+            f"{prefix}_{_NAMES[what]}_rate",
+            f"{rows} {parts[what] or words}",
+            attrgetter(what),
+            "lower",
+            over=over,
+            of=rows,
+        )
+        for what, words in _TOLD.items()
+        if what in parts
+    )
+
+
+def describe_revision_fault(what: Counts) -> str:
+    """Return what is wrong with a revision, in words."""
+    return f"with a revision {_TOLD[what]}"

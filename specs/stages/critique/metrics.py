@@ -19,7 +19,7 @@ from specs.stages.base.metric import (
     rate,
     where,
 )
-from specs.stages.base.sampling_metrics import describe_revision_fault, rates
+from specs.stages.base.sampling import describe_revision_fault, rates
 
 _LABELLED = Population("the labelled sample: items that a person has judged", output="calibration")
 _CHAINS = Population("all chains of critique and revision, one for each example")

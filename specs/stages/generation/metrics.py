@@ -23,7 +23,7 @@ from specs.stages.base.metric import (
     total,
     where,
 )
-from specs.stages.base.sampling_metrics import rates
+from specs.stages.base.sampling import rates
 
 _SAMPLES = Population("all sampled completions of the attempt")
 # Metrics over each population, and shares of its rows.

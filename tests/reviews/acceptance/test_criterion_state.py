@@ -75,7 +75,7 @@ class Told:
         self.add("checks", f"checks/{stage}.{attempt}", checks=kept, summary=statuses, stage=stage, attempt=attempt)
 
     def take_back(self, one: RecordedEntry) -> None:
-        self.add("retraction", since=one.entry.seq, stage=one.body["stage"], attempt=one.body["attempt"])
+        self.add("retraction", since=one.seq, stage=one.raw["stage"], attempt=one.raw["attempt"])
 
     def found(self) -> Acceptance:
         return acceptance_of(self.entries, self.store)
@@ -106,7 +106,7 @@ def test_each_criterion_is_discharged_by_its_own_gate_with_evidence(told: Told) 
     found = told.found()
     assert found.percent == 100.0 and found.line() == "ship 100.0 %: 4 discharged"
     proof = found.criteria[3].proof
-    assert proof is not None and (proof.entry, proof.digest) == (decided.entry.seq, decided.digest)
+    assert proof is not None and (proof.entry, proof.digest) == (decided.seq, decided.digest)
     assert told.store.get_value(proof.evidence)["checkpoint.files"] == "PASS"
     assert told.store.get_value(found.criteria[1].proof.evidence)["metrics"]["accuracy"]["value"] == 0.75  # type: ignore[union-attr]
     assert [step.percent for one in found.criteria for step in one.history] == [10.0, 60.0, 40.0, 100.0]
@@ -267,18 +267,13 @@ def test_any_history_keeps_the_rules(tmp_path_factory: pytest.TempPathFactory, e
             # What builders and people say: an override lifts a check of another stage.
             told.add(event[1], **({"stage": "design"} if event[1] == "override" else {}))
         now = told.found()
-        void = {
-            seq
-            for one in told.entries
-            if one.entry.kind == "retraction"
-            for seq in range(one.body["since"], one.entry.seq)
-        }
+        void = {seq for one in told.entries if one.kind == "retraction" for seq in range(one.raw["since"], one.seq)}
         for old, new in zip(before.criteria, now.criteria, strict=True):
             assert new.history[: len(old.history)] == old.history, "the past does not change"
-            newest = next((one for one in reversed(decided) if one.body["stage"] == new.criterion.stage), None)
+            newest = next((one for one in reversed(decided) if one.raw["stage"] == new.criterion.stage), None)
             if new.state == "discharged":
-                assert newest is not None and newest.body["outcome"] == "approve" and newest.entry.seq not in void
-                assert new.proof is not None and new.proof.entry == newest.entry.seq
+                assert newest is not None and newest.raw["outcome"] == "approve" and newest.seq not in void
+                assert new.proof is not None and new.proof.entry == newest.seq
                 assert told.store.path(new.proof.evidence).is_file() or new.criterion.id == "AC-001"
             assert (new.state == "retracted") <= any(step.state == "discharged" for step in new.history)
             assert (new.state == "open") == (not new.history), "what was discharged once is never open again"

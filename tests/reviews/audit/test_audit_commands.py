@@ -23,25 +23,27 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("listed") / "small"
     trail, store = Trail(run / "trail.sqlite", "small"), Store(run / "store")
     lenient(trail)
-    trail.append("open", "open", body_of("open", by="100% of A_B"))
+    trail.append_raw("open", "open", body_of("open", by="100% of A_B"))
     for attempt, (outcome, usd) in enumerate([("revise", 0.1), ("approve", 2.5)], 1):
         at = {"stage": "sft", "attempt": attempt}
-        trail.append("grant", f"grant/small.sft.{attempt}", body_of("grant", **at))
+        trail.append_raw("grant", f"grant/small.sft.{attempt}", body_of("grant", **at))
         rows = {"rows": {"path": "rows", "digest": store.put(b"%d" % attempt), "bytes": 1, "stored": True}}
         key = f"small.sft.{attempt}"
-        trail.append("exit", f"exit/{key}", body_of("exit", **at, key=key, outputs=rows))
+        trail.append_raw("exit", f"exit/{key}", body_of("exit", **at, key=key, outputs=rows))
         checks = store.put_value([{"id": "x", "status": "PASS" if attempt == 2 else "FAIL"}])
-        trail.append("checks", f"checks/sft.{attempt}", body_of("checks", **at, checks=checks))
+        trail.append_raw("checks", f"checks/sft.{attempt}", body_of("checks", **at, checks=checks))
         verdict = store.put_value({"attempt": attempt})
         judged = body_of("verdict", **at, reviewer="ada", usd=usd, verdict=verdict)
-        trail.append("verdict", f"verdict/sft.{attempt}", judged)
+        trail.append_raw("verdict", f"verdict/sft.{attempt}", judged)
         carried = {"id": "c1", "stage": "ship", "text": "do it", "criterion": None}
-        trail.append(
+        trail.append_raw(
             "decision",
             f"decision/sft.{attempt}",
             body_of("decision", **at, outcome=outcome, reasons=["so"], conditions=[carried] if attempt == 2 else []),
         )
-    trail.append("override", "override/1", {"by": "bob", "reason": "\u001b[31mred", "check": "x", "condition": None})
+    trail.append_raw(
+        "override", "override/1", {"by": "bob", "reason": "\u001b[31mred", "check": "x", "condition": None}
+    )
     trail.close()
     return run
 
@@ -83,16 +85,16 @@ def test_search_filters_too(run: Path, options: list[str], expected: list[int]) 
     [("DECISION/sft", [5, 10]), ("100%", [0]), ("a_b", [0]), ("a%b", []), ("aXb", []), ("\u001b[31m", [11]), ("!", [])],
 )
 def test_search_takes_text_as_it_is_and_not_letter_case(run: Path, text: str, expected: list[int]) -> None:
-    assert [one.entry.seq for one in select(run / "trail.sqlite", TrailQuery(text=text)).entries] == expected
+    assert [one.seq for one in select(run / "trail.sqlite", TrailQuery(text=text)).entries] == expected
 
 
 def fits(one: RecordedEntry, wanted: TrailQuery) -> bool:
     """Return whether an entry is among those wanted."""
-    body = one.body
+    body = one.raw
     usd = body.get("usd")
     return (
-        (not wanted.kinds or one.entry.kind in wanted.kinds)
-        and (wanted.seqs is None or one.entry.seq in wanted.seqs)
+        (not wanted.kinds or one.kind in wanted.kinds)
+        and (wanted.seqs is None or one.seq in wanted.seqs)
         and all(getattr(wanted, name) in (None, body.get(name)) for name in ("stage", "attempt", "outcome", "reviewer"))
         and (wanted.min_usd is None or (isinstance(usd, int | float) and usd >= wanted.min_usd))
         and (wanted.text is None or wanted.text.lower() in one.entry.model_dump_json().lower())

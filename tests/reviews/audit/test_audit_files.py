@@ -43,7 +43,7 @@ def exported(run: Path, target: Path) -> None:
 
 
 def stored(run: Path, kind: str, name: str) -> Path:
-    digest = next(one.body[name] for one in read_entries(run / "trail.sqlite") if one.entry.kind == kind)
+    digest = next(one.raw[name] for one in read_entries(run / "trail.sqlite") if one.kind == kind)
     return run / "store" / digest[7:9] / digest[9:]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ def test_a_number_is_followed_to_its_rows_and_to_who_claims_it(run: Path, capsys
     code, data = shown(run, "accuracy_gain", capsys)
     assert (code, data["problems"]) == (0, [])
     (one,) = data["claims"]
-    measured = next(each for each in read_entries(run / "trail.sqlite") if each.entry.key == "metrics/tuned.1")
-    assert (one["name"], one["entry"]) == ("tuned.1.accuracy_gain", measured.entry.seq)
-    assert one["metric_set"] == measured.body["metrics"] and one["code"] == measured.body["code"]
+    measured = next(each for each in read_entries(run / "trail.sqlite") if each.key == "metrics/tuned.1")
+    assert (one["name"], one["entry"]) == ("tuned.1.accuracy_gain", measured.seq)
+    assert one["metric_set"] == measured.raw["metrics"] and one["code"] == measured.raw["code"]
     assert one["code_is_at_hand"] and one["computed_again"] == one["metric"]["value"] == 1
     assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(one["stated"])
     text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
@@ -149,10 +150,10 @@ def forge(run: Path, file: str, old: str, new: str) -> None:
 def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
     """Return the trail as if the report had been recorded as it is now: no one tampered, Peergate itself was wrong."""
     entries = read_entries(run / "trail.sqlite")
-    written = next(one for one in entries if one.entry.kind == "report")
+    written = next(one for one in entries if one.kind == "report")
     files = {str(path.relative_to(run)): digest_file(path) for path in (run / "report").iterdir()}
-    body = written.body | {"files": files}
-    entries[written.entry.seq] = written._replace(entry=written.entry.model_copy(update={"body": body}))
+    body = written.raw | {"files": files}
+    entries[written.seq] = replace(written, entry=written.entry.model_copy(update={"body": body}))
     return entries
 
 
@@ -246,14 +247,14 @@ def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
 
     def and_then_somebody_asks(*arguments: Any) -> dict[str, Any]:
         body = write(*arguments)
-        session.trail.append("asked", "asked/1", body_of("asked"))
+        session.trail.append_raw("asked", "asked/1", body_of("asked"))
         return body
 
     monkeypatch.setattr(report, "write", and_then_somebody_asks)
     drive(session)
     entries = read_entries(run / "trail.sqlite")
-    written = next(one for one in entries if one.entry.kind == "report")
-    assert written.body["entries"] == written.entry.seq - 1
+    written = next(one for one in entries if one.kind == "report")
+    assert written.raw["entries"] == written.seq - 1
     assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
 
 

@@ -360,8 +360,8 @@ def a_moment_later(entry: Entry) -> Entry:
 def open_trail(folder: Path, name: str = "small") -> Trail:
     trail = Trail(folder / "runs" / name / "trail.sqlite", name)
     lenient(trail)
-    trail.append("open", "open", body_of("open"))
-    trail.append("verdict", "verdict/a.1", body_of("verdict"))
+    trail.append_raw("open", "open", body_of("open"))
+    trail.append_raw("verdict", "verdict/a.1", body_of("verdict"))
     return trail
 
 
@@ -375,10 +375,10 @@ def test_a_key_is_replaced_and_what_it_signed_before_still_holds(tmp_path: Path,
     trail = Trail(trail.path, "small")
     new = load_key(trail.keys.path(role))
     changed = trail.find(f"keys/{new.id[:16]}")
-    assert changed is not None and changed.body["old"] == old.id and changed.body["revoked"]
+    assert changed is not None and changed.raw["old"] == old.id and changed.raw["revoked"]
     lenient(trail)
-    trail.append("verdict", "verdict/a.2", body_of("verdict"))
-    trail.append("human", "human/1", body_of("human"))
+    trail.append_raw("verdict", "verdict/a.2", body_of("verdict"))
+    trail.append_raw("human", "human/1", body_of("human"))
     trail.verify_chain()
     trail.close()
     walk = walk_trail(read_trail(trail.path))
@@ -397,7 +397,7 @@ def test_no_key_is_replaced_under_a_session_that_runs(tmp_path: Path) -> None:
         done = peergate("audit", "rotate", "log", "--reason", "due", "--runs", tmp_path / "runs")
     assert done.returncode != 0 and "another process is running this session" in done.stderr
     assert "peergate pause" in done.stderr and log.read_bytes() == kept
-    trail.append("pause", "pause/1", {"by": "ada"})
+    trail.append_raw("pause", "pause/1", {"by": "ada"})
     assert trail.head().size == before + 1
 
 
@@ -452,8 +452,8 @@ def test_rotating_goes_on_after_a_crash(tmp_path: Path) -> None:
     )
     for trail in (one, two):
         again = Trail(trail.path, trail.session)
-        assert [entry.entry.key for entry in again.iterate("keys")] == [f"keys/{new[:16]}"]
-        again.append("spend", "spend/1", body_of("spend"))
+        assert [entry.key for entry in again.iterate("keys")] == [f"keys/{new[:16]}"]
+        again.append_raw("spend", "spend/1", body_of("spend"))
         again.verify_chain()
         again.close()
         trail.close()

@@ -55,10 +55,10 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("long") / "runs" / "long" / "trail.sqlite"
     for first, last in ((0, 300), (300, 600)):
         trail = Trail(path, "long")
-        trail.append("workspace", "workspace", {})
+        trail.append_raw("workspace", "workspace", {})
         with trail.alone():
             for number in range(first, last):
-                trail.append("pause", f"pause/{number}", {"by": "ada"})
+                trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
         trail.close()
         if not first:
             shutil.copytree(trail.keys.folder, trail.keys.folder.with_name("before"))

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from reviews.gate.packet import DESIGN
 from reviews.reviewers.person import summary
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.cli import app
 from sessions.pages.report import report, transcript
 from sessions.pages.report.trail_page import trail_page
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet
 from testing.fixtures.hostile_trail import plant, small_trail
 from tests.sessions.report.test_trail_page import Page
@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def commands(run: Path) -> dict[str, list[str]]:
     """Return what is printed by every command that shows a trail, as lines."""
     runs, at = str(run.parent), str(run)
-    verdict = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == "verdict/tuned.1")
+    verdict = next(one for one in read_entries(run / "trail.sqlite") if one.key == "verdict/tuned.1")
     found = {
         "status": ["status", "small", "--runs", runs],
         "list": ["list", "--runs", runs],
@@ -65,7 +65,7 @@ def commands(run: Path) -> dict[str, list[str]]:
         "audit search": ["audit", "search", at, "said"],
         "audit diff": ["audit", "diff", at, "verdict/base.1", "verdict/tuned.1"],
         "audit show": ["audit", "show", at, "verdict/tuned.1"],
-        "audit show value": ["audit", "show", at, verdict.body["verdict"]],
+        "audit show value": ["audit", "show", at, verdict.raw["verdict"]],
         "audit show --json": ["audit", "show", at, "decision/tuned.1", "--json"],
         "status --json": ["status", "small", "--runs", runs, "--json"],
         "transcript --json": ["transcript", at, "--json"],
@@ -79,8 +79,8 @@ def commands(run: Path) -> dict[str, list[str]]:
         if name.endswith("--json"):
             json.loads(done.stdout)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    kept = next(one for one in reversed(entries) if one.entry.kind == "packet" and one.body["stage"] != DESIGN)
-    shown["review show"] = summary(Packet.model_validate(store.get_value(kept.body["packet"])))
+    kept = next(one for one in reversed(entries) if one.kind == "packet" and one.raw["stage"] != DESIGN)
+    shown["review show"] = summary(Packet.model_validate(store.get_value(kept.raw["packet"])))
     return shown
 
 

@@ -39,7 +39,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trail = Trail(run / "trail.sqlite", "small")
     with trail.alone():
         for number in range(PAUSES):
-            trail.append("pause", f"pause/{number}", {"by": "ada"})
+            trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
     head = read_trail(trail.path).head
     assert head is not None
     (folder / "kept.note").write_bytes(head[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def other_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def checked(run: Path, stage: str) -> dict[str, Any]:
     key = f"checks/{stage}.1"
-    entry = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == key)
-    results = Store(run / "store").get_value(entry.body["checks"])
+    entry = next(one for one in read_entries(run / "trail.sqlite") if one.key == key)
+    results = Store(run / "store").get_value(entry.raw["checks"])
     return next(one for one in results if one["id"] == "registration.code")
 
 
@@ -51,7 +52,7 @@ def changed_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     session = quick_session(run)
 
     def at_the_second(*_: Any) -> None:
-        if any(one.entry.key == "decision/base.1" for one in session.trail.iterate("decision")):
+        if any(one.key == "decision/base.1" for one in session.trail.iterate("decision")):
             other_code(monkeypatch)
 
     launcher: Any = session.launcher
@@ -81,9 +82,9 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     run = changed_on_the_way
     display: Any = Silent()
     recorded = amend(run, run.parents[1] / "spec.yaml", "ada", "a fault in the cleaning was mended", False, display)
-    (change,) = recorded.body["changes"]
+    (change,) = recorded.raw["changes"]
     assert (change["pointer"], change["after"]) == ("/measuring_code", measuring_code.measuring_code())
-    assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"]
+    assert recorded.raw["outcome"] == "approve" and recorded.raw["exploratory"]
     drive(quick_session(run), {"answer": "retry", "reason": "amended", "by": "ada", "expires": None})
     entries = read_entries(run / "trail.sqlite")
     again = gather(run, entries, Store(run / "store"), "sample", 2)
@@ -92,15 +93,15 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
 
 
 def told(one: RecordedEntry, body: dict[str, Any]) -> RecordedEntry:
-    return one._replace(entry=one.entry.model_copy(update={"body": body}))
+    return replace(one, entry=one.entry.model_copy(update={"body": body}))
 
 
 def forged(entries: list[RecordedEntry], change: Callable[[dict[str, Any]], None]) -> list[RecordedEntry]:
     """Return entries in which each decision has another body."""
     found: list[RecordedEntry] = []
     for one in entries:
-        body = dict(one.body)
-        if one.entry.kind == "decision" and body["stage"] is not None:
+        body = dict(one.raw)
+        if one.kind == "decision" and body["stage"] is not None:
             change(body)
         found.append(told(one, body))
     return found
@@ -110,7 +111,7 @@ def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick:
     entries = read_entries(closed_quick / "trail.sqlite")
     assert overview(closed_quick).state == "closed" and [*code_damage(entries)] == []
     other = forged(entries, lambda body: body.update(code="sha256:" + "2" * 64))
-    assert len([*code_damage(other)]) == sum(one.entry.key.startswith("decision/") for one in entries) - 1
+    assert len([*code_damage(other)]) == sum(one.key.startswith("decision/") for one in entries) - 1
     assert "approves by the measuring code sha256:222" in next(code_damage(other))
     assert [*code_damage(forged(other, lambda body: body.update(outcome="escalate")))] == [], "it opens nothing"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -84,13 +85,13 @@ def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(closed_qu
         name: witness_order(entries, store, f"small.{name}.1") for name in ("base", "sample", "train", "tuned", "ship")
     }
     assert [name for name, order in asked.items() if order is not None] == list(asked)
-    ended = next(one for one in entries if one.entry.key == "exit/small.tuned.1")
+    ended = next(one for one in entries if one.key == "exit/small.tuned.1")
     order = asked["tuned"]
     assert order is not None and order.challenge is not None
     assert order.key == "small.tuned.1.witness" and order.challenge.ended == ended.digest
     assert set(order.inputs) == {"model", "items", "left.rows"}
     # Before its end there is nothing to draw from.
-    assert witness_order(entries[: ended.entry.seq], store, "small.tuned.1") is None
+    assert witness_order(entries[: ended.seq], store, "small.tuned.1") is None
 
 
 def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
@@ -138,7 +139,7 @@ def ordered(
     """Return the order of a witness if the stage ``tuned`` were of another kind and had left so many rows."""
     launch, ended = (find(entries, f"{what}/small.tuned.1") for what in ("launch", "exit"))
     assert launch is not None and ended is not None
-    order = JobOrder.model_validate_json(store.get(launch.body["order"]))
+    order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
     order = order.model_copy(update={"kind": kind, "parameters": parameters or {}})
     stored = {
         name: {
@@ -149,7 +150,7 @@ def ordered(
         }
         for name, left in outputs.items()
     }
-    manifest = store.put_value(store.get_value(ended.body["manifest"]) | {"device": device})
+    manifest = store.put_value(store.get_value(ended.raw["manifest"]) | {"device": device})
     changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": stored, "manifest": manifest}))
-    told = [one._replace(entry=one.entry.model_copy(update={"body": one.body | changes})) for one, changes in changed]
+    told = [replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes})) for one, changes in changed]
     return witness_order(told, store, "small.tuned.1")

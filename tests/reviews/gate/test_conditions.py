@@ -44,7 +44,7 @@ def state(session: OnDisk) -> dict[str, str]:
 
 def override(session: OnDisk, **changes: Any) -> None:
     body = {"check": None, "stage": None, "condition": None, "by": "ada", "reason": "r", "expires": None} | changes
-    session.trail.append("override", f"override/{len(list(session.trail.iterate()))}", body)
+    session.trail.append_raw("override", f"override/{len(list(session.trail.iterate()))}", body)
 
 
 def measured(stage: str, attempt: int, value: float) -> MetricSet:
@@ -61,7 +61,7 @@ def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
     asked = last_question(list(session.trail.iterate()), "small")
     body = {"stage": None, "attempt": 1, "asked": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, "approve")
-    session.trail.append("human", "human/1", body)
+    session.trail.append_raw("human", "human/1", body)
     assert state(session) == {"design.1/1": "open"}
 
 
@@ -111,11 +111,11 @@ def test_only_what_is_measured_after_a_condition_can_meet_it(
     session: OnDisk, before: float | None, after: float | None, current: float | None, value: float | None
 ) -> None:
     if before is not None:
-        session.trail.append("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1))
+        session.trail.append_raw("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1))
     session.decide(None, 1, "approve", conditions=[condition("train", ACCURATE)])
     earlier: dict[str, MetricSet] = {} if before is None else {"base": measured("base", 1, before)}
     if after is not None:
-        session.trail.append("metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
+        session.trail.append_raw("metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
         earlier = {"base": measured("base", 2, after)}
     (result,) = condition_results(
         list(session.trail.iterate()),
@@ -170,14 +170,14 @@ def test_a_retraction_voids_what_came_after_and_numbers_go_on(session: OnDisk) -
     sample = session.decide("sample", 1, "approve")
     session.retract(base)
     entries = list(session.trail.iterate())
-    assert find_retracted_judgements(entries) == {base.entry.seq, sample.entry.seq}
-    assert last_question(entries, "small").entry.kind == "retraction"
+    assert find_retracted_judgements(entries) == {base.seq, sample.seq}
+    assert last_question(entries, "small").kind == "retraction"
     assert next_attempt(entries, "train") == 2
     with pytest.raises(InvalidGrant, match="no stage is open"):
         session.mint()
     answered = session.retry("base")
-    assert answered.body["opens"] == {"stage": "base", "attempt": 2}
-    assert find_retracted_judgements(list(session.trail.iterate())) == {base.entry.seq, sample.entry.seq}
+    assert answered.raw["opens"] == {"stage": "base", "attempt": 2}
+    assert find_retracted_judgements(list(session.trail.iterate())) == {base.seq, sample.seq}
     assert session.mint().attempt == 2
 
 
@@ -186,7 +186,7 @@ def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDis
     design = next(one for one in session.trail.iterate("decision"))
     order = session.order(session.mint())
     verify(session.trail, order, session.registration, session.digests())
-    session.trail.append("launch", f"launch/{order.key}", body_of("launch", key=order.key))
+    session.trail.append_raw("launch", f"launch/{order.key}", body_of("launch", key=order.key))
     session.retract(design)
     with pytest.raises(InvalidGrant, match="opening decision"):
         verify(session.trail, order, session.registration, session.digests())

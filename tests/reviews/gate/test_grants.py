@@ -78,15 +78,15 @@ def test_no_walk_through_the_stages_enters_an_attempt_twice(
                 continue
             taken = judged[len(judged) // 2]
             session.retract(taken)
-            judged = [one for one in judged if one.entry.seq < taken.entry.seq]
+            judged = [one for one in judged if one.seq < taken.seq]
             assert latest_opening(session.trail) is None
-            if taken.body["stage"] is None:
+            if taken.raw["stage"] is None:
                 break
-            answered = session.retry(taken.body["stage"])
+            answered = session.retry(taken.raw["stage"])
         else:
             answered = session.decide(stage, attempt, outcome)
         judged.append(answered)
-        opens = answered.body["opens"]
+        opens = answered.raw["opens"]
         if opens is None:
             assert outcome not in ("approve", "revise") or stage is None or (outcome, stage) == ("approve", STAGES[-1])
             break
@@ -103,7 +103,7 @@ def test_the_newest_decision_is_what_counts(session: OnDisk) -> None:
     assert latest_opening(session.trail) == ("base", 1, first.digest)
     session.decide("base", 1, "escalate")
     assert latest_opening(session.trail) is None
-    human = session.trail.append("human", "human/1", body_of("human", opens={"stage": "base", "attempt": 2}))
+    human = session.trail.append_raw("human", "human/1", body_of("human", opens={"stage": "base", "attempt": 2}))
     assert latest_opening(session.trail) == ("base", 2, human.digest)
     session.decide("base", 2, "reject")
     assert latest_opening(session.trail) is None
@@ -129,7 +129,7 @@ def test_an_approval_mints_a_grant_for_exactly_this(session: OnDisk) -> None:
     assert before - 0.01 <= grant.issued <= time.time() + 0.01
     recorded = session.trail.find("grant/small.base.1")
     assert recorded is not None
-    assert Grant.model_validate(recorded.body) == grant
+    assert Grant.model_validate(recorded.raw) == grant
 
 
 @pytest.mark.parametrize("outcome", [None, "reject", "null", "escalate", "revise"])
@@ -185,7 +185,7 @@ def test_another_registration_or_decision_gets_no_second_grant(session: OnDisk, 
     session.mint("sample")
     # A second decision that opens the same attempt is not the one the grant was minted from.
     opens = {"stage": "sample", "attempt": 1}
-    session.trail.append("decision", "decision/again", body_of("decision", opens=opens))
+    session.trail.append_raw("decision", "decision/again", body_of("decision", opens=opens))
     with pytest.raises(InvalidGrant, match="another grant"):
         session.mint("sample")
     assert grants_in(session) == 1
@@ -237,7 +237,7 @@ def test_code_is_granted_no_heldout_items(session: OnDisk, code: dict[str, Any])
 def test_a_persons_approval_opens_until_it_ends(session: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     end = round(time.time()) + 1000
     body = body_of("human", answer="approve", opens={"stage": "base", "attempt": 1}, expires=end)
-    answered = session.trail.append("human", "human/1", body)
+    answered = session.trail.append_raw("human", "human/1", body)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 5)
     with pytest.raises(InvalidGrant, match=r"ada's approval ended 5 s ago") as refused:
         session.mint()
@@ -252,7 +252,7 @@ def test_a_condition_is_waived_to_the_second_its_waiver_ends(session: OnDisk, mo
     session.decide(None, 1, "approve", conditions=[condition])
     end = round(time.time()) + 1000
     waiver = body_of("override", check=None, stage=None, condition="design.1/1", expires=end)
-    session.trail.append("override", "override/1", waiver)
+    session.trail.append_raw("override", "override/1", waiver)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 1)
     with pytest.raises(InvalidGrant, match=r"condition design\.1/1 is open: look at the data") as refused:
         session.mint()
@@ -300,7 +300,7 @@ def record(session: OnDisk, decision: RecordedEntry, **changes: Any) -> JobOrder
         "expires": time.time() + 100,
     }
     grant = Grant(**healthy | changes)
-    session.trail.append("grant", f"grant/{grant.key()}", grant.model_dump(mode="json"))
+    session.trail.append_raw("grant", f"grant/{grant.key()}", grant.model_dump(mode="json"))
     return session.order(grant)
 
 
@@ -428,7 +428,7 @@ def test_a_decision_that_opens_something_else_gives_no_right(session: OnDisk, ch
 
 
 def test_an_entry_that_is_no_decision_gives_no_right(session: OnDisk) -> None:
-    fake = session.trail.append("plan", "plan/base.1", body_of("plan", stage="base"))
+    fake = session.trail.append_raw("plan", "plan/base.1", body_of("plan", stage="base"))
     order = record(session, fake)
     with pytest.raises(InvalidGrant, match="opening decision None is not what was granted"):
         check(session, order)
@@ -496,8 +496,8 @@ def test_submitting_records_the_intent_before_it_starts_the_job(session: OnDisk)
     assert (folder / "order.json").read_bytes() == order.canonical()
     launch = session.trail.find("launch/small.base.1")
     assert launch is not None
-    assert launch.body["order"] == order.content_digest()
-    assert launch.body["grant"] == order.grant.content_digest()
+    assert launch.raw["order"] == order.content_digest()
+    assert launch.raw["grant"] == order.grant.content_digest()
 
     class Broken(Notes):
         def start(self, folder: Path) -> None:

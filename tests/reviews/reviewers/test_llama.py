@@ -133,11 +133,11 @@ def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, t
         assert said["answered_by"] == "model" and said["model"] == MODEL and said["usd"] == 0
         assert said["recorded"]["key"] == f"answered/{tried}" and said["usage"]["output_tokens"] <= 400
         entries = read_entries(runs / "reviews" / "reviews.sqlite")
-        (recorded,) = [one for one in entries if one.entry.key == f"answered/{tried}"]
+        (recorded,) = [one for one in entries if one.key == f"answered/{tried}"]
         store = Store(runs / "reviews" / "store")
-        answer = json.loads(json.loads(store.get(recorded.body["response"]))["choices"][0]["message"]["content"])
+        answer = json.loads(json.loads(store.get(recorded.raw["response"]))["choices"][0]["message"]["content"])
         assert said["answer"]["recommendation"] == answer["recommendation"].strip()
-        assert "Are 100 samples enough?" in store.get(recorded.body["request"]).decode()
+        assert "Are 100 samples enough?" in store.get(recorded.raw["request"]).decode()
         return
     pytest.fail(f"none of {MOST_TRIES} answers was whole")
 

@@ -141,7 +141,7 @@ def peergate(*arguments: str | Path) -> str:
 
 
 def one_entry(run: Path, key: str) -> RecordedEntry:
-    (found,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.key == key]
+    (found,) = [one for one in read_entries(run / "trail.sqlite") if one.key == key]
     return found
 
 
@@ -159,16 +159,16 @@ def everywhere(run: Path, at: str) -> dict[str, str]:
         "audit show decision": peergate("audit", "show", run, f"decision/{at}"),
         "audit log": peergate("audit", "log", run),
         "page": " ".join(" ".join(page.text).split()),
-        "question": "\n".join(one_entry(run, f"decision/{at}").body["reasons"]),
+        "question": "\n".join(one_entry(run, f"decision/{at}").raw["reasons"]),
     }
 
 
 def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None:
     """Check that the trail and every view name the cause and what helps, and none speaks of a refusal to approve."""
     judged = one_entry(run, f"verdict/{at}")
-    verdict = Store(run / "store").get_value(judged.body["verdict"])
-    assert judged.body["cause"] == verdict["no_verdict"]["cause"] == cause and not verdict["approve"]
-    assert said in judged.body["error"]
+    verdict = Store(run / "store").get_value(judged.raw["verdict"])
+    assert judged.raw["cause"] == verdict["no_verdict"]["cause"] == cause and not verdict["approve"]
+    assert said in judged.raw["error"]
     views = {"terminal": screen} | everywhere(run, at)
     for place, text in views.items():
         # Markdown and JSON put backslashes before some characters.
@@ -234,7 +234,7 @@ def test_a_model_that_does_not_approve_is_still_told_as_that(api: Api, tmp_path:
     drive(session)
     assert "does not approve and points at nothing that blocks" in screen.getvalue()
     assert "no verdict" not in screen.getvalue()
-    judged = one_entry(session.run, "verdict/design.1").body
+    judged = one_entry(session.run, "verdict/design.1").raw
     assert judged["error"] == "" and judged.get("cause") is None
 
 
@@ -258,7 +258,7 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
     check_told(session.run, screen.getvalue(), "design.1", "no_quorum", said)
     for one in ("openai:gpt-5-mini: the reviewer's server answered 401 (key refused)", "answered 500 (server error)"):
         assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)
-    assert one_entry(session.run, "verdict/design.1/1").body["cause"] == "key_refused"
+    assert one_entry(session.run, "verdict/design.1/1").raw["cause"] == "key_refused"
 
 
 @pytest.mark.more
@@ -276,12 +276,12 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
     session, _ = judged_by(tmp_path, members)
     drive(session)
     every = read_entries(session.run / "trail.sqlite")
-    looks = {one.entry.key: one.body for one in every if one.entry.kind == "look"}
+    looks = {one.key: one.raw for one in every if one.kind == "look"}
     gates = {key.rpartition("/")[0].partition("/")[2] for key in looks}
     assert gates == {"design.1", "base.1", "sample.1", "train.1", "tuned.1", "ship.1"}
     for gate in gates:
         for number, who in enumerate(("openai:gpt-5-mini", "anthropic:claude-opus-5"), 1):
-            look, judged = looks[f"look/{gate}/{number}"], one_entry(session.run, f"verdict/{gate}/{number}").body
+            look, judged = looks[f"look/{gate}/{number}"], one_entry(session.run, f"verdict/{gate}/{number}").raw
             assert look["reviewer"] == judged["reviewer"] == who and not look["is_error"]
             assert judged["looked"] == [{"entry": f"look/{gate}/{number}", "answer": look["answer"]}]
     shown = Store(session.run / "store").get(looks["look/base.1/1"]["answer"]).decode()
@@ -291,7 +291,9 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
 
 def test_a_process_that_looks_on_and_on_is_stopped(api: Api, tmp_path: Path) -> None:
     session, _ = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")
-    session.trail.append("packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64})
+    session.trail.append_raw(
+        "packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64}
+    )
     asked = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
     who = session.reviewer
     assert not isinstance(who, ReviewPanel)

@@ -61,7 +61,7 @@ def waiting_for(folder: Path, packet: Packet, *reviewer: tuple[str, str]) -> Wai
     run = small_run(folder, *reviewer, closed=False)
     trail, store = Trail(run / "trail.sqlite", "small"), Store(run / "store")
     body = {"stage": "base", "attempt": 1, "packet": store.put_value(packet)}
-    trail.append("packet", "packet/base.1", body)
+    trail.append_raw("packet", "packet/base.1", body)
     return Waiting(trail, store, packet)
 
 
@@ -72,7 +72,7 @@ PANEL = ("reviewer: {vendor: checklist}", "panel: {quorum: 1, members: [{vendor:
 def test_a_verdict_is_given_once_and_signed_with_the_persons_key(packet: Packet, tmp_path: Path) -> None:
     waiting = waiting_for(tmp_path, packet, ALONE)
     given = waiting.give()
-    assert (given.entry.key, given.body["reviewer"], given.body["packet"]) == (
+    assert (given.key, given.raw["reviewer"], given.raw["packet"]) == (
         "verdict/base.1",
         "person",
         packet.content_digest(),
@@ -105,9 +105,9 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
         said = no_verdict("person", NoVerdict(cause="unusable", what="w", help="h"))
         verdict = waiting.store.put_value(said.model_copy(update={"approve": True, "no_verdict": None}))
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
-        given = waiting.trail.append("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
+        given = waiting.trail.append_raw("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
         told = list(people_damage(list(waiting.trail.iterate()), waiting.store))
-        why = f"entry {given.entry.seq} (verdict): 'person' is not a reviewer here, registered are: checklist"
+        why = f"entry {given.seq} (verdict): 'person' is not a reviewer here, registered are: checklist"
         assert told == ([why] if found else [])
 
 
@@ -120,8 +120,8 @@ def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) ->
     lenient(waiting.trail)
     verdict = waiting.store.put_value(Checklist().review(packet, packet.content_digest()))
     body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
-    waiting.trail.append("verdict", "verdict/base.1/1", body | {"error": "", "reviewer": "checklist"})
-    assert waiting.give().entry.key == "verdict/base.1/2"
+    waiting.trail.append_raw("verdict", "verdict/base.1/1", body | {"error": "", "reviewer": "checklist"})
+    assert waiting.give().key == "verdict/base.1/2"
     with pytest.raises(UserError, match="waits for no one"):
         waiting.give()
 

@@ -121,8 +121,8 @@ def test_the_session_never_opens_the_reviewers_key(tmp_path: Path) -> None:
         session.trail.close()
     finally:
         WATCHED.clear()
-    assert judged is not None and judged.body["error"] == "" and judged.body["reviewer"] == "checklist"
-    assert opened is not None and opened.body["reviewer_confined"] is confinement.is_confined()
+    assert judged is not None and judged.raw["error"] == "" and judged.raw["reviewer"] == "checklist"
+    assert opened is not None and opened.raw["reviewer_confined"] is confinement.is_confined()
     names = {Path(one).name for one in OPENED}
     assert {"log.pem", "trail.sqlite"} & names, "the control: what is opened is seen"
     assert "reviewer.pem" not in names
@@ -380,7 +380,7 @@ def test_a_process_lost_between_verdict_and_signature_closes_the_gate(
     route = judge.design_gate(session, {})
     judged = session.trail.find("verdict/design.1")
     assert lost and judged is not None
-    assert judged.body["cause"] == "process_lost"
+    assert judged.raw["cause"] == "process_lost"
     assert route == {"route": "human"}, "a person decides whether it is tried again"
     session.trail.verify_chain()
     session.trail.close()

@@ -40,7 +40,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder / "runs" / "small" / "store")
         self.trail = Trail(folder / "runs" / "small" / "trail.sqlite", "small")
-        self.trail.append("open", "open", body_of("open"))
+        self.trail.append_raw("open", "open", body_of("open"))
         keys = self.trail.keys
         self.process = self.trail.reviewer = ReviewerHere("small", CHECKLIST, keys.path("reviewer"))
         self.process.humans = (load_key(keys.path("human")).public.hex(),)
@@ -54,13 +54,13 @@ class Bench:
         return {"stage": "base", "attempt": 1, "error": "", "reviewer": verdict.reviewer} | kept | changes
 
     def record(self, key: str, body: dict[str, Any]) -> RecordedEntry:
-        return self.trail.append("verdict", key, body)
+        return self.trail.append_raw("verdict", key, body)
 
     def spoken(self, key: str) -> Spoken:
         payload, signatures = self.trail.envelope(key)
         found = self.trail.find(key)
         assert found is not None
-        verdict = self.store.get(found.body["verdict"])
+        verdict = self.store.get(found.raw["verdict"])
         return Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())
 
 

@@ -54,14 +54,14 @@ def closed(folder: Path, further: int, anchored: tuple[int, ...]) -> Session:
     trail = Trail(run / "trail.sqlite", "demo_leaky")
     lenient(trail)
     for one in before:
-        trail.append(one.entry.kind, one.entry.key, one.body)  # pyright: ignore[reportArgumentType]
-    kept = {one.entry.kind: one.body for one in before}
+        trail.append_raw(one.kind, one.key, one.raw)  # pyright: ignore[reportArgumentType]
+    kept = {one.kind: one.raw for one in before}
     with trail.alone():
         for n in range(further):
             kind = ("spend", "plan", "verdict", "packet")[n % 4]
             at = {"stage": "late"} if kind == "spend" else {"stage": "late", "attempt": n}
-            trail.append(kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
-    trail.append("close", "close", close.body)
+            trail.append_raw(kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
+    trail.append_raw("close", "close", close.raw)
     trail.close()
     rows, keys = rows_of(trail.path), keys_of(trail.path)
     sizes = [Anchor(f"kept {size}", head_of(rows[:size], keys)) for size in (*anchored, len(rows))]
@@ -261,7 +261,7 @@ def test_a_tail_that_was_cut_off_contradicts_the_head_that_was_left(
 @pytest.mark.parametrize("what", ["swapped", "deleted", "edited"])
 def test_evidence_is_found(session: Session, tmp_path: Path, what: str, seeds: range) -> None:
     digests = sorted({
-        digest for one in read_entries(session.run / "trail.sqlite") for name, digest in one.body.items()
+        digest for one in read_entries(session.run / "trail.sqlite") for name, digest in one.raw.items()
         if name in ("packet", "verdict", "checks", "decision", "source") and str(digest).startswith("sha256:")
     })  # fmt: skip
     for seed in seeds:

@@ -105,7 +105,7 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     run = open_quick(tmp_path)
     drive(quick_session(run))
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    assert entries[0].body["code_state"] == changed.model_dump(mode="json")
+    assert entries[0].raw["code_state"] == changed.model_dump(mode="json")
     lines = code_lines(entries, store)
     assert len(lines) == 2 and "with 2 changed files" in lines[0] and lines[0].endswith("(the session)")
     assert lines[1].endswith("(5 jobs)")
@@ -115,7 +115,7 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     assert audit.damage == []
     (told,) = [one for one in audit.not_proven if one.startswith("which code ran")]
     assert told == "which code ran, beyond its digest: of 6 processes 1 ran code with changes that no commit holds"
-    assert unknown_code([one for one in entries if one.entry.kind == "exit"], store) == ""
+    assert unknown_code([one for one in entries if one.kind == "exit"], store) == ""
 
 
 def test_a_spec_may_require_clean_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,11 +82,11 @@ def goes_on(run: Path, how: str) -> None:
     """Resume as a person would, and see the session end as any other."""
     drive(quick_session(run))
     if how == "waits":
-        assert read_entries(run / "trail.sqlite")[-1].body.get("outcome") == "escalate"
+        assert read_entries(run / "trail.sqlite")[-1].raw.get("outcome") == "escalate"
         drive(quick_session(run), RETRY)
     entries = read_entries(run / "trail.sqlite")
-    assert entries[-1].body["decision"] == "approve"
-    launched = [one.body["key"] for one in entries if one.entry.kind == "launch"]
+    assert entries[-1].raw["decision"] == "approve"
+    launched = [one.raw["key"] for one in entries if one.kind == "launch"]
     assert len(launched) == len(set(launched))
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 

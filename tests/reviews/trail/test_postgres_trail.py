@@ -44,7 +44,7 @@ from reviews.trail.trail import Trail
 trail = Trail(Path(sys.argv[1]), "small")
 for n in range(int(sys.argv[3])):
     key = f"{sys.argv[2]}/{n}"
-    trail.append("pause", key, {"by": "ada"})
+    trail.append_raw("pause", key, {"by": "ada"})
     print(key, flush=True)
 trail.close()
 """
@@ -55,7 +55,7 @@ def begun(folder: Path, address: str, name: str = "small") -> Trail:
     path.parent.mkdir(parents=True)
     begin_log(path, name, address)
     trail = Trail(path, name)
-    trail.append("workspace", "workspace", {})
+    trail.append_raw("workspace", "workspace", {})
     return trail
 
 
@@ -66,29 +66,29 @@ def sql(postgres: Server, address: str, statement: str) -> str:
 def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path: Path, database: str) -> None:
     trail = begun(tmp_path, database)
     for number in range(5):
-        trail.append("pause", f"pause/{number}", ADA)
-    assert trail.append("pause", "pause/3", {"by": "eve"}).body == ADA
+        trail.append_raw("pause", f"pause/{number}", ADA)
+    assert trail.append_raw("pause", "pause/3", {"by": "eve"}).raw == ADA
     with pytest.raises(PeergateError, match="is already a 'pause' entry"):
-        trail.append("resume", "pause/3", body_of("resume"))
-    assert [one.entry.key for one in trail.iterate("pause")] == [f"pause/{number}" for number in range(5)]
+        trail.append_raw("resume", "pause/3", body_of("resume"))
+    assert [one.key for one in trail.iterate("pause")] == [f"pause/{number}" for number in range(5)]
     found = trail.find("pause/2")
-    assert found is not None and found.entry.seq == 3 and trail.find("nothing") is None
+    assert found is not None and found.seq == 3 and trail.find("nothing") is None
     trail.verify_chain()
     head = trail.head()
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and walk.tree.size == head.size == 6 and walk.root == head.root
-    assert [one.entry.key for one in select(trail.path, TrailQuery(text="PAUSE/4")).entries] == ["pause/4"]
+    assert [one.key for one in select(trail.path, TrailQuery(text="PAUSE/4")).entries] == ["pause/4"]
     assert not trail.path.exists() and pointer_path(trail.path).exists() and seal_path(trail.path).exists()
     with pytest.raises(DatabaseUnreachable, match="was closed"):
-        trail.append("pause", "pause/9", ADA)
+        trail.append_raw("pause", "pause/9", ADA)
     # As with a file: closing twice is harmless.
     trail.close()
 
 
 def test_two_trails_of_one_name_in_one_database_do_not_meet(tmp_path: Path, database: str) -> None:
     one, two = begun(tmp_path / "a", database), begun(tmp_path / "b", database)
-    one.append("pause", "pause/1", ADA)
+    one.append_raw("pause", "pause/1", ADA)
     assert two.find("pause/1") is None and two.head().size == 1 and one.head().size == 2
     one.close()
     two.close()
@@ -99,11 +99,11 @@ def test_what_several_processes_append_at_once_is_one_history(tmp_path: Path, da
     command = [sys.executable, "-c", APPENDER, str(trail.path)]
     writers = [subprocess.Popen([*command, name, "20"], cwd=HOME, stdout=subprocess.DEVNULL) for name in "ab"]
     for number in range(20):
-        trail.append("pause", f"own/{number}", ADA)
+        trail.append_raw("pause", f"own/{number}", ADA)
     assert [writer.wait() for writer in writers] == [0, 0]
     trail.close()
     walk = walk_trail(read_trail(trail.path))
-    assert not walk.damage and len({one.entry.key for one in walk.entries}) == 61
+    assert not walk.damage and len({one.key for one in walk.entries}) == 61
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_no_acknowledged_entry_is_lost_when_writer_and_server_are_killed(
         postgres.start()
         walk = walk_trail(read_trail(trail.path))
         assert not walk.damage
-        assert acknowledged <= {one.entry.key for one in walk.entries}
+        assert acknowledged <= {one.key for one in walk.entries}
     assert len(acknowledged) >= 30
 
 
@@ -149,12 +149,12 @@ def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(
     tmp_path: Path, database: str, postgres: Server
 ) -> None:
     trail = begun(tmp_path, database)
-    trail.append("pause", "pause/1", ADA)
+    trail.append_raw("pause", "pause/1", ADA)
     postgres.stop()
     back = threading.Timer(0.7, postgres.start)
     back.start()
     # The connection is lost; so is the first try to make another one.
-    assert trail.append("pause", "pause/2", ADA).entry.seq == 2
+    assert trail.append_raw("pause", "pause/2", ADA).seq == 2
     back.join()
     postgres.stop("fast")
     postgres.start()
@@ -172,7 +172,7 @@ def test_a_server_that_stays_away_is_told_without_the_password(
     postgres.stop()
     try:
         with pytest.raises(DatabaseUnreachable, match="nothing is half-written or lost") as told:
-            trail.append("pause", "pause/1", ADA)
+            trail.append_raw("pause", "pause/1", ADA)
         assert "`peergate resume` continues" in str(told.value) and CANARY not in str(told.value)
         with pytest.raises(DatabaseUnreachable), trail.alone():
             pass
@@ -189,12 +189,12 @@ def test_a_server_that_stays_away_is_told_without_the_password(
 def test_what_was_rolled_back_is_not_there(tmp_path: Path, database: str) -> None:
     trail = begun(tmp_path, database)
     with pytest.raises(KeyError), trail.alone():
-        trail.append("pause", "pause/1", ADA)
+        trail.append_raw("pause", "pause/1", ADA)
         raise KeyError
-    trail.append("pause", "pause/2", ADA)
+    trail.append_raw("pause", "pause/2", ADA)
     trail.close()
     walk = walk_trail(read_trail(trail.path))
-    assert not walk.damage and [one.entry.key for one in walk.entries] == ["workspace", "pause/2"]
+    assert not walk.damage and [one.key for one in walk.entries] == ["workspace", "pause/2"]
 
 
 def test_a_connection_that_is_lost_in_a_transaction_is_not_another_threads_loss(
@@ -213,7 +213,7 @@ def test_a_connection_that_is_lost_in_a_transaction_is_not_another_threads_loss(
                 sql(postgres, database, cut)
                 asked.append(pool.submit(trail.guard))
                 assert not wait(asked, 0.2).done
-            trail.append("pause", "pause/1", ADA)
+            trail.append_raw("pause", "pause/1", ADA)
             return lost
 
         asked: list[Future[None]] = []
@@ -252,7 +252,7 @@ TAMPERED = {
 def test_what_was_changed_in_the_database_is_found(tmp_path: Path, database: str, postgres: Server, how: str) -> None:
     trail = begun(tmp_path, database)
     for number in range(1, 4):
-        trail.append("pause", f"pause/{number}", ADA)
+        trail.append_raw("pause", f"pause/{number}", ADA)
     trail.close()
     statement, told = TAMPERED[how]
     sql(postgres, database, statement)
@@ -271,28 +271,28 @@ def test_who_was_taken_over_appends_nothing_more(tmp_path: Path, database: str) 
 
 def test_who_was_taken_over_appends_nothing_more_to_a_file_either(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    trail.append("workspace", "workspace", {})
+    trail.append_raw("workspace", "workspace", {})
     fenced(trail)
 
 
 def fenced(one: Trail) -> None:
     lease = {"epoch": 2, "host": "elsewhere", "pid": 7, "over": None}
     one.fence = 0
-    one.append("pause", "pause/1", ADA)
+    one.append_raw("pause", "pause/1", ADA)
     two = Trail(one.path, "small")
-    two.append("resume", "resume/1", body_of("resume", lease=lease))
+    two.append_raw("resume", "resume/1", body_of("resume", lease=lease))
     two.fence = 2
     for attempt in ("pause/2", "pause/1"):
         with pytest.raises(LeaseLost, match=r"taken over by ada \(process 7 on elsewhere, epoch 2; this is epoch 0\)"):
-            one.append("pause", attempt, ADA)
+            one.append_raw("pause", attempt, ADA)
     with pytest.raises(LeaseLost), one.alone():
-        one.append("pause", "pause/2", ADA)
+        one.append_raw("pause", "pause/2", ADA)
     with pytest.raises(LeaseLost):
         one.guard()
     # People append next to anyone who runs the session.
     beside = Trail(one.path, "small")
-    beside.append("pause", "pause/3", ADA)
-    two.append("pause", "pause/4", ADA)
+    beside.append_raw("pause", "pause/3", ADA)
+    two.append_raw("pause", "pause/4", ADA)
     two.close()
     seal_path(one.path).unlink()
     one.close()
@@ -300,7 +300,7 @@ def fenced(one: Trail) -> None:
     beside.close()
     walk = walk_trail(read_trail(one.path))
     assert not walk.damage
-    assert [one.entry.key for one in walk.entries] == ["workspace", "pause/1", "resume/1", "pause/3", "pause/4"]
+    assert [one.key for one in walk.entries] == ["workspace", "pause/1", "resume/1", "pause/3", "pause/4"]
 
 
 def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_reads(
@@ -366,7 +366,7 @@ def test_a_lock_that_somebody_holds_is_told(tmp_path: Path, database: str, monke
             action()
 
     with one.alone():
-        waits(lambda: two.append("pause", "pause/1", ADA))
-    two.append("pause", "pause/1", ADA)
+        waits(lambda: two.append_raw("pause", "pause/1", ADA))
+    two.append_raw("pause", "pause/1", ADA)
     one.close()
     two.close()

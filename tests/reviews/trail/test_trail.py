@@ -64,7 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("written") / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(6):
-        trail.append("spend", f"spend/{n}", body_of("spend", seconds=n))
+        trail.append_raw("spend", f"spend/{n}", body_of("spend", seconds=n))
     trail.close()
     return path
 
@@ -85,12 +85,12 @@ def copied(path: Path, folder: Path) -> Path:
 
 
 def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
-    first = trail.append("open", "open", body_of("open"))
-    second = trail.append("spend", "reserve/a", body_of("spend", usd=1.5))
-    third = trail.append("decision", "decision/a.1", body_of("decision"))
+    first = trail.append_raw("open", "open", body_of("open"))
+    second = trail.append_raw("spend", "reserve/a", body_of("spend", usd=1.5))
+    third = trail.append_raw("decision", "decision/a.1", body_of("decision"))
 
-    assert [one.entry.seq for one in trail.iterate()] == [0, 1, 2]
-    assert [one.entry.key for one in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
+    assert [one.seq for one in trail.iterate()] == [0, 1, 2]
+    assert [one.key for one in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
     assert trail.find("reserve/a") == second
     assert trail.find("reserve/b") is None
     envelopes = [row.envelope for row in rows_of(trail.path)]
@@ -102,7 +102,7 @@ def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
     root = sha256(b"\x01" + two_entries.digest() + three).hexdigest()
     assert trail.head() == Head(size=3, digest=third.digest, root=f"sha256:{root}")
     assert [first.digest, second.digest, third.digest] == [digest_bytes(envelope) for envelope in envelopes]
-    assert second.body == body_of("spend", usd=1.5)
+    assert second.raw == body_of("spend", usd=1.5)
 
 
 def test_an_empty_trail_has_the_genesis_head(trail: Trail) -> None:
@@ -111,28 +111,28 @@ def test_an_empty_trail_has_the_genesis_head(trail: Trail) -> None:
 
 
 def test_the_first_body_of_a_key_wins(trail: Trail) -> None:
-    first = trail.append("grant", "grant/a", body_of("grant", attempt=1))
-    again = trail.append("grant", "grant/a", body_of("grant", attempt=2))
+    first = trail.append_raw("grant", "grant/a", body_of("grant", attempt=1))
+    again = trail.append_raw("grant", "grant/a", body_of("grant", attempt=2))
     assert again == first
-    assert again.body["attempt"] == 1
+    assert again.raw["attempt"] == 1
     assert count(trail) == 1
 
 
 def test_a_key_keeps_its_kind(trail: Trail) -> None:
-    trail.append("grant", "grant/a", body_of("grant", attempt=1))
+    trail.append_raw("grant", "grant/a", body_of("grant", attempt=1))
     with pytest.raises(PeergateError, match=r"'grant/a' is already a 'grant' entry, not 'launch'"):
-        trail.append("launch", "grant/a", body_of("launch"))
+        trail.append_raw("launch", "grant/a", body_of("launch"))
     assert count(trail) == 1
 
 
 def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Trail) -> None:
-    trail.append("open", "open", body_of("open"))
-    trail.append("plan", "k40000", body_of("plan", reason="x" * 40_000))
+    trail.append_raw("open", "open", body_of("open"))
+    trail.append_raw("plan", "k40000", body_of("plan", reason="x" * 40_000))
     # Base64 takes four bytes for every three: from here on only a few more letters fit.
     first = room = 40_000 + (MAX_ENTRY_BYTES - len(rows_of(trail.path)[-1].envelope)) * 3 // 4 - 6
     while True:
         try:
-            trail.append("plan", f"k{room}", body_of("plan", reason="x" * room))
+            trail.append_raw("plan", f"k{room}", body_of("plan", reason="x" * room))
         except PeergateError as error:
             assert f"the limit is {MAX_ENTRY_BYTES}" in error.message
             break
@@ -168,20 +168,20 @@ def nested(depth: int) -> Any:
     ],
 )
 def test_a_body_that_would_not_read_back_is_refused_and_nothing_is_recorded(trail: Trail, body: dict[str, Any]) -> None:
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
     with pytest.raises(ValueError, match="trail entry 'bad' is refused, it could not be read back as written"):
-        trail.append("plan", "bad", body_of("plan", changes=body))
+        trail.append_raw("plan", "bad", body_of("plan", changes=body))
     assert count(trail) == 1
-    assert trail.append("plan", "bad", body_of("plan", changes={"x": 1})).body["changes"] == {"x": 1}
+    assert trail.append_raw("plan", "bad", body_of("plan", changes={"x": 1})).raw["changes"] == {"x": 1}
     trail.verify_chain()
 
 
 @pytest.mark.parametrize("value", [2.0**53 - 1, -(2.0**53) + 1, 1e21, 5e-324, 1.7976931348623157e308, -0.0])
 def test_floats_json_can_hold_are_kept(trail: Trail, value: float) -> None:
-    assert trail.append("plan", "float", body_of("plan", changes={"x": value})).body["changes"] == {"x": value}
+    assert trail.append_raw("plan", "float", body_of("plan", changes={"x": value})).raw["changes"] == {"x": value}
     found = trail.find("float")
     assert found is not None
-    assert found.body["changes"] == {"x": value}
+    assert found.raw["changes"] == {"x": value}
     trail.verify_chain()
 
 
@@ -191,13 +191,13 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
     size = many.head().size
     key = f"k{size}"
     try:
-        recorded = many.append("plan", key, body_of("plan", changes=body))
+        recorded = many.append_raw("plan", key, body_of("plan", changes=body))
     except ValueError:
         assert many.head().size == size
         assert many.find(key) is None
     else:
         assert many.find(key) == recorded
-        assert recorded.body["changes"] == body
+        assert recorded.raw["changes"] == body
         assert many.head().digest == recorded.digest
     many.verify_chain()
 
@@ -208,19 +208,19 @@ def test_a_clock_that_is_set_changes_no_time_of_a_trail(tmp_path: Path, monkeypa
     monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: ticks[0])
     monkeypatch.setattr("specs.system.steady_clock.time.time_ns", lambda: system[0])
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    trail.append("workspace", "workspace", body_of("workspace"))
+    trail.append_raw("workspace", "workspace", body_of("workspace"))
     for number, jump in enumerate((10**19, -(10**17), 0)):
         ticks[0] += 1000
         system[0] = 10**18 + jump
-        trail.append("spend", f"spend/{number}", body_of("spend"))
+        trail.append_raw("spend", f"spend/{number}", body_of("spend"))
     # A process that begins while the clock is wrong goes on from the newest entry.
     system[0] = 10**17
     trail.close()
     later = Trail(tmp_path / "trail.sqlite", "small")
-    later.append("spend", "spend/3", body_of("spend"))
+    later.append_raw("spend", "spend/3", body_of("spend"))
     ticks[0] += 1000
-    later.append("spend", "spend/4", body_of("spend"))
-    times = [int(recorded.entry.time_ns) - 10**18 for recorded in later.iterate()]
+    later.append_raw("spend", "spend/4", body_of("spend"))
+    times = [recorded.time_ns - 10**18 for recorded in later.iterate()]
     assert times == [0, 1000, 2000, 3000, 3000, 4000]
     later.verify_chain()
     later.close()
@@ -231,7 +231,7 @@ def test_a_clock_that_is_set_changes_no_time_of_a_trail(tmp_path: Path, monkeypa
     [("UPDATE entry SET payload = '{}'", "entries are final"), ("DELETE FROM entry WHERE seq = 0", "entries stay")],
 )
 def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: str, told: str) -> None:
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other, pytest.raises(sqlite3.IntegrityError, match=told):
         other.execute(statement)
     trail.verify_chain()
@@ -452,7 +452,7 @@ def test_nothing_is_appended_after_an_entry_that_cannot_be_read(written: Path, t
     put(path, replaced(rows_of(path), 5, payload=b"{}"))
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="not a trail entry any more"):
-        trail.append("close", "close", body_of("close"))
+        trail.append_raw("close", "close", body_of("close"))
     trail.close()
     assert len(rows_of(path)) == 6
 
@@ -462,7 +462,7 @@ def test_nothing_is_appended_to_a_trail_that_was_cut_back(written: Path, tmp_pat
     put(path, rows_of(path)[:4])
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="has 4 entries, its head is of 6"):
-        trail.append("close", "close", body_of("close"))
+        trail.append_raw("close", "close", body_of("close"))
     trail.close()
 
 
@@ -487,7 +487,7 @@ def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path
     walk = walk_trail(read_trail(path))
     assert not walk.damage
     assert ["kind 'séance', version 3, is newer" in note for note in walk.notes] == [True]
-    assert read_entries(path)[-1].entry.kind == "séance"
+    assert read_entries(path)[-1].kind == "séance"
 
 
 # ---- keys and roles -----------------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path
 def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
     lenient(trail)
     for kind, key in (("open", "o"), ("plan", "p"), ("verdict", "v"), ("override", "h"), ("decision", "d")):
-        trail.append(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
+        trail.append_raw(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     rows = trail.path
     walk = walk_trail(read_trail(rows))
     assert {role: count for (role, _), count in walk.signed.items()} == {
@@ -507,7 +507,7 @@ def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
 
 def test_keys_lie_outside_the_run_folder_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
     trail.close()
     folder = tmp_path / "runs" / ".peergate" / "keys"
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{role}.pem" for role in ROLES)
@@ -525,7 +525,7 @@ def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path) -> None:
     keys.path("log").chmod(0o640)
     trail = Trail(path, "small")
     with pytest.raises(UserError, match="mode 640, others can read it"):
-        trail.append("open", "open", body_of("open"))
+        trail.append_raw("open", "open", body_of("open"))
     trail.close()
     assert not rows_of(path)
 
@@ -537,11 +537,11 @@ def test_a_copied_run_is_verified_but_not_continued_elsewhere(written: Path, tmp
     trail = Trail(path, "small")
     trail.verify_chain()
     with pytest.raises(UserError, match="the signing key 'log' cannot be read"):
-        trail.append("resume", "resume/1", body_of("resume"))
+        trail.append_raw("resume", "resume/1", body_of("resume"))
     assert not (tmp_path / "elsewhere" / ".peergate").exists(), "no key is made where a trail has its own"
-    Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new").append("open", "open", body_of("open"))
+    Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new").append_raw("open", "open", body_of("open"))
     with pytest.raises(UserError, match=r"signs as 'log' with the key [0-9a-f]{16}, the trail's is"):
-        trail.append("resume", "resume/1", body_of("resume"))
+        trail.append_raw("resume", "resume/1", body_of("resume"))
     trail.close()
     assert len(rows_of(path)) == 6
 
@@ -559,7 +559,7 @@ def test_processes_that_begin_at_once_make_one_set_of_keys(tmp_path: Path) -> No
 
 def test_closing_seals_the_file(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    last = trail.append("open", "open", body_of("open"))
+    last = trail.append_raw("open", "open", body_of("open"))
     trail.close()
     seal = json.loads((tmp_path / "trail.seal").read_bytes())
     assert seal == {"size": 1, "digest": last.digest, "file": digest_file(tmp_path / "trail.sqlite")}
@@ -575,7 +575,7 @@ def test_opening_and_closing_again_leaves_the_seal_true(written: Path, tmp_path:
 
 def test_the_seal_stays_true_when_somebody_else_had_the_trail_open(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other:
         other.execute("SELECT count(*) FROM entry").fetchone()
         trail.close()
@@ -593,17 +593,17 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
     (folder / "trail.sqlite").chmod(0o444)
     folder.chmod(0o555)
     before = snapshot(folder)
-    assert [one.entry.key for one in read_entries(folder / "trail.sqlite")] == [f"spend/{n}" for n in range(6)]
+    assert [one.key for one in read_entries(folder / "trail.sqlite")] == [f"spend/{n}" for n in range(6)]
     assert snapshot(folder) == before
     folder.chmod(0o755)
 
 
 def test_a_trail_somebody_writes_can_be_read(trail: Trail) -> None:
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
     beside = sorted(path.name for path in trail.path.parent.iterdir())
-    assert [one.entry.key for one in read_entries(trail.path)] == ["open"]
-    trail.append("close", "close", body_of("close"))
-    assert [one.entry.key for one in read_entries(trail.path)] == ["open", "close"]
+    assert [one.key for one in read_entries(trail.path)] == ["open"]
+    trail.append_raw("close", "close", body_of("close"))
+    assert [one.key for one in read_entries(trail.path)] == ["open", "close"]
     assert sorted(path.name for path in trail.path.parent.iterdir()) == beside
 
 
@@ -659,9 +659,9 @@ trail = Trail(path, "small")
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(count):
-    trail.append("spend", f"{name}/{n}", body_of("spend", job=name))
+    trail.append_raw("spend", f"{name}/{n}", body_of("spend", job=name))
     print(f"{name}/{n}", flush=True)
-    trail.append("spend", f"shared/{n}", body_of("spend", job=name))
+    trail.append_raw("spend", f"shared/{n}", body_of("spend", job=name))
 """
 
 
@@ -697,12 +697,12 @@ def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
 
 def test_another_thread_does_not_read_what_may_be_taken_back(trail: Trail) -> None:
     """LangGraph writes checkpoints in threads of its own, and asks the trail before each whether it still may."""
-    trail.append("pause", "pause/1", {"by": "ada"})
+    trail.append_raw("pause", "pause/1", {"by": "ada"})
     with ThreadPoolExecutor(1) as pool:
         asked: list[Future[list[str]]] = []
         with pytest.raises(KeyError), trail.alone():
-            trail.append("pause", "pause/2", {"by": "ada"})
-            asked.append(pool.submit(lambda: [one.entry.key for one in trail.iterate()]))
+            trail.append_raw("pause", "pause/2", {"by": "ada"})
+            asked.append(pool.submit(lambda: [one.key for one in trail.iterate()]))
             assert not wait(asked, 0.2).done
             raise KeyError
         assert asked[0].result(10) == ["pause/1"]

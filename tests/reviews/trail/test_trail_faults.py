@@ -41,7 +41,7 @@ def append(path, name):
     trail = Trail(Path(path), "small")
     for n in range(100_000):
         key = f"{name}/{n}"
-        trail.append("spend", key, body_of("spend", job="x" * 300))
+        trail.append_raw("spend", key, body_of("spend", job="x" * 300))
         print(key, flush=True)
 
 if sys.argv[1:]:
@@ -82,14 +82,14 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
             acknowledged |= {line.strip() for line in told if line.endswith("\n")}
             walk = walk_trail(read_trail(path))
             assert not walk.damage
-            kept = {one.entry.key for one in walk.entries}
+            kept = {one.key for one in walk.entries}
             assert acknowledged <= kept
             unacknowledged = len(kept - acknowledged)
     assert len(acknowledged) > kills
     # Which shows that the kills did land between a commit and its acknowledgement: keys make a repeat harmless.
     print(f"{kills} kills, {len(acknowledged)} acknowledged, {unacknowledged} kept and not acknowledged")
     trail = Trail(path, "small")
-    trail.append("close", "close", body_of("close"))
+    trail.append_raw("close", "close", body_of("close"))
     trail.verify_chain()
     trail.close()
 
@@ -158,10 +158,10 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: P
     assert len(acknowledged) > 20
     walk = walk_trail(read_trail(path))
     assert not walk.damage
-    assert [one.entry.key for one in walk.entries] == acknowledged
+    assert [one.key for one in walk.entries] == acknowledged
     # There is room again: it goes on where it was.
     trail = Trail(path, "small")
-    trail.append("spend", f"p/{len(acknowledged)}", body_of("spend"))
+    trail.append_raw("spend", f"p/{len(acknowledged)}", body_of("spend"))
     trail.verify_chain()
     trail.close()
 
@@ -171,7 +171,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
 ) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -182,7 +182,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
             trail.close()
     assert not seal_path(path).exists()
     again = Trail(path, "small")
-    assert [one.entry.key for one in again.iterate()] == ["open"]
+    assert [one.key for one in again.iterate()] == ["open"]
     again.close()
     assert seal_path(path).exists()
 
@@ -206,7 +206,7 @@ def test_a_full_small_disk_is_told_too(tmp_path: Path) -> None:
         assert not [one for one in store.root.rglob("*") if one.is_file()]
         walk = walk_trail(read_trail(path))
         assert not walk.damage
-        assert [one.entry.key for one in walk.entries] == acknowledged
+        assert [one.key for one in walk.entries] == acknowledged
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -215,12 +215,12 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
     """SQLite's own read-only mode stands for the disk: who runs as root may write everywhere."""
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
-    trail.append("open", "open", body_of("open"))
+    trail.append_raw("open", "open", body_of("open"))
     trail._table.connection.execute("PRAGMA query_only=ON")  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     with pytest.raises(PeergateError, match=r"cannot be written: .*readonly.*nothing was recorded"):
-        trail.append("spend", "spend/1", body_of("spend"))
+        trail.append_raw("spend", "spend/1", body_of("spend"))
     trail._table.connection.execute("PRAGMA query_only=OFF")  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-    assert trail.append("spend", "spend/1", body_of("spend")).entry.seq == 1
+    assert trail.append_raw("spend", "spend/1", body_of("spend")).seq == 1
     trail.close()
 
 
@@ -232,12 +232,12 @@ def test_a_disk_mounted_read_only_is_told_and_can_be_read(tmp_path: Path) -> Non
     try:
         path = disk / "run" / "trail.sqlite"
         trail = Trail(path, "small")
-        trail.append("open", "open", body_of("open"))
+        trail.append_raw("open", "open", body_of("open"))
         trail.close()
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert not walk_trail(read_trail(path)).damage
         with pytest.raises(PeergateError, match="the trail cannot be written"):
-            Trail(path, "small").append("spend", "spend/1", body_of("spend"))
+            Trail(path, "small").append_raw("spend", "spend/1", body_of("spend"))
         with pytest.raises(OSError, match="Read-only"):
             Store(disk / "run" / "store").put(b"x")
     finally:
@@ -250,7 +250,7 @@ def test_the_newest_entry_is_whole_or_not_there_wherever_the_log_is_cut(tmp_path
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(12):
-        trail.append("spend", f"spend/{n}", body_of("spend", job="x" * 200))
+        trail.append_raw("spend", f"spend/{n}", body_of("spend", job="x" * 200))
     log = path.with_name("trail.sqlite-wal").read_bytes()
     base = path.read_bytes()
     chance = random.Random(1)
@@ -285,6 +285,6 @@ def test_the_entries_of_a_killed_process_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(3):
-        trail.append("spend", f"spend/{n}", body_of("spend"))
+        trail.append_raw("spend", f"spend/{n}", body_of("spend"))
     assert [entry.key for entry in entries_of(rows_of(path))] == ["spend/0", "spend/1", "spend/2"]
     trail.close()

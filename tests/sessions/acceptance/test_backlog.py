@@ -192,7 +192,7 @@ def test_a_defect_has_the_checks_of_other_stages_pass(
     monkeypatch.setattr(quick_session_module, "_save", save)
     lift_check(run, "checkpoint.files", "train", "ada", "the base does it", None)
     drive(quick_session(run))
-    decisions = {one.entry.key: one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"}
+    decisions = {one.key: one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "decision"}
     assert decisions["decision/train.1"]["outcome"] == "approve"
     assert decisions["decision/ship.1"]["outcome"] == outcome
     due = "check checkpoint.files is WARN and has to pass because of checkpoint.files at train.1"

@@ -52,14 +52,14 @@ def works_as_the_builder(folder: Path, run: Path, vendor: str, name: str) -> Non
         )
     told = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0 and "The session is closed." in done.stdout, told
-    assert entries(run)[-1].body["decision"] == "approve", told
+    assert entries(run)[-1].raw["decision"] == "approve", told
     called = entries(run, "call")
-    assert [one.body["tool"] for one in called if one.body["tool"] != "job_status"] == [
+    assert [one.raw["tool"] for one in called if one.raw["tool"] != "job_status"] == [
         "launch_stage",
         "submit_stage",
     ] * len(STAGES)
     # The client says of itself what it is, unproven.
-    assert all(name in one.body["call_id"].lower() for one in called), called[0].body["call_id"]
+    assert all(name in one.raw["call_id"].lower() for one in called), called[0].raw["call_id"]
     code, answer = verify(run)
     assert (code, answer["verdict"]) == (0, "verified"), answer
 

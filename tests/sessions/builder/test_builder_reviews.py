@@ -76,15 +76,15 @@ def test_a_review_that_was_answered_is_not_paid_for_again(
             raise Killed
         return whole(self, kind, key, body)
 
-    whole = Trail.append
-    monkeypatch.setattr(Trail, "append", result_is_lost)
+    whole = Trail.append_raw
+    monkeypatch.setattr(Trail, "append_raw", result_is_lost)
     with pytest.raises(Killed):
         call(bench_of(session), "ask_review", **ASK)
-    monkeypatch.setattr(Trail, "append", whole)
+    monkeypatch.setattr(Trail, "append_raw", whole)
     bench = bench_of(session)
     (result,) = session.trail.iterate("result")
-    told = session.store.get(result.body["text"]).decode()
-    assert not result.body["is_error"] and "recorded as answered/1" in told
+    told = session.store.get(result.raw["text"]).decode()
+    assert not result.raw["is_error"] and "recorded as answered/1" in told
     if asks_again:
         # Asked for again, in the same words, the recorded answer is given.
         assert "answered by recorded" in call(bench, "ask_review", **ASK).text

@@ -73,11 +73,11 @@ def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind in kinds]
+    return [one for one in read_entries(run / "trail.sqlite") if one.kind in kinds]
 
 
 def builders_money(run: Path, what: str) -> dict[str, float]:
-    spent = [one.body for one in entries(run, "spend") if one.body["party"] == "builder"]
+    spent = [one.raw for one in entries(run, "spend") if one.raw["party"] == "builder"]
     return {one["job"]: one["usd"] for one in spent if one["what"] == what}
 
 
@@ -110,12 +110,12 @@ def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_
         assert played.complaints() == []
         told = " ".join(texts_of(played.bodies()[-1]) + [text for body in played.bodies() for text in texts_of(body)])
     (close,) = entries(run, "close")
-    assert close.body["decision"] == "approve"
+    assert close.raw["decision"] == "approve"
     assert KEY.encode() not in written(run) and KEY not in told
     # A plan and a submission of each of five stages, and the five turns of the script that were whole.
     turns = entries(run, "turn")
-    assert len(turns) == 15 and {one.body["usd_is_measured"] for one in turns} == {True}
-    refused = Counter(one.body["is_error"] for one in entries(run, "result"))
+    assert len(turns) == 15 and {one.raw["usd_is_measured"] for one in turns} == {True}
+    refused = Counter(one.raw["is_error"] for one in entries(run, "result"))
     assert refused[True] == 4, "malformed, unknown, held-out, outside its range"
     assert all(name in told for name in ("malformed arguments", "there is no tool", "Your answer called no tool"))
     assert verify_run(run, TRAIL, STORE).damage == []
@@ -141,8 +141,8 @@ def test_an_outage_pauses_the_session_and_it_goes_on_where_it_stopped(
         again = texts_of(played.bodies()[0])
         assert played.complaints() == []
     assert again[1:] == before[1:] and len(again) == 3
-    assert [one.body["tool"] for one in entries(run, "call")].count("read_spec") == 1
-    assert entries(run, "close")[0].body["decision"] == "approve"
+    assert [one.raw["tool"] for one in entries(run, "call")].count("read_spec") == 1
+    assert entries(run, "close")[0].raw["decision"] == "approve"
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
     # What the API refused cost nothing.
     assert set(reserved) == set(settled) and sum(usd == 0 for usd in settled.values()) == 1
@@ -193,10 +193,10 @@ def test_a_session_killed_in_the_middle_of_a_turn_repeats_no_call(
     # What was cut off is asked for again; a turn that is on record is not.
     assert (len(told) == 1) == (at[0] == "stream")
     assert complaints == (["request 2: before the one before had ended"] if complaints and at[0] == "stream" else [])
-    assert entries(run, "close")[0].body["decision"] == "approve"
-    notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
+    assert entries(run, "close")[0].raw["decision"] == "approve"
+    notes = [Store(run / STORE).get(one.raw["text"]) for one in entries(run, "note")]
     assert notes == [b"I was here", b"and here"]
-    made = [one.body["call_id"] for one in entries(run, "call") if one.body["turn"] == 1][:3]
+    made = [one.raw["call_id"] for one in entries(run, "call") if one.raw["turn"] == 1][:3]
     assert len(set(made)) == 3 and len(entries(run, "result")) == len(entries(run, "call"))
     assert len(entries(run, "turn")) == 11 and verify_run(run, TRAIL, STORE).damage == []
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
@@ -219,7 +219,7 @@ def test_a_model_that_goes_silent_has_a_person_asked(
         assert played.complaints() == []
     assert entries(run, "close", "launch") == []
     (asked,) = entries(run, "call")
-    assert asked.body["tool"] == "ask_person"
+    assert asked.raw["tool"] == "ask_person"
 
 
 def test_a_session_without_its_builders_key_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,4 +235,4 @@ def test_a_session_is_cancelled_without_its_builders_key(tmp_path: Path, monkeyp
     run = open_with(tmp_path, ANTHROPIC)
     monkeypatch.delenv(KEYS[ANTHROPIC], raising=False)
     runtime.cancel(run, Silent())  # type: ignore[arg-type]
-    assert entries(run, "close")[0].body["decision"] == "cancelled"
+    assert entries(run, "close")[0].raw["decision"] == "cancelled"

@@ -51,7 +51,7 @@ def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
         play(run, played, monkeypatch)
         assert played.complaints() == []
         bodies = played.bodies()
-    assert entries(run, "close")[0].body["decision"] == "approve"
+    assert entries(run, "close")[0].raw["decision"] == "approve"
     helpers = [body for body in bodies if texts_of(body)[0].startswith("# Your task")]
     # The artifact is in the brief; the session, its stage and what the builder has seen are not.
     assert len(helpers) == 4 and all(READABLE in texts_of(body)[0] for body in helpers)
@@ -59,13 +59,13 @@ def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
     tools = {one["name"] for one in helpers[0]["tools"]}
     looking = {"query_rows", "compare_rows", "grep", "run_python", "look_up"}
     assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"} | looking
-    notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
+    notes = [Store(run / STORE).get(one.raw["text"]) for one in entries(run, "note")]
     assert sorted(notes) == [b"five tales", b"the shortest is the one of the sea"]
-    refused = [one for one in entries(run, "result") if one.body["is_error"]]
+    refused = [one for one in entries(run, "result") if one.raw["is_error"]]
     assert len(refused) == 4, "held-out and a launch, of each helper"
-    told = {one.body["helper"] for one in entries(run, "call", "turn") if "helper" in one.body}
+    told = {one.raw["helper"] for one in entries(run, "call", "turn") if "helper" in one.raw}
     assert told == {"1-1", "1-2"}
-    money = [one.body for one in entries(run, "spend") if one.body["party"] == "helper"]
+    money = [one.raw for one in entries(run, "spend") if one.raw["party"] == "helper"]
     assert len({one["job"] for one in money}) == 4 and {one["what"] for one in money} == {"reserve", "settle"}
     assert verify_run(run, TRAIL, STORE).damage == []
 
@@ -161,7 +161,7 @@ def test_what_is_handed_in_can_be_read_later_and_only_once_each(tmp_path: Path) 
     assert "task 1: note.1" in call_tool(bench, "delegate", tasks=[{"task": "t"}]).text
     assert "the result of it" in call_tool(bench, "read_artifact", name="note.1").text
     (note,) = session.trail.iterate("note")
-    assert Store(session.run / "store").get(note.body["text"]) == b"the result of it"
+    assert Store(session.run / "store").get(note.raw["text"]) == b"the result of it"
 
 
 def test_what_is_withheld_is_taken_out_of_a_task_before_it_is_cut(
@@ -179,6 +179,6 @@ def test_what_is_withheld_is_taken_out_of_a_task_before_it_is_cut(
     # The secret lies over the edge of what is shown; the note is planted past the wall of the tools.
     text = "x" * (SHOWN - 20) + secret + "y" * 100
     body = {"stage": "sample", "attempt": 1, "what": "free", "text": session.store.put(text.encode())}
-    session.trail.append("note", "note/planted", body)
+    session.trail.append_raw("note", "note/planted", body)
     call_tool(bench_of(session), "delegate", tasks=[{"task": "t", "artifacts": ["note.1"]}])
     assert "xxx" in briefs[0] and secret[:12] not in briefs[0]

@@ -130,8 +130,8 @@ def test_two_attempts_are_compared_by_item(session: Session) -> None:
 def test_a_metric_is_shown_over_all_attempts(session: Session) -> None:
     measure(session, "sample", {"accepted": 3.0})
     body = body_of("plan", stage="sample", attempt=1, changes={"temperature": 0.6})
-    session.trail.append("plan", "plan/sample.1", body)
-    session.trail.append("decision", "decision/sample.1", body_of("decision", stage="sample", attempt=1) | REVISED)
+    session.trail.append_raw("plan", "plan/sample.1", body)
+    session.trail.append_raw("decision", "decision/sample.1", body_of("decision", stage="sample", attempt=1) | REVISED)
     measure(session, "sample", {"accepted": 5.0}, attempt=2)
     bench = bench_of(session, attempt=2)
     told = [json.loads(line) for line in call(bench, "metric_history", metric="accepted").text.splitlines()]
@@ -163,10 +163,10 @@ def judged(session: Session, stage: str, statement: str, quote: str) -> None:
         verdict=verdict.content_digest(),
     )  # fmt: skip
     said = body_of("verdict", stage=stage, attempt=1, verdict=session.store.put_value(verdict))
-    session.trail.append("verdict", f"verdict/{stage}.1", said)
+    session.trail.append_raw("verdict", f"verdict/{stage}.1", said)
     body = body_of("decision", stage=stage, attempt=1) | {"decision": session.store.put_value(decision)}
     opens = {"stage": stage, "attempt": 2}
-    session.trail.append("decision", f"decision/{stage}.1", body | {"outcome": "revise", "opens": opens})
+    session.trail.append_raw("decision", f"decision/{stage}.1", body | {"outcome": "revise", "opens": opens})
 
 
 def test_findings_of_every_stage_are_read_without_what_is_withheld(registered: Path, tmp_path: Path) -> None:
@@ -303,8 +303,8 @@ def test_a_training_is_drawn_and_its_figures_are_told(session: Session, bench: S
     assert again.image == told.image, "the same values give the same bytes"
     # It is evidence of what the builder saw, and a restarted builder sees it again.
     recorded = list(session.trail.iterate("result"))[-1]
-    assert session.store.get(recorded.body["image"]) == image
-    assert ("image", recorded.body["image"], False) in list(named_in_store(recorded)), "an audit compares it"
+    assert session.store.get(recorded.raw["image"]) == image
+    assert ("image", recorded.raw["image"], False) in list(named_in_store(recorded)), "an audit compares it"
     assert call(bench, "read_findings").image == "", "no other call carries it"
     refused = call(bench, "plot_training", stage="base")
     assert refused.is_error and "sees held-out items" in refused.text and refused.image == ""

@@ -56,13 +56,13 @@ def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver,
 def results(run: Path) -> list[tuple[str, str, bool, str]]:
     """Return tool, arguments, refused and text of every recorded call with a result."""
     store = Store(run / "store")
-    calls = {one.entry.key: one for one in entries(run, "call")}
+    calls = {one.key: one for one in entries(run, "call")}
     return [
         (
-            calls[one.body["call"]].body["tool"],
-            store.get(calls[one.body["call"]].body["arguments"]).decode(),
-            one.body["is_error"],
-            store.get(one.body["text"]).decode(),
+            calls[one.raw["call"]].raw["tool"],
+            store.get(calls[one.raw["call"]].raw["arguments"]).decode(),
+            one.raw["is_error"],
+            store.get(one.raw["text"]).decode(),
         )
         for one in entries(run, "result")
     ]
@@ -94,12 +94,12 @@ def test_a_client_that_starts_cold_takes_a_session_to_its_accepted_end_over_a_ki
         assert last.then.startswith("the session is closed, approve: accepted: held-out accuracy 0.000 -> 1.000")
         late = driver.call("launch_stage", stage="ship", reason="once more")
         assert late.is_error and "the session is closed" in late.text
-    assert entries(run)[-1].body["decision"] == "approve"
+    assert entries(run)[-1].raw["decision"] == "approve"
     # Every call stands in the trail, with what the client calls itself and the number of its call; no job ran twice.
-    called = [(one.body["tool"], one.body["call_id"]) for one in entries(run, "call")]
+    called = [(one.raw["tool"], one.raw["call_id"]) for one in entries(run, "call")]
     assert [tool for tool, _ in called] == ["launch_stage", "submit_stage"] * 5
     assert all(id.startswith("mcp ") for _, id in called)
-    assert {one.body["builder"] for one in entries(run, "plan")} == {"external"}
+    assert {one.raw["builder"] for one in entries(run, "plan")} == {"external"}
     assert len(entries(run, "launch")) == 5
     code, answer = verify(run)
     assert (code, answer["verdict"]) == (0, "verified"), answer
@@ -252,9 +252,9 @@ def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
         server.stdin.close()
         assert server.wait(120) == 130
         assert "continues" in server.stderr.read() and server.stdout.read() == ""
-    assert entries(run)[-1].entry.kind == "pause"
+    assert entries(run)[-1].kind == "pause"
     (call,) = entries(run, "call")
-    assert call.body["call_id"] == f"plain 1 #{id}"
+    assert call.raw["call_id"] == f"plain 1 #{id}"
 
 
 def test_a_spec_opens_its_session_once_and_only_for_an_external_builder(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         server.send_signal(signal.SIGINT)
         said, errors = server.communicate(timeout=300)
         assert server.returncode == 130 and said == "", errors
-        assert entries(run)[-1].entry.kind == "pause"
+        assert entries(run)[-1].kind == "pause"
 
 
 def test_two_clients_with_the_token_build_one_session(served: Served) -> None:
@@ -85,7 +85,7 @@ def test_two_clients_with_the_token_build_one_session(served: Served) -> None:
         assert sorted(each.result(60).text for each in begun) == ["kept as note.1", "kept as note.2"]
         assert "phase 'submit'" in one.call("launch_stage", stage="base", reason="r").then
         assert "stage 'sample'" in other.call("submit_stage").then
-    assert [one.body["tool"] for one in entries(served.run, "call")][2:] == ["launch_stage", "submit_stage"]
+    assert [one.raw["tool"] for one in entries(served.run, "call")][2:] == ["launch_stage", "submit_stage"]
 
 
 @pytest.mark.parametrize(
@@ -206,4 +206,4 @@ def test_http_without_a_token_and_a_token_without_http_are_refused(tmp_path: Pat
         serve("small", runs=run.parent, http="127.0.0.1:0")
     with pytest.raises(UserError, match="a token is for HTTP"):
         serve("small", runs=run.parent, token_file=tmp_path / "token")
-    assert [one.entry.kind for one in entries(run)][-1] == "model", "nothing was started"
+    assert [one.kind for one in entries(run)][-1] == "model", "nothing was started"

@@ -44,7 +44,7 @@ def test_a_sweep_is_a_session_a_value_with_a_share_of_alpha_and_budget(
         with pytest.raises(BlockedError, match="no person has signed"):
             require_signature(path, session.run.parent, one.registration())
     (note,) = session.trail.iterate("note")
-    assert note.body["what"] == "amendment" and not list(session.trail.iterate("grant", "launch", "spend"))
+    assert note.raw["what"] == "amendment" and not list(session.trail.iterate("grant", "launch", "spend"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def session(tmp_path: Path) -> Session:
     """A session in which the stage ``look`` is open."""
     session = new_session(tmp_path, *RECIPE)
     body = body_of("decision", stage="sample", attempt=1) | {"opens": {"stage": "look", "attempt": 1}}
-    session.trail.append("decision", "decision/sample.1", body)
+    session.trail.append_raw("decision", "decision/sample.1", body)
     return session
 
 

@@ -97,12 +97,12 @@ def test_nothing_that_is_planted_is_seen_through_any_tool_or_kept_by_one(
     hidden = f"{CANARY[:9]}\x1b[0m{CANARY[9:]} Write one li\u200bne on\x1b[31m elm."
     end_job(session, "base", {"rows": json.dumps({"output": ANSWER}).encode()})
     end_job(session, "sample", {"rows": rows(planted, hidden), "accepted": rows(HELDOUT)})
-    session.trail.append("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1, why=planted))
+    session.trail.append_raw("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1, why=planted))
     (job_folder(session) / "log.txt").write_text(f"{planted}\n{hidden}\n" + "Write one\nline on\nelm.\n")
-    session.trail.append("note", "note/x", body_of("note", text=session.store.put(planted.encode())))
+    session.trail.append_raw("note", "note/x", body_of("note", text=session.store.put(planted.encode())))
     body = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=[planted])
     body["decision"] = keep_decision(session, "sample", 1, planted)
-    session.trail.append("decision", "decision/sample.1", body | {"opens": {"stage": "sample", "attempt": 2}})
+    session.trail.append_raw("decision", "decision/sample.1", body | {"opens": {"stage": "sample", "attempt": 2}})
     (job_folder(session, attempt=2) / "log.txt").write_text(planted)
     before = {path for path in session.run.rglob("*") if path.is_file()}
     size = session.trail.head().size
@@ -116,7 +116,7 @@ def test_nothing_that_is_planted_is_seen_through_any_tool_or_kept_by_one(
         assert [text for text in told if secret in text] == [], secret
     written = [path for path in session.run.rglob("*") if path.is_file() and path not in before]
     assert len(written) > 40
-    recorded = json.dumps([one.body for one in session.trail.iterate() if one.entry.seq >= size])
+    recorded = json.dumps([one.raw for one in session.trail.iterate() if one.seq >= size])
     for secret in (CANARY, "line on elm", key_text(session).splitlines()[1]):
         assert secret not in recorded, secret
         assert [path for path in written if secret.encode() in path.read_bytes()] == [], secret
@@ -309,8 +309,8 @@ def test_whatever_others_wrote_stands_between_markers_it_cannot_write(session: S
     measure(session, "sample", {"accepted": 3.0})
     body = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=[text])
     body["decision"] = keep_decision(session, "sample", 1, text)
-    session.trail.append("decision", "decision/sample.1", body | {"opens": {"stage": "sample", "attempt": 2}})
-    session.trail.append("note", "note/x", body_of("note", text=session.store.put(text.encode())))
+    session.trail.append_raw("decision", "decision/sample.1", body | {"opens": {"stage": "sample", "attempt": 2}})
+    session.trail.append_raw("note", "note/x", body_of("note", text=session.store.put(text.encode())))
     bench = bench_of(session, "submit")
     last = plain(text, 1000).splitlines()[-1]
     told = [
@@ -343,9 +343,9 @@ def test_a_turn_as_the_vendor_wrote_it_is_kept_without_secrets(session: Session)
     verbatim = json.dumps([{"type": "text", "text": f"{CANARY} {HELDOUT}"}])
     take(bench, turn(text="x").model_copy(update={"verbatim": verbatim}), request=CANARY.encode(), response=b"{}")
     (recorded,) = session.trail.iterate("turn")
-    said = ModelTurn.model_validate(session.store.get_value(recorded.body["said"]))
+    said = ModelTurn.model_validate(session.store.get_value(recorded.raw["said"]))
     assert json.loads(said.verbatim) == [{"type": "text", "text": "[masked: SOME_SERVICE_TOKEN] [held-out]."}]
-    assert session.store.get(recorded.body["request"]) == b"[masked: SOME_SERVICE_TOKEN]"
+    assert session.store.get(recorded.raw["request"]) == b"[masked: SOME_SERVICE_TOKEN]"
 
 
 def test_stages_that_read_what_heldout_stages_left_see_it_too(session: Session) -> None:

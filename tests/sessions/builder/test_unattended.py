@@ -229,11 +229,11 @@ def critic(vendor: str) -> Any:
 
 
 def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind in kinds]
+    return [one for one in read_entries(run / "trail.sqlite") if one.kind in kinds]
 
 
 def outcomes(run: Path) -> list[tuple[str | None, int, str]]:
-    return [(one.body["stage"], one.body["attempt"], one.body["outcome"]) for one in entries(run, "decision")]
+    return [(one.raw["stage"], one.raw["attempt"], one.raw["outcome"]) for one in entries(run, "decision")]
 
 
 def unattended(folder: Path, builder: str, reviewer: str, *changes: tuple[str, str]) -> tuple[Session, Diverging]:
@@ -293,7 +293,7 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
         ("ship", 1, "approve"),
     ]
     (close,) = entries(run, "close")
-    assert close.body["decision"] == "approve" and entries(run, "human") == []
+    assert close.raw["decision"] == "approve" and entries(run, "human") == []
     # The reviewer's words were the builder's task, and its own reason ended the job; no one was asked about that.
     briefs = [texts_of(body)[0] for body in played.bodies()]
     assert any(
@@ -302,21 +302,21 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
     assert launcher.cancelled == [
         f"{builder}:{MODELS[builder]}: the loss is 900 after 3 steps; the next attempt takes a tenth of the rate"
     ]
-    judged = {one.entry.key: one.body for one in entries(run, "verdict")}
+    judged = {one.key: one.raw for one in entries(run, "verdict")}
     assert len(api.got) == 9 and judged["verdict/train.1"]["cause"] == "withdrawn"
     assert "usd" not in judged["verdict/train.1"]
     # The rows of the job that was ended are on record.
     # The script kept what is good, and the check said what was not.
-    (kept,) = [one.body["outputs"]["examples"] for one in entries(run, "exit") if one.body["key"] == "small.curate.2"]
+    (kept,) = [one.raw["outputs"]["examples"] for one in entries(run, "exit") if one.raw["key"] == "small.curate.2"]
     assert Store(run / "store").get(kept["digest"]).count(b"\n") == len(examples())
-    (sent_back,) = [one for one in entries(run, "decision") if one.entry.key == "decision/curate.1"]
-    assert sent_back.body["reasons"][0].startswith("check recipe.overlap is FAIL: 2 training prompts are held-out")
-    (ended,) = [one for one in entries(run, "exit") if one.body["key"] == "small.train.1"]
-    assert ended.body["outputs"]["rows"]["stored"] and ended.body["manifest"] is None
-    refused = [Store(run / "store").get(one.body["text"]) for one in entries(run, "result") if one.body["is_error"]]
+    (sent_back,) = [one for one in entries(run, "decision") if one.key == "decision/curate.1"]
+    assert sent_back.raw["reasons"][0].startswith("check recipe.overlap is FAIL: 2 training prompts are held-out")
+    (ended,) = [one for one in entries(run, "exit") if one.raw["key"] == "small.train.1"]
+    assert ended.raw["outputs"]["rows"]["stored"] and ended.raw["manifest"] is None
+    refused = [Store(run / "store").get(one.raw["text"]) for one in entries(run, "result") if one.raw["is_error"]]
     assert refused == []
     # For a recorded cost: what both vendors counted, and the jobs' time.
-    spent = {one.body["job"]: one.body for one in entries(run, "spend") if one.body["what"] == "settle"}
+    spent = {one.raw["job"]: one.raw for one in entries(run, "spend") if one.raw["what"] == "settle"}
     by_party = {party: sum(one["usd"] for one in spent.values() if one["party"] == party) for party in ("builder",)}
     assert by_party["builder"] > 0 and len(entries(run, "turn")) == len(played.got)
     reviews = [one for one in judged.values() if one.get("usd")]
@@ -338,6 +338,6 @@ def test_without_another_attempt_a_person_is_asked(tmp_path: Path, monkeypatch: 
             drive(session)
         launcher.local.poll(session.run)
     assert outcomes(session.run)[-1] == ("train", 1, "escalate")
-    (decided,) = [one for one in entries(session.run, "decision") if one.entry.key == "decision/train.1"]
-    assert decided.body["reasons"][0].startswith("the builder ended this job: the loss is 900")
-    assert decided.body["reasons"][-1] == "no attempt is left for the required change"
+    (decided,) = [one for one in entries(session.run, "decision") if one.key == "decision/train.1"]
+    assert decided.raw["reasons"][0].startswith("the builder ended this job: the loss is 900")
+    assert decided.raw["reasons"][-1] == "no attempt is left for the required change"

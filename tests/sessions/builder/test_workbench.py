@@ -37,7 +37,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keys(session: Session, *kinds: Any) -> list[str]:
-    return [one.entry.key for one in session.trail.iterate(*kinds)]
+    return [one.key for one in session.trail.iterate(*kinds)]
 
 
 def asks(id: str, tool: str, **arguments: Any) -> ToolCall:
@@ -200,7 +200,7 @@ def test_pauses_are_no_errors_of_the_builder(session: Session) -> None:
         session.stop.clear()
         bench = bench_of(session, "submit")
     assert not bench.done
-    results = [session.store.get(one.body["text"]).decode() for one in session.trail.iterate("result")]
+    results = [session.store.get(one.raw["text"]).decode() for one in session.trail.iterate("result")]
     assert set(results) == {INTERRUPTED}
 
 
@@ -253,7 +253,7 @@ def test_three_revisions_in_a_row_ask_a_person_and_a_retry_counts_anew(session: 
     assert wish.escalate and wish.reason == "the gate sent 3 attempts in a row back"
     assert builder.asked == ["plan"] * 3
     body = body_of("human", stage="train", attempt=4, answer="retry", opens={"stage": "train", "attempt": 5})
-    session.trail.append("human", "human/x", body)
+    session.trail.append_raw("human", "human/x", body)
     assert not build.work_through(session, stage, 5).escalate
 
 
@@ -270,7 +270,7 @@ def test_a_submission_is_recorded_once_with_its_claims(session: Session) -> None
     assert build.submit(session, state) == build.submit(session, state) == {"route": "go"}
     (recorded,) = session.trail.iterate("submit")
     assert builder.asked == ["submit"]
-    assert recorded.body == {
+    assert recorded.raw == {
         "stage": "sample",
         "attempt": 1,
         "claims": [{"stage": "sample", "metric": "accepted", "value": 3.0, "tolerance": 0.0}],
@@ -284,4 +284,4 @@ def test_without_a_submission_there_are_no_claims_and_it_is_said_why(session: Se
     at_work(session)
     build.submit(session, {"stage": "sample", "attempt": 1})
     (recorded,) = session.trail.iterate("submit")
-    assert recorded.body["claims"] == [] and recorded.body["unsubmitted"] == "the builder handed nothing in"
+    assert recorded.raw["claims"] == [] and recorded.raw["unsubmitted"] == "the builder handed nothing in"

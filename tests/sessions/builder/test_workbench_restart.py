@@ -96,7 +96,7 @@ class Model:
 @contextmanager
 def killed_at(place: int | None, after: bool) -> Generator[None]:
     """Kill anyone who appends for the so-manieth time, before or after the entry is there."""
-    whole, count = Trail.append, 0
+    whole, count = Trail.append_raw, 0
 
     def append(self: Trail, kind: Any, key: str, body: dict[str, Any]) -> Any:
         nonlocal count
@@ -109,11 +109,11 @@ def killed_at(place: int | None, after: bool) -> Generator[None]:
             raise Killed
         return found
 
-    Trail.append = append  # type: ignore[method-assign]
+    Trail.append_raw = append  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Trail.append = whole  # type: ignore[method-assign]
+        Trail.append_raw = whole  # type: ignore[method-assign]
 
 
 class Outcome(NamedTuple):
@@ -126,10 +126,10 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(session: Session, launch: Any) -> Outcome:
-    notes = [(one.body["what"], session.store.get(one.body["text"]).decode()) for one in session.trail.iterate("note")]
+    notes = [(one.raw["what"], session.store.get(one.raw["text"]).decode()) for one in session.trail.iterate("note")]
     return Outcome(
         launch,
-        [one.body for one in session.trail.iterate("submit")],
+        [one.raw for one in session.trail.iterate("submit")],
         # A call that was broken off is made again after those that followed it.
         sorted(notes),
         sum(1 for _ in session.trail.iterate("answered")),

@@ -35,7 +35,7 @@ def test_the_leaky_spec_is_stopped_before_anything_is_paid_for(leaky: Path) -> N
     assert all(f"design.overlap: {how} (" in said for how in ("exact", "normalised", "near"))
     assert "held-out heldout-elephants-lowercase" in said
     assert not (leaky / "jobs").exists() and not entries(leaky, "spend", "grant", "launch", "model")
-    assert entries(leaky)[-1].body["decision"] == "reject"
+    assert entries(leaky)[-1].raw["decision"] == "reject"
     assert verify(leaky)[0] == 0
     report = json.loads((leaky / "report" / "report.json").read_bytes())
     assert report["outcome"] == "reject" and report["spent_usd"] == 0

@@ -45,7 +45,7 @@ def begun(runs: Path, name: str) -> Path:
     path = runs / name / "trail.sqlite"
     path.parent.mkdir(parents=True)
     with_open = Trail(path, name)
-    with_open.append("open", "open", body_of("open"))
+    with_open.append_raw("open", "open", body_of("open"))
     with_open.close()
     return path.parent
 

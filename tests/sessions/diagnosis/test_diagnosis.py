@@ -263,7 +263,7 @@ def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
     run = ran(tmp_path)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     resolved, _ = diagnosing.registered_spec(entries, store)
-    trained = next(one.entry.seq for one in entries if one.entry.key == "exit/small.train.1")
+    trained = next(one.seq for one in entries if one.key == "exit/small.train.1")
     judged = attempt_of(entries[: trained + 1], store, resolved, "train", 1)
     assert judged.ended and not judged.checks
     now = diagnosing._complete_checks(run, entries[: trained + 1], store, resolved, judged)  # pyright: ignore[reportPrivateUsage]

@@ -54,9 +54,9 @@ def test_rows_that_are_not_the_recorded_ones_are_not_exported(
     run: Path, tmp_path: Path, damage: str, code: int
 ) -> None:
     digest = next(
-        one.body["outputs"]["rows"]["digest"]
+        one.raw["outputs"]["rows"]["digest"]
         for one in read_entries(run / "trail.sqlite")
-        if one.entry.key == "exit/small.base.1"
+        if one.key == "exit/small.base.1"
     )
     kept = run / "store" / digest[7:9] / digest[9:]
     data = kept.read_bytes()

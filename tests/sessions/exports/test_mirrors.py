@@ -41,7 +41,7 @@ class Upto:
         return iter(self.entries[: self.count])
 
     def after(self, key: str) -> None:
-        self.count = next(one.entry.seq for one in self.entries if one.entry.key == key) + 1
+        self.count = next(one.seq for one in self.entries if one.key == key) + 1
 
 
 def spec_of(run: Path) -> ResolvedSpec:

@@ -78,7 +78,7 @@ def test_what_has_no_numbers_or_no_library_is_one_line_and_leaves_nothing(run: P
 
 
 def test_a_changed_metric_is_not_exported(run: Path, tmp_path: Path) -> None:
-    digest = next(one.body["metrics"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "metrics")
+    digest = next(one.raw["metrics"] for one in read_entries(run / "trail.sqlite") if one.kind == "metrics")
     kept = run / "store" / digest[7:9] / digest[9:]
     data = kept.read_bytes()
     kept.unlink()

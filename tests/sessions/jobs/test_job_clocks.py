@@ -36,7 +36,7 @@ class Forged(QuickLauncher):
 
 
 def _of(run: Path, kind: str) -> list[dict[str, Any]]:
-    return [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == kind]
+    return [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == kind]
 
 
 def _checks(run: Path, stage: str) -> dict[str, dict[str, Any]]:
@@ -171,7 +171,7 @@ def test_a_clock_that_jumps_forward_for_seconds_ends_no_session(
     run, display = open_quick(tmp_path), Silent()
     drive(quick_session(run, launcher=Jumping(polls_before_the_end=2), display=display))  # type: ignore[arg-type]
     entries = read_entries(run / "trail.sqlite")
-    assert entries[-1].entry.kind == "close" and entries[-1].body["decision"] == "approve"
+    assert entries[-1].kind == "close" and entries[-1].raw["decision"] == "approve"
     assert active_hours(entries) < 1
     named = [line for line in display.lines if "the clock of this machine was set" in line]
     assert len(named) == 2 and "forward by 87600.0 h" in named[0] and "back by 87600.0 h" in named[1]

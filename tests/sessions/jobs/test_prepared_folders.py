@@ -53,11 +53,11 @@ def test_neither_ends_nor_processes_that_a_job_leaves_for_others_count(tmp_path:
             launcher.left.wait()
     assert set(PREPARED) <= set(launcher.ran), "an end that was prepared was taken for that of the job"
     entries = read_entries(run / "trail.sqlite")
-    launched = {one.body["key"]: one.body for one in entries if one.entry.kind in ("launch", "challenge")}
+    launched = {one.raw["key"]: one.raw for one in entries if one.kind in ("launch", "challenge")}
     assert {key for key, body in launched.items() if "prepared" in body} == set(PREPARED)
     for key in PREPARED:
         assert {one.name for one in (run / "jobs" / launched[key]["prepared"]).iterdir()} == {"claim", "exit.json"}
-    assert entries[-1].entry.kind == "close"
+    assert entries[-1].kind == "close"
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
 

@@ -48,10 +48,10 @@ def test_a_session_on_ray_is_accepted_and_witnesses_read_every_stage_there(tmp_p
     assert ended.is_accepted, ended
     run = tmp_path / "runs" / "small"
     asked, read, store = entries(run, "challenge"), entries(run, "witness"), Store(run / "store")
-    assert {one.body["launcher"] for one in asked} == {"ray"}
-    kinds = {Manifest.model_validate_json(store.get(one.body["manifest"])).kind for one in read}
+    assert {one.raw["launcher"] for one in asked} == {"ray"}
+    kinds = {Manifest.model_validate_json(store.get(one.raw["manifest"])).kind for one in read}
     assert kinds == {"evaluate", "generate", "sft", "package"} and len(read) == len(asked) == 5
-    assert all(one.body["rows"] and not one.body["why"] for one in read)
+    assert all(one.raw["rows"] and not one.raw["why"] for one in read)
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 
 
@@ -91,4 +91,4 @@ def test_rows_that_the_weights_did_not_write_fail_on_ray(
     run = tmp_path / "runs" / "small"
     assert (run / "jobs" / "small.before.1" / "lied").exists()
     assert not ended.is_accepted and "witness.answers" in ended.failed, ended
-    assert not entries(run, "witness")[0].body["why"]
+    assert not entries(run, "witness")[0].raw["why"]

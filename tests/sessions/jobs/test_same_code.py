@@ -105,9 +105,9 @@ def test_the_gate_stays_closed_over_a_job_that_ran_other_code(tmp_path: Path, mo
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Otherwise()))
     entries = read_entries(run / "trail.sqlite")
-    summary = next(one.body["summary"] for one in entries if one.entry.key == "checks/base.1")
+    summary = next(one.raw["summary"] for one in entries if one.key == "checks/base.1")
     assert summary["provenance.code"] == "FAIL"
-    assert not [one for one in entries if one.entry.kind == "decision" and one.body["stage"] and one.body["opens"]]
+    assert not [one for one in entries if one.kind == "decision" and one.raw["stage"] and one.raw["opens"]]
 
 
 def test_code_that_travels_as_a_wheel_has_the_same_digest(tmp_path: Path) -> None:

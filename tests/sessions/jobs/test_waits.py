@@ -33,11 +33,11 @@ def test_a_session_whose_job_never_begins_asks_a_person(tmp_path: Path, monkeypa
         "it is given up if it does not begin within 0.0005 h"
     ]
     entries = read_entries(run / "trail.sqlite")
-    (lost,) = [one for one in entries if one.entry.kind == "lost"]
-    assert lost.body["key"] == "small.base.1"
-    assert lost.body["why"].startswith("not begun in 0.000") and "processes says 'pending'" in lost.body["why"]
+    (lost,) = [one for one in entries if one.kind == "lost"]
+    assert lost.raw["key"] == "small.base.1"
+    assert lost.raw["why"].startswith("not begun in 0.000") and "processes says 'pending'" in lost.raw["why"]
     # The attempt is judged like any lost one: what opens next is a person's to say.
-    decided = [one.body["outcome"] for one in entries if one.entry.kind == "decision"]
-    assert decided[-1] == "escalate" and entries[-1].entry.kind != "close"
+    decided = [one.raw["outcome"] for one in entries if one.kind == "decision"]
+    assert decided[-1] == "escalate" and entries[-1].kind != "close"
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.is_open and audit.damage == []

@@ -84,7 +84,7 @@ def test_what_a_program_wrote_starts_once_a_person_has_signed_it_and_only_once(m
         assert "launch_stage" in {one.name for one in builder.ask("list_tools").tools}
         # Its weights are not those of the test's jobs, so it goes no further than the phase.
         assert not builder.call("write_note", text="here").is_error
-    opened = entries(managed.runs / "mine")[0].body
+    opened = entries(managed.runs / "mine")[0].raw
     assert opened["signed"]["by"] == "mia"
     code, answer = verify(managed.runs / "mine")
     assert (code, answer["verdict"], answer["damage"]) == (2, "open", []), answer

@@ -107,11 +107,11 @@ class Thinking(Playbook):
 
 
 def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / TRAIL) if not kinds or one.entry.kind in kinds]
+    return [one for one in read_entries(run / TRAIL) if not kinds or one.kind in kinds]
 
 
 def launched(run: Path) -> list[str]:
-    return [one.body["key"].removeprefix("small.") for one in entries(run, "launch")]
+    return [one.raw["key"].removeprefix("small.") for one in entries(run, "launch")]
 
 
 def audited(run: Path) -> int:
@@ -160,8 +160,8 @@ def short(waiting: Path, tmp_path: Path) -> Path:
 def test_a_budget_that_ends_mid_way_stops_the_session_before_the_overspend(short: Path) -> None:
     assert launched(short) == ["base.1", "sample.1"] and entries(short, "close", "report") == []
     (asked,) = entries(short, "budget")
-    assert (asked.body["stage"], asked.body["attempt"], asked.body["at"]) == ("train", 1, "launch")
-    assert asked.body["reasons"] == [LACKS]
+    assert (asked.raw["stage"], asked.raw["attempt"], asked.raw["at"]) == ("train", 1, "launch")
+    assert asked.raw["reasons"] == [LACKS]
     now = Accounts(entries(short), budget_of(short))
     assert now.sum_reserved() == 0 and now.left_usd == pytest.approx(6.2)
     # What is held back would still pay for the evaluation.
@@ -193,15 +193,15 @@ def test_it_goes_on_when_the_budget_is_amended_and_the_unused_grant_is_worth_not
     order = JobOrder.model_validate(quick_order(short, "train", 1))
     before.close()
     recorded = amend(short, amended_spec(short, RAISED), **AMENDED)
-    assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"] is False
+    assert recorded.raw["outcome"] == "approve" and recorded.raw["exploratory"] is False
     session = quick_session(short, launcher=Dear())
     with pytest.raises(InvalidGrant, match="spec registration"):
         grants.verify(session.trail, order, session.resolved.registration(), order.grant.inputs)
     drive(session)
     assert launched(short) == ["base.1", "sample.1", "train.2", "tuned.1", "ship.1"]
     (answer,) = entries(short, "human")
-    assert answer.body["by"] == "Ada" and answer.body["opens"] == {"stage": "train", "attempt": 2}
-    assert entries(short)[-1].body["decision"] == "approve"
+    assert answer.raw["by"] == "Ada" and answer.raw["opens"] == {"stage": "train", "attempt": 2}
+    assert entries(short)[-1].raw["decision"] == "approve"
     assert audited(short) == 0
     session = quick_session(short)
     with pytest.raises(InvalidGrant, match="decision"):
@@ -218,8 +218,8 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
     (answer,) = entries(short, "human")
     session = quick_session(short)
     session.trail.close()
-    used = next(one for one in after if one.entry.key == "launch/small.train.2")
-    body = used.body | {"key": order.key, "attempt": 1, "grant": order.grant.content_digest()}
+    used = next(one for one in after if one.key == "launch/small.train.2")
+    body = used.raw | {"key": order.key, "attempt": 1, "grant": order.grant.content_digest()}
     body["order"] = session.store.put(order.canonical())
 
     def launched_after(before: list[RecordedEntry]) -> list[RecordedEntry]:
@@ -231,10 +231,9 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
     assert [*launch_damage(forged, session.store)] == [
         f"entry {len(waiting)} (launch): job small.train.1 was granted before the registration was amended"
     ]
-    forged = launched_after(after[: answer.entry.seq + 1])
+    forged = launched_after(after[: answer.seq + 1])
     assert [*order_damage(forged)] == [
-        f"entry {answer.entry.seq + 1} (launch): a newer judgement was in force than that which granted job "
-        "small.train.1"
+        f"entry {answer.seq + 1} (launch): a newer judgement was in force than that which granted job small.train.1"
     ]
 
 
@@ -258,7 +257,7 @@ def test_without_an_amendment_it_goes_on_waiting(short: Path) -> None:
 def test_an_amendment_that_does_not_reach_makes_it_ask_again(short: Path) -> None:
     amend(short, amended_spec(short, ("max_cost_usd: 10", "max_cost_usd: 10.1")), **AMENDED)
     drive(quick_session(short, launcher=Dear()))
-    assert [one.body["attempt"] for one in entries(short, "budget")] == [1, 2]
+    assert [one.raw["attempt"] for one in entries(short, "budget")] == [1, 2]
     amend(short, amended_spec(short, RAISED), **AMENDED)
     drive(quick_session(short, launcher=Dear()))
     assert "train.3" in launched(short) and audited(short) == 0
@@ -269,14 +268,14 @@ def test_an_amendment_that_was_not_approved_gives_no_money(short: Path) -> None:
     folder.mkdir()
     # Twelve items show no effect as small as this one, so the design is not approved.
     resolved_spec(folder, ROOMY, RAISED)
-    assert amend(short, folder / "spec.yaml", **AMENDED).body["outcome"] != "approve"
+    assert amend(short, folder / "spec.yaml", **AMENDED).raw["outcome"] != "approve"
     drive(quick_session(short, launcher=Dear()))
     assert launched(short) == ["base.1", "sample.1"] and entries(short, "human") == []
 
 
 def test_stop_closes_it_as_out_of_budget(short: Path) -> None:
     assert resumed(short, "stop") == 6
-    assert entries(short)[-1].body["decision"] == "budget"
+    assert entries(short)[-1].raw["decision"] == "budget"
     report = json.loads((short / "report" / "report.json").read_bytes())
     assert report["outcome"] == "budget" and [one["by"] for one in report["people"]]
     assert audited(short) == 0
@@ -298,8 +297,8 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
     drive(quick_session(run, launcher=Dear()))
     session = quick_session(run)
     session.trail.close()
-    kept = next(one for one in entries(run, "packet") if one.entry.key == "packet/train.2")
-    packet = Packet.model_validate(session.store.get_value(kept.body["packet"]))
+    kept = next(one for one in entries(run, "packet") if one.key == "packet/train.2")
+    packet = Packet.model_validate(session.store.get_value(kept.raw["packet"]))
     assert [one["outcome"] for one in packet.attempts] == ["not started", None]
     lower = RequiredChange(text="lower it", parameter="learning_rate", value=5e-6)
     for shown, outcome in ((packet, "revise"), (packet.model_copy(update={"attempts": ()}), "escalate")):
@@ -334,15 +333,15 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Slow()))
     (asked,) = entries(run, "budget")
-    assert asked.body["reasons"] == ["the session has run 2.00 h of 2 h, the attempt may take 0.17 h"]
+    assert asked.raw["reasons"] == ["the session has run 2.00 h of 2 h, the attempt may take 0.17 h"]
     # A night goes by; it is not time of the session's.
     clock[0] += 10 * 3600 * 10**9
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 6")), **AMENDED)
     clock[0] += 10 * 3600 * 10**9
     session = quick_session(run, launcher=Slow())
-    session.trail.append("resume", "resume/1", body_of("resume"))
+    session.trail.append_raw("resume", "resume/1", body_of("resume"))
     drive(session)
-    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+    assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 
 
 def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
@@ -363,14 +362,14 @@ def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
     run, builder = open_quick(tmp_path), Brooding(0.01)
     drive(quick_session(run, builder))
     (asked,) = entries(run, "budget")
-    assert (asked.body["at"], asked.body["stage"]) == ("plan", "base") and builder.phases == ["plan"] * 3
-    assert asked.body["reasons"] == ["the session has run 2.25 h of 2 h: the builder's turn does not begin"]
+    assert (asked.raw["at"], asked.raw["stage"]) == ("plan", "base") and builder.phases == ["plan"] * 3
+    assert asked.raw["reasons"] == ["the session has run 2.25 h of 2 h: the builder's turn does not begin"]
     assert launched(run) == [] and audited(run) == 2
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 9")), **AMENDED)
     session = quick_session(run, builder)
-    session.trail.append("resume", "resume/1", body_of("resume"))
+    session.trail.append_raw("resume", "resume/1", body_of("resume"))
     drive(session)
-    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+    assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 
 
 def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amended(tmp_path: Path) -> None:
@@ -379,8 +378,8 @@ def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amende
     reviewer = Paid(0.7)
     drive(quick_session(run, reviewer=reviewer))
     (asked,) = entries(run, "budget")
-    assert (asked.body["at"], asked.body["stage"]) == ("review", "tuned") and reviewer.asked == 4
-    assert [one for one in entries(run, "verdict", "decision") if one.body["stage"] == "tuned"] == []
+    assert (asked.raw["at"], asked.raw["stage"]) == ("review", "tuned") and reviewer.asked == 4
+    assert [one for one in entries(run, "verdict", "decision") if one.raw["stage"] == "tuned"] == []
     assert audited(run) == 2
     # At this gate nothing may change by which it is judged.
     with pytest.raises(UserError, match="a gate waits for money"):
@@ -389,7 +388,7 @@ def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amende
     jobs = launched(run)
     drive(quick_session(run, reviewer=reviewer))
     assert launched(run) == [*jobs, "ship.1"], "the job of the gate that waited was run again"
-    assert entries(run)[-1].body["decision"] == "approve" and entries(run, "human") == []
+    assert entries(run)[-1].raw["decision"] == "approve" and entries(run, "human") == []
     assert audited(run) == 0
 
 
@@ -399,10 +398,10 @@ def test_the_design_gate_waits_for_money_too(tmp_path: Path) -> None:
     reviewer = Paid(3.2)
     drive(quick_session(run, reviewer=reviewer))
     (asked,) = entries(run, "budget")
-    assert (asked.body["at"], asked.body["stage"]) == ("design_gate", None) and reviewer.asked == 0
+    assert (asked.raw["at"], asked.raw["stage"]) == ("design_gate", None) and reviewer.asked == 0
     amend(run, amended_spec(run, ("max_cost_usd: 10", "max_cost_usd: 80")), **AMENDED)
     drive(quick_session(run, reviewer=reviewer))
-    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+    assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 
 
 def test_a_builder_without_money_waits_where_it_stood(tmp_path: Path) -> None:
@@ -411,27 +410,27 @@ def test_a_builder_without_money_waits_where_it_stood(tmp_path: Path) -> None:
     builder = Thinking(0.45)
     drive(quick_session(run, builder))
     (asked,) = entries(run, "budget")
-    assert asked.body["reasons"] == [
+    assert asked.raw["reasons"] == [
         "the builder's turn may cost 0.4500 USD, 0.2000 USD of the 2 USD for the builder are left"
     ]
-    assert (asked.body["at"], asked.body["stage"], asked.body["attempt"]) == ("plan", "train", 1)
+    assert (asked.raw["at"], asked.raw["stage"], asked.raw["attempt"]) == ("plan", "train", 1)
     amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 2.5\n")), **AMENDED)
     drive(quick_session(run, builder))
-    assert [one.body["at"] for one in entries(run, "budget")] == ["plan", "submit"]
+    assert [one.raw["at"] for one in entries(run, "budget")] == ["plan", "submit"]
     amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 9\n")), **AMENDED)
     drive(quick_session(run, builder))
     assert launched(run) == ["base.1", "sample.1", "train.1", "tuned.1", "ship.1"], "an attempt was made twice"
-    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+    assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 
 
 def test_keeping_outputs_is_reserved_and_settled_where_the_spec_states_a_rate(tmp_path: Path) -> None:
     rate = 10_000.0
     run = open_quick(tmp_path, ("  max_hours: 2\n", f"  max_hours: 2\n  storage_usd_per_gb: {rate:g}\n"))
     drive(quick_session(run))
-    lines = {one.entry.key.removeprefix("small."): one.body for one in entries(run, "spend")}
+    lines = {one.key.removeprefix("small."): one.raw for one in entries(run, "spend")}
     for stage in ("base", "sample", "train", "tuned", "ship"):
         reserved, settled = (lines[f"{what}/storage/small.{stage}.1"] for what in ("reserve", "settle"))
-        (ended,) = (one.body for one in entries(run, "exit") if one.body["stage"] == stage)
+        (ended,) = (one.raw for one in entries(run, "exit") if one.raw["stage"] == stage)
         kept = sum(one["bytes"] for one in ended["outputs"].values())
         assert kept > 0 and (settled["bytes"], settled["usd"]) == (kept, pytest.approx(kept / 1e9 * rate, abs=1e-6))
         assert (reserved["usd"] > 0) is (stage in ("train", "ship")), "only what leaves a checkpoint is known before"
@@ -443,12 +442,12 @@ def test_a_job_that_would_fill_the_disk_beyond_the_limit_does_not_begin(tmp_path
     drive(quick_session(run))
     assert launched(run) == ["base.1"], "the first left more than a byte"
     (asked,) = entries(run, "budget")
-    assert asked.body["reasons"][0].startswith("outputs take ") and "budget.max_disk_gb" in asked.body["reasons"][0]
+    assert asked.raw["reasons"][0].startswith("outputs take ") and "budget.max_disk_gb" in asked.raw["reasons"][0]
     with pytest.raises(SpecError, match=r"may leave 1.08 GB .* max_disk_gb is 1"):
         amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 1\n")), **AMENDED)
     amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 2\n")), **AMENDED)
     drive(quick_session(run))
-    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+    assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 
 
 def test_what_a_lost_job_left_counts_against_the_limit(tmp_path: Path) -> None:
@@ -466,10 +465,10 @@ def test_what_a_lost_job_left_counts_against_the_limit(tmp_path: Path) -> None:
     run = open_quick(tmp_path, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 0.0004\n"))
     drive(quick_session(run, launcher=Losing()))
     (lost,) = entries(run, "lost")
-    assert 500_000 < lost.body["bytes"] < 600_000
+    assert 500_000 < lost.raw["bytes"] < 600_000
     drive(quick_session(run, launcher=Losing()), {"answer": "retry", "reason": "again", "by": "Ada", "expires": None})
     assert launched(run) == ["base.1"]
-    assert entries(run, "budget")[-1].body["reasons"][0].startswith("outputs take 502 kB of the 0.0004 GB")
+    assert entries(run, "budget")[-1].raw["reasons"][0].startswith("outputs take 502 kB of the 0.0004 GB")
 
 
 def test_the_price_of_keeping_outputs_reserves_snapshots_too(tmp_path: Path) -> None:
@@ -479,9 +478,7 @@ def test_the_price_of_keeping_outputs_reserves_snapshots_too(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         run = open_quick(tmp_path / name, rated, ("batch_size: 1, seed: 7", f"batch_size: 1, {more}seed: 7"))
         drive(quick_session(run))
-        reserved += [
-            one.body["usd"] for one in entries(run, "spend") if one.entry.key == "reserve/storage/small.train.1"
-        ]
+        reserved += [one.raw["usd"] for one in entries(run, "spend") if one.key == "reserve/storage/small.train.1"]
     # Two moments and a gradient of 134,515,008 weights in float32, once for each of the snapshots.
     snapshots = (reserved[1] - reserved[0]) * 1e12 / (12 * 134_515_008)
     assert reserved[0] < 1e-6 and snapshots >= 1 and snapshots == pytest.approx(round(snapshots), abs=1e-3)

@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     ledger.reserve_job(trail, budget, spec.stage("base"), "small.base.1", keeps_bytes=10**9)
     ledger.settle_job(trail, budget, "small.base.1", 300)
     ledger.settle_storage(trail, budget, "small.base.1", 2 * 10**8)
-    trail.append("decision", "decision/sample.1", BODIES["decision"] | {"opens": {"stage": "train", "attempt": 1}})
+    trail.append_raw("decision", "decision/sample.1", BODIES["decision"] | {"opens": {"stage": "train", "attempt": 1}})
     ledger.settle(trail, ledger.reserve_turn(trail, budget, spec.stage("train"), 1, 0.5), 0.2)
     ledger.reserve_turn(trail, budget, spec.stage("train"), 1, 0.3)
     ledger.reserve_turn(trail, budget, spec.stage("train"), 1, 0.1, party="helper", task="look")
@@ -47,7 +47,7 @@ def opened(run: Path, resolved: ResolvedSpec) -> Trail:
     store = Store(run / "store")
     trail = Trail(run / "trail.sqlite", "small")
     body = {"spec": store.put_value(resolved), "registration": resolved.registration()}
-    trail.append("open", "open", BODIES["open"] | body)
+    trail.append_raw("open", "open", BODIES["open"] | body)
     return trail
 
 
@@ -84,7 +84,7 @@ def test_what_the_next_stage_may_take(run: Path, capsys: pytest.CaptureFixture[s
     assert (coming["stage"], coming["attempt"], coming["attempt_may_cost_usd"]) == ("train", 1, 1.0)
     assert (coming["may_take_usd"], coming["may_take_hours"], coming["fits"]) == (1.9, 0.5, True)
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append("launch", "launch/small.train.1", BODIES["launch"])
+    trail.append_raw("launch", "launch/small.train.1", BODIES["launch"])
     trail.close()
     assert told(run, capsys)["next"] is None
 

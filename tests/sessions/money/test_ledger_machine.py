@@ -17,13 +17,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from reviews.trail.trail import Trail
 from sessions.run.money import ledger
-from sessions.run.money.accounts import AMENDMENT, HELPER_PART, Accounts
+from sessions.run.money.accounts import HELPER_PART, Accounts
 from specs.session.design import Budget, HeldBack
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.finetuning.kinds import SFT
 from specs.stages.packaging.kinds import PACKAGE
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded
+from specs.trail.entry import AMENDMENT
 from testing.factories.bodies import BODIES
 
 NEAR = 1e-6
@@ -63,7 +64,7 @@ class LedgerMachine(RuleBasedStateMachine):
             storage_usd_per_gb=1.0,
         )
         self.trail = Trail(Path(self.folder.name) / "trail.sqlite", "small")
-        self.trail.append("open", "open", BODIES["open"])
+        self.trail.append_raw("open", "open", BODIES["open"])
         self.books: dict[str, tuple[str, str, float]] = {}
         """By key: party, stage, and what counts now."""
         self.attempts = 0
@@ -173,7 +174,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def is_lost(self, key: str) -> bool:
         """Return whether a later reservation has settled this one at its cap before we did."""
         settled = self.trail.find(f"settle/{key}")
-        return settled is not None and settled.body["usd"] == self.trail.find(f"reserve/{key}").body["usd"]  # type: ignore[union-attr]
+        return settled is not None and settled.raw["usd"] == self.trail.find(f"reserve/{key}").raw["usd"]  # type: ignore[union-attr]
 
     def taken(self, *parties: str, stage: str | None = None) -> float:
         """Add up our own books."""

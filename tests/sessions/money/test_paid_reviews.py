@@ -76,7 +76,7 @@ def session(tmp_path: Path, api: Api, resolved: ResolvedSpec) -> Iterator[Sessio
 
 def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
     trail = Trail(folder / "trail.sqlite", "small")
-    trail.append("open", "open", body_of("open", registration=resolved.registration()))
+    trail.append_raw("open", "open", body_of("open", registration=resolved.registration()))
     store = Store(folder / "store")
     for named in (resolved.spec.heldout, *resolved.spec.data.values()):
         store.put(resolved.path(named.path).read_bytes())
@@ -100,7 +100,7 @@ def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
 def body(session: Session, key: str) -> dict[str, Any]:
     found = session.trail.find(key)
     assert found is not None, key
-    return found.body
+    return found.raw
 
 
 def money(session: Session) -> tuple[float, float]:
@@ -174,12 +174,12 @@ def test_an_answer_outside_of_the_schema_is_kept_beside_the_second(
     api.steps = [answered(OPENAI, "I approve."), answered(OPENAI, json.dumps(ANSWER))]
     judge.design_gate(session, {})
     recorded = session.trail.find("verdict/design.1")
-    assert recorded is not None and recorded.body["error"] == ""
-    (first,) = recorded.body["earlier"]
+    assert recorded is not None and recorded.raw["error"] == ""
+    (first,) = recorded.raw["earlier"]
     assert session.store.get(first["request"]) == api.got[0].body
     assert b"I approve." in session.store.get(first["response"]) and "Invalid JSON" in first["error"]
-    assert first["error"].encode() in session.store.get(recorded.body["request"])
-    assert recorded.body["usd"] == pytest.approx(2 * USD)
+    assert first["error"].encode() in session.store.get(recorded.raw["request"])
+    assert recorded.raw["usd"] == pytest.approx(2 * USD)
     # An audit finds it if the first answer is gone.
     named = {file.name: file.digest for file in named_in_store(recorded)}
     assert named["earlier.0.request"] == first["request"] and named["earlier.0.response"] == first["response"]

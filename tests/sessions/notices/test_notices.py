@@ -105,7 +105,7 @@ def test_a_command_tells_who_the_environment_names(
     monkeypatch.setenv(EVERYWHERE, receiver.address)
     done = called("resume", run, "--answer", "stop", "--reason", "enough")
     assert done.returncode == 3 and receiver.events() == ["closed"], done.stderr
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "stop"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "stop"
 
 
 class Dear(Playbook):
@@ -165,7 +165,7 @@ def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, recei
 def spend(session: Session, number: int, body: dict[str, Any]) -> None:
     from testing.factories.bodies import body_of
 
-    session.trail.append("spend", f"spend/{number}", body_of("spend", **body))
+    session.trail.append_raw("spend", f"spend/{number}", body_of("spend", **body))
 
 
 def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
@@ -173,7 +173,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
 
     session = quick_session(open_quick(tmp_path))
     told(session, {EVERYWHERE: receiver.address})
-    session.trail.append("lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
+    session.trail.append_raw("lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
     session.notify()
     session.trail.close()
     assert receiver.got[0]["text"] == "small: the job of base.1 is lost: nothing says how it ended"
@@ -189,7 +189,7 @@ def test_a_receiver_that_fails_stops_nothing_and_is_recorded_without_its_address
     gone = "http://127.0.0.1:1/gone"
     said = told(session, {"HOOK": receiver.address, EVERYWHERE: gone}, Notify(env="HOOK"), Notify(env="UNSET"))
     drive(session)
-    assert read_entries(run / "trail.sqlite")[-1].entry.kind == "close"
+    assert read_entries(run / "trail.sqlite")[-1].kind == "close"
     why = {one["to"]: one["why"] for one in recorded(run)}
     assert why == {
         "HOOK": "the server answered 302",
@@ -223,7 +223,7 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
     told(session, {EVERYWHERE: receiver.address})
     from testing.factories.bodies import body_of
 
-    session.trail.append("lost", "lost/small.base.1", body_of("lost", stage="", attempt=1))
+    session.trail.append_raw("lost", "lost/small.base.1", body_of("lost", stage="", attempt=1))
     session.notify()
     session.trail.close()
     assert "88231" not in json.dumps(receiver.got) and "SOME_API_KEY" in json.dumps(receiver.got)

@@ -144,7 +144,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         done = peergate("pod", "attach", "small", *own, **KEYS)
         assert done.returncode == 0 and "small: closed, approve" in done.stdout, done.stderr
         place = place_of(tmp_path / "pods", "small")
-        kinds = [one.entry.kind for one in read_entries(place.run / "trail.sqlite")]
+        kinds = [one.kind for one in read_entries(place.run / "trail.sqlite")]
         assert kinds.count("resume") == 1 and kinds.count("launch") == kinds.count("exit") == 5
         assert len(place.anchors()) >= 3
         assert verify(place).exit_code == 0
@@ -218,7 +218,7 @@ def test_a_pull_is_the_whole_session_and_the_next_one_brings_nothing(finished: F
     place, _ = copied(finished, "again")
     audit = verify(place)
     assert audit.exit_code == 0 and audit.closed and not audit.damage, audit.damage
-    witnesses = [one.body for one in read_entries(place.run / "trail.sqlite") if one.entry.kind == "witness"]
+    witnesses = [one.raw for one in read_entries(place.run / "trail.sqlite") if one.kind == "witness"]
     assert len(witnesses) == 5 and all(one["rows"] and not one["why"] for one in witnesses)
     assert "answers of 'base' read again" in (place.run / "report" / "report.md").read_text(encoding="utf-8")
     kept = [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))]

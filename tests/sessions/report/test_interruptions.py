@@ -28,7 +28,7 @@ def trail(tmp_path: Path) -> Trail:
 
 
 def put(trail: Trail, kind: EntryKind, **said: Any) -> None:
-    trail.append(kind, f"{kind}/{trail.head().size if trail.find('open/0') else 0}", body_of(kind, **said))
+    trail.append_raw(kind, f"{kind}/{trail.head().size if trail.find('open/0') else 0}", body_of(kind, **said))
 
 
 def told(trail: Trail) -> list[str]:

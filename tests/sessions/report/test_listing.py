@@ -38,8 +38,8 @@ def begun(runs: Path, name: str, address: str | None = None) -> Trail:
     if address is not None:
         begin_log(path, name, address)
     trail = Trail(path, name)
-    trail.append("open", "open", body_of("open"))
-    trail.append("plan", "plan/sft.1", body_of("plan"))
+    trail.append_raw("open", "open", body_of("open"))
+    trail.append_raw("plan", "plan/sft.1", body_of("plan"))
     return trail
 
 
@@ -56,9 +56,9 @@ def test_the_list_says_what_each_overview_says(tmp_path: Path, address: str | No
     for name in ("c", "a", "b"):
         trail = begun(tmp_path, name, address)
         if name == "a":
-            trail.append("decision", "decision/sft.1", body_of("decision", outcome="escalate", reasons=["why"]))
+            trail.append_raw("decision", "decision/sft.1", body_of("decision", outcome="escalate", reasons=["why"]))
         if name == "b":
-            trail.append("close", "close", body_of("close", decision="reject"))
+            trail.append_raw("close", "close", body_of("close", decision="reject"))
         trail.close()
     (tmp_path / "no session").mkdir()
     found = list_overviews(tmp_path)
@@ -136,7 +136,7 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
     list_overviews(tmp_path)
     assert len(read) == 3
     again = Trail(trails["b"].path, "b")
-    again.append("close", "close", body_of("close", decision="reject"))
+    again.append_raw("close", "close", body_of("close", decision="reject"))
     # Also while it is open, and what was written lies in the log next to the file.
     assert states(tmp_path)["b"] == "closed" and read[3:] == ["b"]
     again.close()
@@ -166,7 +166,7 @@ def test_a_damaged_session_is_listed_as_damaged(tmp_path: Path) -> None:
 def test_a_closed_session_is_listed_as_damaged_if_its_file_is_not_as_it_was_sealed(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         trail = begun(tmp_path, name)
-        trail.append("close", "close", body_of("close"))
+        trail.append_raw("close", "close", body_of("close"))
         if name != "d":
             trail.close()
     assert states(tmp_path) == dict.fromkeys("abcd", "closed")

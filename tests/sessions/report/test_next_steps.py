@@ -49,7 +49,7 @@ RETRY = "resume small --answer retry --reason WHY"
 def test_a_retry_that_can_change_nothing_is_not_offered(tmp_path: Path) -> None:
     run = waits(tmp_path)
     entries = read_entries(run / "trail.sqlite")
-    assert entries[-1].body["outcome"] == "escalate" and "health.truncation" in str(entries[-1].body["reasons"])
+    assert entries[-1].raw["outcome"] == "escalate" and "health.truncation" in str(entries[-1].raw["reasons"])
     assert offered(run) == [LIFT, STOP]
 
 
@@ -114,8 +114,8 @@ def test_a_question_of_the_builder_or_about_the_design_is_no_idle_retry(tmp_path
     resolved, _ = registered_spec(entries, store)
     asked = entries[-1]
     assert why_the_same(entries, asked, store, resolved).startswith("with the same parameters and seed")
-    design = next(one for one in entries if one.entry.key == "decision/design.1")
-    plan = next(one for one in entries if one.entry.kind == "plan")
+    design = next(one for one in entries if one.key == "decision/design.1")
+    plan = next(one for one in entries if one.kind == "plan")
     assert why_the_same(entries, design, store, resolved) == why_the_same(entries, plan, store, resolved) == ""
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.trail_page import trail_page
+from specs.trail.entry import DESIGN
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from testing.fixtures.hostile_trail import plant, small_trail
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with

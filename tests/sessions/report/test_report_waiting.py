@@ -25,7 +25,7 @@ def waiting(folder: Path, kind: EntryKind, key: str, **body: Any) -> Path:
     """Return a session that waits, because of one entry at the end of its trail."""
     run = open_quick(folder)
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append(kind, key, body_of(kind, **body))
+    trail.append_raw(kind, key, body_of(kind, **body))
     trail.close()
     return run
 

@@ -41,7 +41,7 @@ class Copied(NamedTuple):
         return {one.id: one.status for one in self.card().rows}
 
     def at(self, key: str) -> int:
-        return next(place for place, one in enumerate(self.entries) if one.entry.key == key)
+        return next(place for place, one in enumerate(self.entries) if one.key == key)
 
     def change(self, key: str, **body: Any) -> None:
         place = self.at(key)
@@ -49,14 +49,14 @@ class Copied(NamedTuple):
         self.entries[place] = _recorded(entry.model_copy(update={"body": {**entry.body, **body}}))
 
     def change_stored(self, key: str, name: str, change: Callable[[Any], Any]) -> None:
-        value = self.store.get_value(self.entries[self.at(key)].body[name])
+        value = self.store.get_value(self.entries[self.at(key)].raw[name])
         self.change(key, **{name: self.store.put_value(change(value))})
 
     def add(self, kind: EntryKind, before: str, **body: Any) -> None:
         """Put an entry in front of another, whose number moves."""
         place, last = self.at(before), self.entries[self.at(before)].entry
         made = last.model_copy(update={"kind": kind, "key": f"{kind}/new", "body": body_of(kind, **body)})
-        later = [one.entry.model_copy(update={"seq": one.entry.seq + 1}) for one in self.entries[place:]]
+        later = [one.entry.model_copy(update={"seq": one.seq + 1}) for one in self.entries[place:]]
         self.entries[place:] = [_recorded(made), *map(_recorded, later)]
 
 
@@ -90,7 +90,7 @@ def test_an_accepted_session_shows_what_it_registered_and_names_the_entry_that_d
     assert card.line() == "5 shown, 0 partly, 0 not shown"
     first = card.rows[0]
     decided = copied.entries[copied.at("decision/tuned.1")]
-    assert (first.entry, first.evidence) == (decided.entry.seq, decided.body["decision"])
+    assert (first.entry, first.evidence) == (decided.seq, decided.raw["decision"])
     assert "accuracy_gain >= 0.8: 12 of 12" in first.why and first.scope.endswith("seed 7, cpu")
 
 
@@ -113,7 +113,7 @@ LIMITS: dict[str, tuple[Callable[[Copied], None], set[str]]] = {
             exploratory=True,
             outcome="approve",
             overridden=False,
-            spec=one.entries[0].body["spec"],
+            spec=one.entries[0].raw["spec"],
         ),
         set(CLAIMS),
     ),
@@ -143,7 +143,7 @@ def test_what_no_gate_approved_is_not_shown(copied: Copied, stage: str, outcome:
 
 
 def test_an_approval_that_was_taken_back_shows_nothing(copied: Copied) -> None:
-    since = copied.entries[copied.at("decision/tuned.1")].entry.seq
+    since = copied.entries[copied.at("decision/tuned.1")].seq
     copied.add("retraction", "report", since=since, stage="tuned", attempt=1)
     assert copied.statuses()["H-1"] == "not shown"
 

@@ -102,9 +102,9 @@ def test_a_registered_paired_test_is_carried_out_in_a_session_and_closes_its_gat
     found: dict[str, tuple[str, str]] = {}
     for name, run in (("good", good), ("bad", bad)):
         entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-        checks = next(one for one in entries if one.entry.key == "checks/tuned.1").body["checks"]
+        checks = next(one for one in entries if one.key == "checks/tuned.1").raw["checks"]
         said = next(one for one in store.get_value(checks) if one["id"] == "paired.registered")
-        decided = next(one for one in entries if one.entry.key == "decision/tuned.1").body["outcome"]
+        decided = next(one for one in entries if one.key == "decision/tuned.1").raw["outcome"]
         found[name] = (said["status"], decided)
         assert "base" in gather(run, entries, store, "tuned", 1).arms, "what the audit would judge by"
     assert found["good"] == ("PASS", "approve") and found["bad"][0] == "FAIL" and found["bad"][1] != "approve"

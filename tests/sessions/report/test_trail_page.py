@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
     entries, store = trails[0]
     text = trail_page(entries, store)
     _, _, transcript = text.partition('<h2 id="transcript">')
-    calls = [one for one in entries if one.entry.kind == "call"]
+    calls = [one for one in entries if one.kind == "call"]
     shown = transcript.partition('<h2 id="entries">')[0]
     assert shown.count("<strong>call</strong>") == len(calls) > 3 and "submit_stage" in shown
     stages = text.partition('<h2 id="stages">')[2].partition('<section id="samples">')[0]
@@ -165,20 +166,21 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
 def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     entries, store = trails[0]
     text = trail_page(entries, store)
-    digest = next(one.body["packet"] for one in entries if one.entry.key == "packet/tuned.1")
-    number = next(one.entry.seq for one in entries if one.entry.key == "packet/tuned.1")
+    digest = next(one.raw["packet"] for one in entries if one.key == "packet/tuned.1")
+    number = next(one.seq for one in entries if one.key == "packet/tuned.1")
     assert text.count(f"<summary>packet <code>{digest}</code></summary>") == 1
     assert text.count(f'<code>{digest}</code>: shown with entry <a href="#entry-{number}">') == 1
 
 
 def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     for entries, store in trails:
-        bodies = [one._replace(entry=one.entry.model_copy(update={"body": spoiled(one.body)})) for one in entries]
+        bodies = [replace(one, entry=one.entry.model_copy(update={"body": spoiled(one.raw)})) for one in entries]
         names = [
-            one._replace(
+            replace(
+                one,
                 entry=one.entry.model_copy(
                     update={name: f"{getattr(one.entry, name)}{HOSTILE}" for name in ("kind", "key", "session")}
-                )
+                ),
             )
             for one in entries
         ]
@@ -192,10 +194,10 @@ def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[RecordedEnt
 
 def test_a_long_trail_has_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trail = Trail(tmp_path / "runs" / "long" / "trail.sqlite", "long")
-    trail.append("workspace", "workspace", {})
+    trail.append_raw("workspace", "workspace", {})
     with trail.alone():
         for number in range(1, 600):
-            trail.append("pause", f"pause/{number}", {"by": "ada"})
+            trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
     trail.close()
     entries, store = read_entries(trail.path), Store(tmp_path / "store")
     assert len(read(trail_page(entries, store)).ids) == 5 + 600

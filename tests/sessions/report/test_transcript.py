@@ -37,12 +37,12 @@ def session(tmp_path: Path) -> Session:
     call(bench, "write_note", text=LONG)
     call(bench, "launch_stage", stage="sample", reason="because", changes={"temperature": 0.9})
     plan = body_of("plan", stage="sample", changes={"temperature": 0.9}, reason="because", builder="model")
-    made.trail.append("plan", "plan/sample.1", plan)
+    made.trail.append_raw("plan", "plan/sample.1", plan)
     claims = [{"stage": "sample", "metric": "accepted", "value": 3.0, "tolerance": 0.0}]
     submitted = body_of("submit", stage="sample", claims=claims, sent_back=2)
-    made.trail.append("submit", "submit/sample.1", submitted)
+    made.trail.append_raw("submit", "submit/sample.1", submitted)
     decided = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=["too few"])
-    made.trail.append("decision", "decision/sample.1", decided | {"required": {"temperature": 1.0}})
+    made.trail.append_raw("decision", "decision/sample.1", decided | {"required": {"temperature": 1.0}})
     return made
 
 
@@ -101,7 +101,7 @@ def test_nothing_in_it_controls_a_terminal_or_ends_a_block_of_markdown(session: 
 def test_secrets_are_masked_once_more(session: Session) -> None:
     secret = "canary-5e1f08b2c44d"
     decided = body_of("decision", stage="sample", attempt=2, outcome="reject", reasons=[f"the key {secret} is wrong"])
-    session.trail.append("decision", "decision/sample.2", decided)
+    session.trail.append_raw("decision", "decision/sample.2", decided)
     attempts = list(Transcript(session.store, Masker({"A_KEY": secret})).attempts(list(session.trail.iterate())))
     page = markdown_of("small", attempts)
     assert secret not in page and "the key [masked: A_KEY] is wrong" in page
@@ -110,8 +110,8 @@ def test_secrets_are_masked_once_more(session: Session) -> None:
 def test_what_is_gone_from_the_store_is_told(session: Session) -> None:
     for one in session.trail.iterate("turn", "result"):
         for name in ("said", "text"):
-            if name in one.body:
-                session.store.path(one.body[name]).unlink(missing_ok=True)
+            if name in one.raw:
+                session.store.path(one.raw[name]).unlink(missing_ok=True)
     text = "\n".join(line for one in told(session) for line in lines_of(one))
     assert text.count("it is not in the store any more") == 5
 
@@ -154,15 +154,15 @@ class Claiming(Playbook):
 
 def packet_of(run: Path, stage: str) -> Packet:
     entries = read_entries(run / "trail.sqlite")
-    body = next(one.body for one in entries if one.entry.key == f"packet/{stage}.1")
+    body = next(one.raw for one in entries if one.key == f"packet/{stage}.1")
     return Packet.model_validate(Store(run / "store").get_value(body["packet"]))
 
 
 def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, Claiming()))
-    (reported,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "report"]
-    assert f"report/{MARKDOWN}" in reported.body["files"]
+    (reported,) = [one for one in read_entries(run / "trail.sqlite") if one.kind == "report"]
+    assert f"report/{MARKDOWN}" in reported.raw["files"]
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")
     assert "## ship, attempt 1" in page and "launch_stage" in page and "the gate: approve" in page
     report = (run / "report" / "report.md").read_text(encoding="utf-8")

@@ -65,7 +65,7 @@ def pointing(number: int, quote: str, line: int = 1) -> dict[str, Any]:
 
 def with_body(every: list[RecordedEntry], key: str, **changes: Any) -> list[RecordedEntry]:
     return [
-        one._replace(entry=one.entry.model_copy(update={"body": one.body | changes})) if one.entry.key == key else one
+        replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes})) if one.key == key else one
         for one in every
     ]
 
@@ -90,10 +90,10 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
     assert "1200 x yes" in json.dumps(second) and SECRET not in json.dumps(second)
     (asked,), (look,), (told,) = (entries(done.folder, kind) for kind in ("asked", "look", "answered"))
     kept = Store(done.folder / "store")
-    assert (look.body["stage"], look.body["attempt"], look.body["packet"]) == (LOOKS, 1, asked.body["read"])
-    assert told.body["looked"] == [{"entry": "look/asked/1/1", "answer": look.body["answer"]}]
-    assert len(told.body["earlier"]) == 1 and told.body["usage"]["input_tokens"] == 3000
-    (text,) = kept.get_value(asked.body["readable"]).values()
+    assert (look.raw["stage"], look.raw["attempt"], look.raw["packet"]) == (LOOKS, 1, asked.raw["read"])
+    assert told.raw["looked"] == [{"entry": "look/asked/1/1", "answer": look.raw["answer"]}]
+    assert len(told.raw["earlier"]) == 1 and told.raw["usage"]["input_tokens"] == 3000
+    (text,) = kept.get_value(asked.raw["readable"]).values()
     assert SECRET.encode() not in kept.get(text)
     assert f"answers/1 | query_rows {json.dumps(query.arguments)}" in page(done, escaped=False).replace("`", "")
     assert verdict(done.folder) == (0, [], verdict(done.folder)[2])
@@ -135,7 +135,7 @@ def test_a_session_is_looked_into_behind_the_walls_of_its_gates(
     done = request_review(ReviewRequest(paths=(str(ended),), kind="methodology"), desk(vendor))
     assert done.answer is not None and done.answer.mode == "review" and len(done.answer.issues) == 1, done.error
     kept = Store(done.folder / "store")
-    first, *refused = (kept.get(one.body["answer"]).decode() for one in entries(done.folder, "look"))
+    first, *refused = (kept.get(one.raw["answer"]).decode() for one in entries(done.folder, "look"))
     assert first.startswith("12 items are in both")
     assert refused[0].startswith("'small.data.heldout' is not among the evidence: small.base.1.inputs.items, ")
     assert refused[1].startswith("there is no tool 'metric_lines': query_rows, compare_rows, grep, read_artifact")

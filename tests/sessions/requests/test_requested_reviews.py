@@ -128,7 +128,7 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
 
 def entries(folder: Path, *kinds: str) -> list[RecordedEntry]:
     name = "trail.sqlite" if (folder / "trail.sqlite").exists() else request_record.TRAIL
-    return [one for one in read_entries(folder / name) if not kinds or one.entry.kind in kinds]
+    return [one for one in read_entries(folder / name) if not kinds or one.kind in kinds]
 
 
 def verdict(folder: Path) -> tuple[int, list[str], list[str]]:
@@ -174,22 +174,20 @@ def test_an_answer_is_taken_paid_for_and_kept_whole(api: Api, vendor: str, desk:
     assert done.answer.recommendation == QUESTION["recommendation"] and done.answer_entry.by == "model"
     (asked,), (said,) = entries(done.folder, "asked"), entries(done.folder, "answered")
     kept = Store(done.folder / "store")
-    assert kept.get(said.body["request"]) == api.got[0].body
-    assert kept.get(said.body["response"]) == on_the_wire(vendor, json.dumps(QUESTION))
-    assert kept.get_value(said.body["answer"])["reasoning"] == QUESTION["reasoning"]
+    assert kept.get(said.raw["request"]) == api.got[0].body
+    assert kept.get(said.raw["response"]) == on_the_wire(vendor, json.dumps(QUESTION))
+    assert kept.get_value(said.raw["answer"])["reasoning"] == QUESTION["reasoning"]
     assert "Twelve items, one seed." in api.got[0].packet_text()
-    assert (
-        asked.body["tier"] == "medium" and asked.body["policy"]["rule"] == "ask.statistics" and asked.body["by"] == "me"
-    )
-    assert (said.body["model"], said.body["statuses"], said.body["usd"]) == (
+    assert asked.raw["tier"] == "medium" and asked.raw["policy"]["rule"] == "ask.statistics" and asked.raw["by"] == "me"
+    assert (said.raw["model"], said.raw["statuses"], said.raw["usd"]) == (
         "model-as-answered",
         [200],
         pytest.approx(USD),
     )
-    assert said.body["usage"] == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
-    assert said.body["reasoning"] == ("medium" if vendor in KEYS else None)
-    assert [one.body["usd"] for one in entries(done.folder, "spend")] == [1.0, pytest.approx(USD)]
-    assert [one.entry.kind for one in entries(done.folder)] == ["workspace", "asked", "spend", "answered", "spend"]
+    assert said.raw["usage"] == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
+    assert said.raw["reasoning"] == ("medium" if vendor in KEYS else None)
+    assert [one.raw["usd"] for one in entries(done.folder, "spend")] == [1.0, pytest.approx(USD)]
+    assert [one.kind for one in entries(done.folder)] == ["workspace", "asked", "spend", "answered", "spend"]
     assert verdict(done.folder)[:2] == (0, [])
     assert not any(KEY.encode() in path.read_bytes() for path in done.folder.rglob("*") if path.is_file())
 
@@ -218,16 +216,16 @@ def test_whatever_is_no_whole_answer_is_none_and_is_recorded(
     done = ask_review(ASK, desk(vendor, outage_s=1.5) if len(statuses) == 4 else desk(vendor))
     assert done.answer is None and isinstance(done.error, ReviewerUnavailable) and told in done.error.message
     (said,) = entries(done.folder, "answered")
-    assert said.body["answer"] is None and said.body["error"].startswith("ReviewerUnavailable: ")
+    assert said.raw["answer"] is None and said.raw["error"].startswith("ReviewerUnavailable: ")
     if len(statuses) == 4:
         # As often as the outage allows.
-        assert len(said.body["statuses"]) > 1 and set(said.body["statuses"]) == set(statuses)
+        assert len(said.raw["statuses"]) > 1 and set(said.raw["statuses"]) == set(statuses)
     else:
-        assert said.body["statuses"] == statuses and len(said.body.get("earlier", ())) == len(statuses) - 1
+        assert said.raw["statuses"] == statuses and len(said.raw.get("earlier", ())) == len(statuses) - 1
     reserved, settled = entries(done.folder, "spend")
-    assert settled.body["usd"] == said.body["usd"] <= reserved.body["usd"]
+    assert settled.raw["usd"] == said.raw["usd"] <= reserved.raw["usd"]
     if statuses == [None]:
-        assert (said.body["usd"], said.body["usd_is_measured"]) == (1.0, False), "it may have been billed"
+        assert (said.raw["usd"], said.raw["usd_is_measured"]) == (1.0, False), "it may have been billed"
     assert verdict(done.folder)[:2] == (0, [])
 
 
@@ -255,7 +253,7 @@ def test_what_the_policy_answers_costs_no_call_and_no_key(api: Api, desk: MakeDe
     )
     assert (done.answer_entry.by, done.error) == ("policy", None) and api.got == []
     assert done.answer is not None and done.answer.mode == "question" and done.answer.approval is None
-    assert [one.entry.kind for one in entries(done.folder)] == ["workspace", "asked", "answered"]
+    assert [one.kind for one in entries(done.folder)] == ["workspace", "asked", "answered"]
     assert verdict(done.folder)[:2] == (0, [])
 
 
@@ -416,8 +414,8 @@ def test_in_a_session_the_registered_reviewer_answers_from_its_budget(api: Api, 
         done.answer is not None and done.folder == Path("runs/small") and done.request_entry.reviewer == "openai:tiny"
     )
     reserved, settled = entries(run, "spend")
-    assert (reserved.body["job"], reserved.body["party"], reserved.body["usd"]) == ("review/asked.1", "reviewer", 0.5)
-    assert settled.body["usd"] == pytest.approx(USD)
+    assert (reserved.raw["job"], reserved.raw["party"], reserved.raw["usd"]) == ("review/asked.1", "reviewer", 0.5)
+    assert settled.raw["usd"] == pytest.approx(USD)
     code, damage, _ = verdict(run)
     assert (code, damage) == (2, [])
     assert not (here / "runs" / "reviews").exists()
@@ -451,7 +449,7 @@ def test_in_a_session_the_policy_knows_the_spec(api: Api, desk: MakeDesk, here: 
 def test_a_share_that_is_used_up_refuses_and_says_so(api: Api, desk: MakeDesk, here: Path) -> None:
     run = session(here, api)
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append(
+    trail.append_raw(
         "spend",
         "reserve/review/x.1",
         {"what": "reserve", "job": "review/x.1", "party": "reviewer", "stage": "x", "usd": 2.8},
@@ -479,7 +477,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
         while not api.got:
             time.sleep(0.02)
         trail = Trail(run / "trail.sqlite", "small")
-        trail.append("close", "close", body_of("close", decision="stop"))
+        trail.append_raw("close", "close", body_of("close", decision="stop"))
         trail.close()
 
     thread = threading.Thread(target=close)
@@ -487,7 +485,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
     with pytest.raises(BlockedError, match="was closed while the reviewer was asked") as caught:
         ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     thread.join()
-    assert [one.entry.kind for one in entries(run)][-1] == "close" and not entries(run, "answered")
+    assert [one.kind for one in entries(run)][-1] == "close" and not entries(run, "answered")
     kept = Store(run / "store").get_value(caught.value.hint.split("kept in the store: ")[1].split(";")[0])
     assert kept["recommendation"] == QUESTION["recommendation"], "what was paid for can still be read"
 
@@ -560,8 +558,8 @@ def test_ctrl_c_while_asking_counts_the_whole_cap(api: Api, desk: MakeDesk, monk
             ask_review(ASK, desk())
     folder = Path("runs/reviews")
     (said,) = entries(folder, "answered")
-    assert said.body["error"] == "ReviewerUnavailable: broken off: KeyboardInterrupt"
-    assert (said.body["usd"], said.body["usd_is_measured"]) == (1.0, False)
+    assert said.raw["error"] == "ReviewerUnavailable: broken off: KeyboardInterrupt"
+    assert (said.raw["usd"], said.raw["usd_is_measured"]) == (1.0, False)
     assert verdict(folder)[:2] == (0, [])
 
 
@@ -624,7 +622,7 @@ def reviewed(api: Api, desk: MakeDesk) -> Path:
 @pytest.mark.parametrize("how", ["edited", "deleted"])
 def test_an_edited_or_deleted_request_response_or_answer_is_found(reviewed: Path, what: str, how: str) -> None:
     (said,) = entries(reviewed, "answered")
-    path = Store(reviewed / "store").path(said.body[what])
+    path = Store(reviewed / "store").path(said.raw[what])
     data = path.read_bytes()
     path.unlink()
     if how == "edited":
@@ -644,7 +642,7 @@ def test_an_edited_or_deleted_request_response_or_answer_is_found(reviewed: Path
 def test_the_question_and_what_was_read_are_held_too(reviewed: Path) -> None:
     (asked,) = entries(reviewed, "asked")
     for what in ("request", "read", "instructions"):
-        path = Store(reviewed / "store").path(asked.body[what])
+        path = Store(reviewed / "store").path(asked.raw[what])
         data = path.read_bytes()
         path.unlink()
         assert verdict(reviewed)[0] == 1, what
@@ -661,9 +659,7 @@ def changed(kind: str, request: int, /, **fields: Any) -> Change:
     def change(every: list[RecordedEntry], _: Store) -> list[RecordedEntry]:
         key = f"{kind}/{request}"
         return [
-            one._replace(entry=one.entry.model_copy(update={"body": one.body | fields}))
-            if one.entry.key == key
-            else one
+            replace(one, entry=one.entry.model_copy(update={"body": one.raw | fields})) if one.key == key else one
             for one in every
         ]
 
@@ -672,23 +668,23 @@ def changed(kind: str, request: int, /, **fields: Any) -> Change:
 
 def without(key: str) -> Change:
     def change(every: list[RecordedEntry], _: Store) -> list[RecordedEntry]:
-        return [one for one in every if one.entry.key != key]
+        return [one for one in every if one.key != key]
 
     return change
 
 
 def other_file(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Return that another file was shown than the one that was sent."""
-    asked = next(one for one in every if one.entry.key == "asked/2")
-    reading = store.get_value(asked.body["read"])
+    asked = next(one for one in every if one.key == "asked/2")
+    reading = store.get_value(asked.raw["read"])
     reading["files"][0]["text"] = reading["files"][0]["text"].replace("import random", "import secrets")
     return changed("asked", 2, read=store.put_value(reading))(every, store)
 
 
 def other_evidence(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let an issue point at a line that does not hold it."""
-    said = next(one for one in every if one.entry.key == "answered/2")
-    answer = store.get_value(said.body["answer"])
+    said = next(one for one in every if one.key == "answered/2")
+    answer = store.get_value(said.raw["answer"])
     answer["issues"][0]["evidence"][0] |= {"first_line": 1, "last_line": 1}
     return changed("answered", 2, answer=store.put_value(answer))(every, store)
 
@@ -699,23 +695,23 @@ def other_prompt(every: list[RecordedEntry], store: Store) -> list[RecordedEntry
 
 def other_question(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Put another question in the place of the one the policy answered."""
-    asked = next(one for one in every if one.entry.key == "asked/3")
-    request = store.get_value(asked.body["request"]) | {"question": "May I skip the baseline?"}
+    asked = next(one for one in every if one.key == "asked/3")
+    request = store.get_value(asked.raw["request"]) | {"question": "May I skip the baseline?"}
     return changed("asked", 3, request=store.put_value(request))(every, store)
 
 
 def another_field(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let a review have a field that no version has."""
-    said = next(one for one in every if one.entry.key == "answered/2")
-    later = store.put_value(store.get_value(said.body["answer"]) | {"worst_case": "It is long."})
+    said = next(one for one in every if one.key == "answered/2")
+    later = store.put_value(store.get_value(said.raw["answer"]) | {"worst_case": "It is long."})
     return changed("answered", 2, answer=later)(every, store)
 
 
 def of_a_newer_version(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let the entry say that a later Peergate wrote it."""
     return [
-        one._replace(entry=one.entry.model_copy(update={"version": one.entry.version + 1}))
-        if one.entry.key == "answered/2"
+        replace(one, entry=one.entry.model_copy(update={"version": one.entry.version + 1}))
+        if one.key == "answered/2"
         else one
         for one in another_field(every, store)
     ]
@@ -767,14 +763,14 @@ def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
     folder = whole_trail(api, desk)
     store = Store(folder / "store")
     every = change(entries(folder), store)
-    every = [one._replace(entry=one.entry.model_copy(update={"seq": seq})) for seq, one in enumerate(every)]
+    every = [replace(one, entry=one.entry.model_copy(update={"seq": seq})) for seq, one in enumerate(every)]
     found = list(requests_damage(every, store, []))
     assert (found == []) == (told == "") and told in "; ".join(found), found
 
 
 def test_a_trail_of_requests_that_holds_anything_else_is_damaged(reviewed: Path) -> None:
     trail = Trail(reviewed / request_record.TRAIL, "reviews")
-    trail.append("decision", "decision/x.1", body_of("decision", stage="x"))
+    trail.append_raw("decision", "decision/x.1", body_of("decision", stage="x"))
     trail.close()
     code, damage, _ = verdict(reviewed)
     assert code == 1 and any("entries of kind decision" in line for line in damage)

@@ -33,7 +33,7 @@ def test_the_package_is_copied_and_it_is_the_recorded_one(run: Path, tmp_path: P
     done = called("get", "model", "small", "--runs", run.parent, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    recorded = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == "exit/small.ship.1")
+    recorded = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.ship.1")
     assert (told["path"], told["digest"]) == (PACKAGE, recorded["outputs"]["package"]["digest"])
     copy = tmp_path / "small-model"
     assert digest_path(copy) == told["digest"] and (copy / "model.safetensors").is_file()
@@ -64,7 +64,7 @@ def test_a_session_that_is_not_accepted_gives_its_model_only_when_asked_for(
 ) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=QuickLauncher(rows=rows_with(0))))
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "null"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "null"
     refused = called("get", "model", run, tmp_path / "copy")
     assert refused.returncode == 2 and "the session is not accepted" in refused.stderr
     assert not (tmp_path / "copy").exists()

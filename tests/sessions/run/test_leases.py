@@ -96,7 +96,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 300.0) -> None:
 
 
 def at_work(run: Path) -> bool:
-    return any(one.entry.kind == "launch" for one in read_entries(run / "trail.sqlite"))
+    return any(one.kind == "launch" for one in read_entries(run / "trail.sqlite"))
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -125,9 +125,9 @@ def test_an_owner_that_hangs_is_taken_over_and_does_nothing_when_it_wakes(run: P
     code, said = end(first)
     assert code == 1 and "LeaseLost" in said and "the session was taken over by" in said, said
     after = read_entries(run / "trail.sqlite")
-    assert [one.digest for one in after] == [one.digest for one in before] and after[-1].entry.kind == "close"
+    assert [one.digest for one in after] == [one.digest for one in before] and after[-1].kind == "close"
     assert (run / "report" / "report.json").read_bytes() == report
-    told = next(one.body["lease"] for one in after if one.entry.key == "resume/2")
+    told = next(one.raw["lease"] for one in after if one.key == "resume/2")
     assert told["over"]["pid"] == first.pid and told["over"]["silent_s"] >= LEASE_S and told["epoch"] == 3
     assert set(Counter((run / "started").read_text().splitlines()).values()) == {1}
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
@@ -144,7 +144,7 @@ def test_an_owner_that_was_killed_is_followed_at_once(tmp_path: Path) -> None:
     assert not is_running(run)
     code, said = end(owner(run, lease_s=600))
     assert code == 0 and "taken over" not in said
-    resumed = [one.body["lease"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "resume"]
+    resumed = [one.raw["lease"] for one in read_entries(run / "trail.sqlite") if one.kind == "resume"]
     assert [one["epoch"] for one in resumed] == [2, 3]
     assert [one["over"] for one in resumed] == [None, None]
 

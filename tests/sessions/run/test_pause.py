@@ -114,10 +114,10 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     assert [str(one) for one in ended] == ["small"] and overview(run).state == "paused"
     assert not (run / pausing.PAUSE).exists()
     entries = read_entries(run / "trail.sqlite")
-    (paused,) = [one for one in entries if one.entry.kind == "pause"]
-    assert paused.body == {"by": "anyone who asked"}
+    (paused,) = [one for one in entries if one.kind == "pause"]
+    assert paused.raw == {"by": "anyone who asked"}
     if at_work is for_an_answer:
-        assert any(one.entry.key == "turn/base.1/plan.1" for one in entries)
+        assert any(one.key == "turn/base.1/plan.1" for one in entries)
     command.pause(Path("small"), run.parent)
     assert "small: is paused already" in capsys.readouterr().out
     assert not (run / pausing.PAUSE).exists()

@@ -32,7 +32,7 @@ def audit_of(run: Path) -> Audit:
 
 
 def recorded(run: Path) -> list[list[str]]:
-    bodies = [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "pruned"]
+    bodies = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "pruned"]
     return [[one["path"] for one in body["weights"]] for body in bodies]
 
 
@@ -40,7 +40,7 @@ def forge(run: Path, **weights: object) -> None:
     """Record weights as pruned with the key that signs for people."""
     trail = Trail(run / "trail.sqlite", "small")
     one = {"stage": "train", "attempt": 1, "output": "checkpoint", "bytes": 1} | weights
-    trail.append("pruned", "pruned/1", {"by": "eve", "weights": [one], "leftovers": []})
+    trail.append_raw("pruned", "pruned/1", {"by": "eve", "weights": [one], "leftovers": []})
     trail.close()
 
 
@@ -174,7 +174,7 @@ def test_changed_weights_that_are_recorded_as_pruned_are_damage(run: Path) -> No
 
 @pytest.mark.parametrize("output", ["rows", "checkpoint"])
 def test_a_record_covers_nothing_but_what_a_job_left_as_weights(run: Path, output: str) -> None:
-    left = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == "exit/small.train.1")
+    left = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.train.1")
     path, digest = left["outputs"]["rows"]["path"], left["outputs"]["rows"]["digest"]
     if output == "checkpoint":
         # Another folder of the run under the name of the weights.
@@ -194,7 +194,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     refused = called("prune", opened, "--yes")
     assert refused.returncode == 2 and "has not ended" in refused.stderr
     trail = Trail(opened / "trail.sqlite", "small")
-    trail.append("pruned", "pruned/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
+    trail.append_raw("pruned", "pruned/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
     trail.close()
     damage = audit_of(opened).damage
     assert [one.partition("(pruned): ")[2] for one in damage] == [

@@ -58,7 +58,7 @@ def stranger(tmp_path: Path, new_process: Callable[[], None]) -> tuple[Path, Pat
     (folder / "verify.py").write_text(canary_code(canary), encoding="utf-8")
     run = open_quick(folder, UNCONFINED)
     drive(quick_session(run))
-    assert any(entry.entry.kind == "decision" for entry in read_entries(run / "trail.sqlite"))
+    assert any(entry.kind == "decision" for entry in read_entries(run / "trail.sqlite"))
     new_process()
     return folder / "spec.yaml", run, canary
 

@@ -50,7 +50,7 @@ def states(found: Evidence) -> dict[str, str]:
 
 
 def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Path) -> None:
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
     audit = verify_run(run, "trail.sqlite", "store")
     assert not audit.damage and not [name for name in audit.not_covered if name.startswith("store/")]
     read = "PASS" if "llama_cpp" in str(run) else "NOT_APPLICABLE"
@@ -66,9 +66,9 @@ def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Pa
 
 def test_a_file_of_a_kept_folder_that_is_missing_is_found(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "runs" / "small")
-    (exit,) = (one for one in read_entries(copy / "trail.sqlite") if one.entry.key == "exit/small.gguf.1")
+    (exit,) = (one for one in read_entries(copy / "trail.sqlite") if one.key == "exit/small.gguf.1")
     store = Store(copy / "store")
-    (file,) = store.get_value(exit.body["outputs"]["export"]["digest"]).values()
+    (file,) = store.get_value(exit.raw["outputs"]["export"]["digest"]).values()
     store.path(file).unlink()
     (damage,) = verify_run(copy, "trail.sqlite", "store").damage
     assert f"/model.gguf {file} is missing from the store" in damage
@@ -78,18 +78,18 @@ def test_a_large_export_is_not_copied_into_the_store(tmp_path: Path, monkeypatch
     monkeypatch.setattr(job_end, "MOST_KEPT", 100)
     run = open_quick(tmp_path, with_export("no"))
     drive(quick_session(run))
-    (exit,) = (one for one in read_entries(run / "trail.sqlite") if one.entry.key == "exit/small.gguf.1")
-    recorded = exit.body["outputs"]["export"]
+    (exit,) = (one for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.gguf.1")
+    recorded = exit.raw["outputs"]["export"]
     assert recorded["digest"] == digest_path(run / recorded["path"])
     assert not Store(run / "store").path(recorded["digest"]).exists()
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
     audit = verify_run(run, "trail.sqlite", "store")
     assert not audit.damage and not [name for name in audit.not_covered if name.startswith("store/")]
 
 
 def test_what_no_witness_read_is_in_the_report(run: Path) -> None:
     """Without a reading nothing is concluded from the answers of an export, and no process loads its weights again."""
-    began = {one.body["stage"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "challenge"}
+    began = {one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "challenge"}
     told = json.loads((run / "report" / "report.json").read_bytes())
     page = (run / "report" / "report.md").read_text(encoding="utf-8")
     if "llama_cpp" in str(run):

@@ -40,7 +40,7 @@ def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
     entries = read_entries(run / "trail.sqlite")
     report = json.loads((run / "report" / "report.json").read_bytes())
     # The escapes of Markdown aside.
-    assert report["result"].split(":")[0] in card and entries[-1].body["decision"] == "approve"
+    assert report["result"].split(":")[0] in card and entries[-1].raw["decision"] == "approve"
     told = ("## Data", "## Training", "## Evaluation", "## Limits", "## Gates", "learning_rate", "accuracy_gain")
     told += (f"Of the registered claims: {report['scorecard']['told']}",)
     assert [one for one in told if one not in card] == []

@@ -40,7 +40,7 @@ def run(asking: Path, tmp_path: Path) -> Path:
 
 
 def kinds(run: Path, kind: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == kind]
+    return [one for one in read_entries(run / "trail.sqlite") if one.kind == kind]
 
 
 def form_of(client: Client, **other: str) -> dict[str, str]:
@@ -64,10 +64,10 @@ def test_an_answer_is_recorded_under_the_name_with_the_reason_by_the_terminals_c
     done = client.post("/s/small/answer", form_of(client, answer="stop", reason="--answer=approve\nenough"))
     assert done.status == 303 and done.headers["location"] == "/s/small/", done.text
     (answered,) = kinds(run, "human")
-    assert answered.body["answer"] == "stop" and answered.body["by"] == "ada"
-    assert answered.body["reason"] == "--answer=approve\nenough"
+    assert answered.raw["answer"] == "stop" and answered.raw["by"] == "ada"
+    assert answered.raw["reason"] == "--answer=approve\nenough"
     wait_for(lambda: kinds(run, "close") != [] and not is_running(run))
-    assert kinds(run, "close")[0].body["decision"] == "stop"
+    assert kinds(run, "close")[0].raw["decision"] == "stop"
     assert "<form" not in client.get("/s/small/").text
     assert (run / "answered.log").stat().st_mode & 0o077 == 0
 
@@ -152,13 +152,13 @@ def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resum
     done = client.post("/s/small/answer", form | {"usd": "14"})
     assert done.status == 303, done.text
     (amendment,) = kinds(run, "amendment")
-    assert (amendment.body["outcome"], amendment.body["by"]) == ("approve", "ada")
-    assert [one["pointer"] for one in amendment.body["changes"]] == ["/budget/max_cost_usd"]
+    assert (amendment.raw["outcome"], amendment.raw["by"]) == ("approve", "ada")
+    assert [one["pointer"] for one in amendment.raw["changes"]] == ["/budget/max_cost_usd"]
     assert 'value="resume"' in client.get("/s/small/").text
     # What is kept as the spec's text is the spec, and changes nothing else.
     place = tmp_path / "again.yaml"
-    place.write_bytes(Store(run / "store").get(amendment.body["source"]))
-    assert load_spec(place).registration() == amendment.body["registration"]
+    place.write_bytes(Store(run / "store").get(amendment.raw["source"]))
+    assert load_spec(place).registration() == amendment.raw["registration"]
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ def test_a_verdict_is_signed_with_the_persons_key_and_the_session_can_be_resumed
     done = client.post("/s/small/verdict", given | {"findings": "/checks/0 the sample is too small"})
     assert done.status == 303, done.text
     (verdict,) = kinds(judging, "verdict")
-    assert verdict.body["reviewer"] == "person"
-    kept = client.get(f"/s/small/value/{verdict.body['verdict']}").text
+    assert verdict.raw["reviewer"] == "person"
+    kept = client.get(f"/s/small/value/{verdict.raw['verdict']}").text
     assert "the sample is too small" in kept and "/checks/0" in kept and "too few items" in kept
     assert 'value="resume"' in client.get("/s/small/").text
     again = client.post("/s/small/verdict", given)

@@ -50,17 +50,17 @@ def test_the_status_says_how_far_the_job_is_and_who_synchronised() -> None:
 
 def test_a_job_runs_from_its_launch_to_its_end(session: OnDisk) -> None:
     assert running_key(entries(session)) is None
-    session.trail.append("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     assert running_key(entries(session)) == KEY
-    session.trail.append("exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
+    session.trail.append_raw("exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
     assert running_key(entries(session)) is None
-    session.trail.append("challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
+    session.trail.append_raw("challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
     found = running_job(session.run, entries(session))
     assert found is not None and (found["stage"], found["attempt"], found["witness"]) == ("base", "1", True)
 
 
 def test_the_time_left_is_by_the_speed_since_the_first_line(session: OnDisk) -> None:
-    session.trail.append("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     said(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
     found = running_job(session.run, entries(session))
     assert found is not None
@@ -83,7 +83,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_pa
 
 
 def test_no_job_draws_more_curves_than_a_page_has_room_for(session: OnDisk) -> None:
-    session.trail.append("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     said(session, at(1, note={f"n{one}": float(one) for one in range(50)}))
     found = running_job(session.run, entries(session))
     assert found is not None and list(found["noted"]) == [f"n{one}" for one in range(MOST_CURVES)]
@@ -103,5 +103,5 @@ def test_who_is_at_work_follows_from_the_newest_entry(session: OnDisk) -> None:
         ("verdict", "verdict/base.1", place, ""),
     ]
     for kind, key, body, busy in steps:
-        session.trail.append(kind, key, body_of(kind, **body))
+        session.trail.append_raw(kind, key, body_of(kind, **body))
         assert busy_with(entries(session)) == busy, kind

@@ -299,7 +299,7 @@ def test_a_running_session_is_followed_to_its_end(chromium: Browser, tmp_path: P
         seen = beside.submit(follow, chromium, run, launcher)
         drive(quick_session(run, launcher=launcher))
         seen.result()
-    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
 
 
 def follow(chromium: Browser, run: Path, launcher: Slow) -> None:

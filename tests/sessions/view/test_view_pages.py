@@ -134,8 +134,8 @@ def test_what_is_not_there_is_said_to_be_missing(finished: Client, address: str)
 def test_what_is_missing_from_the_store_is_said(closed_quick: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "small"
     shutil.copytree(closed_quick, run)
-    decided = next(one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "packet")
-    digest = decided.body["packet"]
+    decided = next(one for one in read_entries(run / "trail.sqlite") if one.kind == "packet")
+    digest = decided.raw["packet"]
     (run / "store" / digest[7:9] / digest[9:]).unlink()
     answer = Client(Scope(run.parent)).get("/s/small/gate/design/1")
     assert answer.status == 409 and "is not in the content store" in answer.text
@@ -209,7 +209,7 @@ def test_requested_reviews_of_a_workspace_are_found_from_its_list(tmp_path: Path
     client = Client(Scope(tmp_path))
     assert "Requested reviews" not in client.get("/").text and client.get("/s/kept/").status == 404
     trail = Trail(tmp_path / "kept" / "reviews.sqlite", "kept")
-    trail.append("asked", "asked/1", body_of("asked"))
+    trail.append_raw("asked", "asked/1", body_of("asked"))
     trail.close()
     assert 'href="/s/kept/">Requested reviews in kept</a>' in client.get("/").text
     page = client.get("/s/kept/")

@@ -162,7 +162,7 @@ def test_what_is_asked_for_is_bound_in_the_grant_and_settles_the_job(tmp_path: P
     settle_job(session.trail, spec.budget, grant.key(), 360)
     reserved, settled = session.trail.find(f"reserve/{grant.key()}"), session.trail.find(f"settle/{grant.key()}")
     assert reserved is not None and settled is not None
-    assert (reserved.body["usd"], settled.body["usd"]) == (1.2, 0.6)
+    assert (reserved.raw["usd"], settled.raw["usd"]) == (1.2, 0.6)
     session.trail.close()
 
 
@@ -255,5 +255,5 @@ def test_the_launcher_of_a_stage_stands_in_the_trail(tmp_path: Path) -> None:
     launcher = PerStage({"base": Notes(), "train": LocalLauncher()})
     submit(launcher, session.trail, session.run, session.order(session.mint()), session.registration)
     launch = session.trail.find("launch/small.base.1")
-    assert launch is not None and launch.body["launcher"] == "noted" and len(started) == 1
+    assert launch is not None and launch.raw["launcher"] == "noted" and len(started) == 1
     session.trail.close()

@@ -94,7 +94,7 @@ def read_by(run: Path, key: str, role: str) -> list[str]:
 
 
 def entry(run: Path, key: str) -> RecordedEntry:
-    return next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == key)
+    return next(one for one in read_entries(run / "trail.sqlite") if one.key == key)
 
 
 def otherwise(prompt: str) -> str:
@@ -117,8 +117,8 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     assert all(collides not in row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
     # It is counted, told, and followed to its line.
     checks = entry(run, "checks/self_instruct.1")
-    assert checks.body["summary"]["text.overlap"] == "WARN"
-    (found,) = [one for one in Store(run / "store").get_value(checks.body["checks"]) if one["id"] == "text.overlap"]
+    assert checks.raw["summary"]["text.overlap"] == "WARN"
+    (found,) = [one for one in Store(run / "store").get_value(checks.raw["checks"]) if one["id"] == "text.overlap"]
     assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
     report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
     (claim,) = [

@@ -59,7 +59,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.integration
 def test_it_trains_through_its_gate_without_a_model_and_is_shown_whole(taught: Path) -> None:
     assert outcomes(taught)["look"] == "approve"
-    store, bodies = Store(taught / "store"), {one.entry.key: one.body for one in read_entries(taught / "trail.sqlite")}
+    store, bodies = Store(taught / "store"), {one.key: one.raw for one in read_entries(taught / "trail.sqlite")}
     code = digest_bytes((SHOWN + numbers(MOVED)).encode())
     packet = Packet.model_validate(store.get_value(bodies["packet/look.1"]["packet"]))
     assert packet.code == SHOWN + numbers(MOVED) and packet.granted_parameters["code"] == code

@@ -94,7 +94,7 @@ def play(run: Path, builder: Playbook | None = None) -> None:
 
 def outcomes(run: Path) -> dict[str, str]:
     entries = read_entries(run / "trail.sqlite")
-    return {str(one.body["stage"]): one.body["outcome"] for one in entries if one.entry.kind == "decision"}
+    return {str(one.raw["stage"]): one.raw["outcome"] for one in entries if one.kind == "decision"}
 
 
 @needs_sandbox
@@ -106,7 +106,7 @@ def test_a_session_with_a_recipe_is_accepted_and_verified(tmp_path: Path) -> Non
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict == "verified"
     store = Store(run / "store")
-    body = {one.entry.key: one.body for one in read_entries(run / "trail.sqlite")}
+    body = {one.key: one.raw for one in read_entries(run / "trail.sqlite")}
     code = digest_bytes(SCRIPT.encode())
     assert body["plan/look.1"]["changes"] == {"code": code} and store.get(code) == SCRIPT.encode()
     packet = Packet.model_validate(store.get_value(body["packet/look.1"]["packet"]))
@@ -140,6 +140,6 @@ def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
     human_actions.lift_check(run, "recipe.sandbox", "look", "ada", "a machine that is thrown away", None)
     play(run)
     assert outcomes(run)["look"] == "approve" and outcomes(run)["ship"] == "approve"
-    decided = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == "decision/look.1")
-    assert "check recipe.sandbox is FAIL, lifted by ada: a machine that is thrown away" in decided.body["reasons"]
+    decided = next(one for one in read_entries(run / "trail.sqlite") if one.key == "decision/look.1")
+    assert "check recipe.sandbox is FAIL, lifted by ada: a machine that is thrown away" in decided.raw["reasons"]
     assert verify_run(run, "trail.sqlite", "store").damage == []

@@ -135,7 +135,7 @@ def play(run: Path, script: str, *real: str) -> Scripting:
 
 
 def bodies(run: Path) -> dict[str, dict[str, Any]]:
-    return {one.entry.key: one.body for one in read_entries(run / "trail.sqlite")}
+    return {one.key: one.raw for one in read_entries(run / "trail.sqlite")}
 
 
 # ---- whole sessions -----------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_axolotl_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path, monk
     run = session_with(tmp_path, FILE.replace("num_epochs: 2", "max_steps: 2"))
     log = (run / "jobs" / "small.look.1" / "log.txt").read_text(encoding="utf-8")
     assert outcomes(run)["look"] == "approve", log
-    exit_record = next(one.body for one in read_entries(run / "trail.sqlite") if one.entry.key == "exit/small.look.1")
+    exit_record = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.look.1")
     facts = Manifest.model_validate_json(Store(run / "store").get(exit_record["manifest"])).facts
     assert facts["sandbox"].startswith("bubblewrap") and facts["requires"] == {"axolotl": "0.19.0"}
     report = (run / "report" / "report.md").read_text(encoding="utf-8")

@@ -130,7 +130,7 @@ def session_with(folder: Path, text: str) -> Path:
 def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -> None:
     run = session_with(tmp_path, TRL.replace("num_train_epochs: 2", "max_steps: 2"))
     assert outcomes(run)["look"] == "approve"
-    store, bodies = Store(run / "store"), {one.entry.key: one.body for one in read_entries(run / "trail.sqlite")}
+    store, bodies = Store(run / "store"), {one.key: one.raw for one in read_entries(run / "trail.sqlite")}
     packet = Packet.model_validate(store.get_value(bodies["packet/look.1"]["packet"]))
     assert packet.code is not None and "push_to_hub: switched off" in "\n".join(notes_of(packet.code))
     manifest = Manifest.model_validate_json(store.get(bodies["exit/small.look.1"]["manifest"]))

@@ -23,12 +23,12 @@ def arms_of(run: Path, entries: Sequence[RecordedEntry], store: Store, resolved:
     """Return the judged rows of both arms; None if the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
     last = next(
-        (entry for entry in reversed(entries) if entry.entry.kind == "metrics" and entry.body["stage"] == treatment),
+        (entry for entry in reversed(entries) if entry.kind == "metrics" and entry.raw["stage"] == treatment),
         None,
     )
     if last is None:
         return None
-    evidence = gather(run, entries, store, treatment, last.body["attempt"])
+    evidence = gather(run, entries, store, treatment, last.raw["attempt"])
     try:
         return read_judged_items(evidence, evidence.baseline_rows), read_judged_items(
             evidence, evidence.outputs.get("rows")

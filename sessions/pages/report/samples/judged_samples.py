@@ -103,12 +103,10 @@ def samples_of(folder: Path, entries: Sequence[RecordedEntry], store: Store) -> 
         pairs = zip(*both, strict=True)
         rows = tuple(JudgedSample(number, then, now) for number, (then, now) in enumerate(pairs, 1))
         return Samples(rows, (analysis.baseline, analysis.treatment))
-    measured = [
-        entry for entry in entries if entry.entry.kind == "metrics" and entry.body["stage"] == analysis.baseline
-    ]
+    measured = [entry for entry in entries if entry.kind == "metrics" and entry.raw["stage"] == analysis.baseline]
     if not measured:
         raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
-    evidence = gather(folder, entries, store, analysis.baseline, measured[-1].body["attempt"])
+    evidence = gather(folder, entries, store, analysis.baseline, measured[-1].raw["attempt"])
     alone = read_judged_items(evidence, evidence.outputs.get("rows"))
     return Samples(
         tuple(JudgedSample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,)
