@@ -14,7 +14,7 @@ from agents.providers.turn_request import readable, sendable_name
 from agents.turns import ConversationMessage, Stop, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
 from specs.system.digests import digest_bytes
-from specs.system.vendors.untrusted_text import mark
+from specs.system.text import mark
 
 SHORT = 600
 """Characters of a result that is never replaced."""

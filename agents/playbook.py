@@ -8,7 +8,7 @@ from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from specs.jobs.grant_and_claim import StageView
 from specs.trail.builder_tools import AskPerson, LaunchStage, SubmitStage
-from specs.trail.row_tools import Arguments
+from specs.trail.tool_arguments import Arguments
 
 
 class Playbook:

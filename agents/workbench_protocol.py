@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from agents.turns import ModelTurn, ToolCall, ToolResult
 from specs.jobs.grant_and_claim import StageView
-from specs.trail.builder_tools import Phase, Tool
+from specs.trail.tool_arguments import Phase, Tool
 
 
 class PastTurn(NamedTuple):

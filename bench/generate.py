@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from specs.stages.base.engine_choice import ENGINES
+from specs.stages.base.sampling import ENGINES
 
 HOME = Path(__file__).parent.parent
 LIMIT = 3.0

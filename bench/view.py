@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.stages.evaluation.judged_answers import both_sides
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.challenge import sample_size
-from specs.stages.base.engine_choice import ENGINES
+from specs.stages.base.sampling import ENGINES
 from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent

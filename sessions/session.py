@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 from agents.workbench_protocol import Builder
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
 from reviews.reviewers.process.client import ReviewerProcess

@@ -11,7 +11,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from specs.jobs.code_state import CodeState
+from specs.jobs.job_records import CodeState
 from specs.system.digests import digest_file, digest_value
 from specs.system.home import HOME, PACKAGES
 from specs.system.text import plain

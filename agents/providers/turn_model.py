@@ -31,7 +31,7 @@ from specs.system.vendors.parties import BuilderSpec as BuilderSpec
 from specs.system.vendors.prices import MARGIN_TOKENS, is_count, most_tokens
 from specs.system.vendors.streams import IncompleteStream
 from specs.system.vendors.token_counts import counted_tokens
-from specs.trail.builder_tools import Tool
+from specs.trail.tool_arguments import Tool
 
 FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
 """How long a prompt cache keeps what is written for a short and for a long time."""

@@ -15,7 +15,7 @@ from specs.system.vendors.tool_calls import UNREADABLE as UNREADABLE
 from specs.system.vendors.tool_calls import readable as readable
 from specs.system.vendors.tool_calls import sendable_name as sendable_name
 from specs.system.vendors.tool_calls import sendable_text as sendable_text
-from specs.trail.builder_tools import Tool
+from specs.trail.tool_arguments import Tool
 
 
 class Asking(NamedTuple):

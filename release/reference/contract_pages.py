@@ -20,7 +20,7 @@ from sessions.commands.contract_fields import (
     table,
 )
 from specs.session.session_spec import SessionSpec
-from specs.stages.base import row_metric
+from specs.stages.base import metric as metric_forms
 from specs.stages.base.artifacts import Item
 from specs.stages.base.kind import ArmTraits, ConditionalPorts, RequiredOutput, StageKind
 from specs.stages.base.metric import MetricDefinition
@@ -32,7 +32,7 @@ from specs.trail.entry import Entry
 from specs.trail.key_policy import SIGNERS
 
 _CLASSES = (RequiredOutput, ConditionalPorts, ArmTraits)
-_VALUES = (row_metric.where, row_metric.mean, row_metric.ratio, row_metric.share)
+_VALUES = (metric_forms.where, metric_forms.mean, metric_forms.ratio, metric_forms.share)
 
 
 def spec_page() -> str:
@@ -166,8 +166,8 @@ def kind_page() -> str:
     classes = "\n\n".join(f"### {value.__name__}\n\n{docstring(value)}\n\n{_fields(value)}" for value in _CLASSES)
     values = [(f"`{value.__name__}{_signature(value)}`", docstring(value)) for value in _VALUES]
     values += [
-        ("`every`", f"The population: {row_metric.every.description}."),
-        ("`count`", f"The {row_metric.count.definition}."),
+        ("`every`", f"The population: {metric_forms.every.description}."),
+        ("`count`", f"The {metric_forms.count.definition}."),
     ]
     return (
         "# Declaring a stage kind\n\n"
@@ -179,8 +179,8 @@ def kind_page() -> str:
         "`specs.stages.base.stage.DeviceParameters`:\n\n"
         f"{table(('parameter', 'type', 'default', 'what it is'), parameters)}\n\n"
         "## Metrics\n\n"
-        f"`metric{_signature(row_metric.metric)}` of `specs.stages.base.row_metric` declares one over rows.\n\n"
-        f"{docstring(row_metric.metric)}\n\n"
+        f"`metric{_signature(metric_forms.metric)}` of `specs.stages.base.metric` declares one over rows.\n\n"
+        f"{docstring(metric_forms.metric)}\n\n"
         f"{table(('population or value', 'what it is'), values)}\n\n"
         "A metric that the judge measures is a `MetricDefinition`:\n\n"
         f"{table(('field', 'type', 'what it is'), defined)}\n\n"

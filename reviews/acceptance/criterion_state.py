@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from reviews.evidence.defect_waves import SHIP_CHECKS
-from reviews.evidence.gather import find, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store

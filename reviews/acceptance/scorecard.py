@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.evidence.gather import evaluating, evaluations, find, is_in_force, registered_spec
+from reviews.evidence.gather import evaluating, evaluations, find, is_in_force
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.gate.human_answers import is_override
 from reviews.trail.chain.envelope import RecordedEntry

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.gather import find, is_in_force
 from reviews.evidence.heldout_screen import is_screened, screen_items
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.resumable_steps import takeover_damage
 from reviews.gate.challenge import witness_order
 from reviews.gate.conditions import open_for

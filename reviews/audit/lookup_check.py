@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from reviews.audit.metric_lines import parts_of
-from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.gather import find
 from reviews.evidence.readable_evidence import EvidenceBrowser, Texts
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.requests.kept_texts import KeptTexts
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store

@@ -14,7 +14,7 @@ from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection, part
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from reviews.stages.row_metrics import lines_of_rows
-from specs.stages.base.row_metric import RowMetric
+from specs.stages.base.metric import RowMetric
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import kind_of
 from specs.system.digests import Contract

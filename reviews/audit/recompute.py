@@ -11,7 +11,8 @@ from pathlib import Path
 from reviews.audit.lookup_check import lookup_damage
 from reviews.checks.definition import GateCheck
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks, run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
@@ -148,7 +149,7 @@ def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEnt
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
     changes = list_amended_values(before, old, new)
-    checks = amendment_checks(before, store, old, new)
+    checks = amendment_checks(before, store, old, new, new.attempt_costs())
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     verdict = Verdict.model_validate_json(store.get(body["verdict"]))
@@ -167,7 +168,7 @@ def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEnt
 
 def _design_packet(entries: list[RecordedEntry], store: Store, packet: Packet) -> list[str]:
     resolved, _ = registered_spec(entries, store)
-    checks = check_design(resolved, store)
+    checks = check_design(resolved, store, resolved.attempt_costs())
     digest = _digest_of(checks)
     if build_design_packet(resolved, checks, checks_digest=digest) != packet:
         return [_other_checks(packet.checks, checks) or "the design gives another packet than the recorded one"]

@@ -1,11 +1,11 @@
-"""Is there one row for everything that was ordered? Rates over rows that were filtered before mean nothing."""
+"""Is there one row for everything that was ordered, and is anything left for later stages?"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from reviews.checks.definition import CheckOutcome, CheckRegistry
+from reviews.checks.definition import CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of
 from reviews.evidence.row_reader import read_rows
@@ -41,3 +41,23 @@ def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int
         detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"
         return CheckOutcome("FAIL", detail, float(missing + extra))
     return CheckOutcome("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))
+
+
+@CHECKS.add(
+    "health.kept",
+    "Something was kept",
+    source="gates without a number: 30 examples where 100 to 200 were asked for, and scaled to 15,000 anyway",
+    kinds=lambda kind: kind.required_output,
+)
+def _something(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    """Count what later stages will read; instructions that are held-out prompts are not among it."""
+    declared = kind_of(evidence.stage).required_output
+    if declared is None:
+        return CheckOutcome("NOT_APPLICABLE", "nothing continues with what the stage leaves")
+    output = declared.output
+    count = len(read_rows(evidence.outputs.get(output), declared.row, output, may_be_empty=True))
+    remaining = min(count, int(need(metrics, declared.count_metric))) if declared.count_metric else count
+    message = f"{count} {output} were kept" + (f", {remaining} of them are handed on" if remaining < count else "")
+    if remaining > 0:
+        return CheckOutcome("PASS", message, float(remaining))
+    return CheckOutcome("FAIL", f"{message}: nothing is left for later stages", 0.0)

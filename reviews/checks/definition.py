@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from reviews.evidence.evidence import Evidence
 from specs.jobs.job_records import Manifest
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.registry import STAGE_KINDS
@@ -57,7 +57,7 @@ class CheckLimit(NamedTuple):
     key: str
     """Dotted, from the top of a spec: ``thresholds.truncated_answers``."""
 
-    def value(self, spec: SessionSpec) -> float:
+    def value(self, spec: Design) -> float:
         """Return the registered value."""
         matching_spec: Any = spec
         for part in self.key.split("."):
@@ -78,7 +78,7 @@ class CheckLimit(NamedTuple):
         return f"{self.sign} {decimal_text(value)}"
 
     def _field(self) -> Any:
-        model: type[BaseModel] = SessionSpec
+        model: type[BaseModel] = Design
         *above, last = self.key.split(".")
         for part in above:
             inner: Any = model.model_fields[part].annotation
@@ -163,7 +163,7 @@ def run_guarded(run: Callable[..., CheckOutcome], *arguments: Any) -> CheckOutco
         return CheckOutcome("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 
 
-def result(check: GateCheck, outcome: CheckOutcome, spec: SessionSpec, evidence: Iterable[str]) -> CheckResult:
+def result(check: GateCheck, outcome: CheckOutcome, spec: Design, evidence: Iterable[str]) -> CheckResult:
     """Put what was found in evidence, given by its digests, into the form the packet carries, with text made plain."""
     return CheckResult(
         id=check.id,
@@ -180,7 +180,7 @@ def result(check: GateCheck, outcome: CheckOutcome, spec: SessionSpec, evidence:
     )
 
 
-def _format_limits(limits: tuple[CheckLimit, ...], spec: SessionSpec) -> str:
+def _format_limits(limits: tuple[CheckLimit, ...], spec: Design) -> str:
     """Return the registered limits in one line."""
     if len(limits) == 1:
         return limits[0].format_value(limits[0].value(spec))

@@ -10,9 +10,8 @@ from typing import Any
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
-from reviews.evidence.nearest_texts import nearest_of
 from reviews.evidence.row_reader import read_rows
-from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps
+from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps, nearest_of
 from reviews.statistics.mcnemar import LEAST_GROUPS
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Example, Item, Preference, said_before

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.registry import built_in_kinds
 from specs.system import plugins
 from specs.system.confinement import task_file
@@ -31,14 +31,15 @@ ROOTS = (
     "reviews.gate.decide",
     "reviews.gate.gate_decision",
     "reviews.gate.loosening_check",
-    "reviews.audit.lookup_check",
+    "reviews.audit.metric_lines",
+    "reviews.evidence.readable_evidence",
     SERVER,
 )
 DATA = ("training/rules/prompts/*.yaml",)
 """Files that reached code reads: the questions that a critic's verdicts are recomputed with."""
 
 
-def measuring_code(resolved: ResolvedSpec | None = None) -> str:
+def measuring_code(resolved: ResolvedDesign | None = None) -> str:
     """Return the digest of the code that metrics, checks, packets and decisions of a spec depend on.
 
     A plug-in that was registered with the spec counts with its name, version and files, and a task next to the spec
@@ -52,12 +53,12 @@ def _digest(files: frozenset[tuple[str, str]]) -> str:
     return digest_value(dict(files))
 
 
-def measuring_files(resolved: ResolvedSpec | None = None) -> dict[str, str]:
+def measuring_files(resolved: ResolvedDesign | None = None) -> dict[str, str]:
     """Return the digest of each file of that code, by path, and the identity of each plug-in, by what it brings."""
     return _own_code() if resolved is None else _own_code() | plugins.identities(resolved.plugins) | _task(resolved)
 
 
-def _task(resolved: ResolvedSpec) -> dict[str, str]:
+def _task(resolved: ResolvedDesign) -> dict[str, str]:
     """Return the digest of the task file of a spec, as it is now."""
     if not task_file.is_file(resolved.spec.task):
         return {}
@@ -85,7 +86,9 @@ def _own_code() -> dict[str, str]:
 
 
 def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
-    """Return the files of Peergate that importing ``roots`` can reach, the ``__init__.py`` of each package included.
+    """Return the files of Peergate that importing ``roots`` can reach.
+
+    The ``__init__.py`` of a package counts if it holds more than its docstring.
 
     Raises:
         ModuleNotFoundError: a root is missing: a digest without it would look like one that covers it.
@@ -100,9 +103,12 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
         path = _file(home, name)
         if path is None:
             continue
-        reached.append(path)
         package, _, _ = name.rpartition(".")
-        texts = {package, *_iterate_imports(path, name if path.name == "__init__.py" else package)} - seen_texts
+        is_package = path.name == "__init__.py"
+        statements = ast.parse(path.read_bytes(), str(path))
+        if not is_package or _holds_code(statements):
+            reached.append(path)
+        texts = {package, *_iterate_imports(statements, name if is_package else package)} - seen_texts
         seen_texts |= texts
         waiting += texts
     return set(reached)
@@ -115,14 +121,17 @@ def _file(home: Path, name: str) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-def _iterate_imports(path: Path, package: str) -> Iterator[str]:
+def _holds_code(module: ast.Module) -> bool:
+    """Return whether a module holds more than a docstring."""
+    return len(module.body) > (ast.get_docstring(module, clean=False) is not None)
+
+
+def _iterate_imports(module: ast.Module, package: str) -> Iterator[str]:
     """Yield every name that could be a module: of ``from a import b`` both ``a`` and ``a.b``."""
-    text = path.read_bytes()
-    pending: list[ast.AST] = [ast.parse(text, str(path))]
-    for_types = b"TYPE_CHECKING" in text
+    pending: list[ast.AST] = [module]
     while pending:
         node = pending.pop()
-        if for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             pending += node.orelse
             continue
         if isinstance(node, ast.Import):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
-from specs.lint.pilot_rules import differing
 from specs.stages.base.metric import MetricSet
+from specs.stages.base.stage import differing_parameters
 from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import RequiredChange
 
@@ -25,7 +25,7 @@ def _check_pilot_parameters(evidence: Evidence, _: MetricSet | None) -> CheckOut
     arm = evidence.arms.get(name)
     if arm is None or not arm.parameters:
         raise EvidenceMissing(f"the pilot '{name}' has no accepted attempt with an order")
-    texts = differing(evidence.require_parameters(), arm.parameters)
+    texts = differing_parameters(evidence.require_parameters(), arm.parameters)
     if not texts:
         return CheckOutcome("PASS", f"the parameters are those of '{name}', sizes apart", 0.0)
     pairs = [(text, evidence.parameters.get(text), arm.parameters.get(text)) for text in texts]

@@ -9,8 +9,8 @@ from reviews.evidence.subgroups import ArmPair, count_pairs
 from reviews.stages.judge import EffectEstimate, judge_of
 from reviews.statistics.mcnemar import benjamini_hochberg
 from reviews.statistics.paired_binary import is_non_inferior
+from specs.session.design import Design
 from specs.session.evaluation_plan import PairedTest
-from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
@@ -83,13 +83,13 @@ def _change(evidence: Evidence, before: str) -> EffectEstimate:
     )
 
 
-def registered_for(spec: SessionSpec, stage: str) -> tuple[PairedTest, ...]:
+def registered_for(spec: Design, stage: str) -> tuple[PairedTest, ...]:
     """Return the paired tests whose second stage this is: they are adjusted together."""
     plan = spec.evaluation
     return tuple(paired_test for paired_test in (plan.paired if plan else ()) if paired_test.after == stage)
 
 
-def design_of(spec: SessionSpec, heldout: int, data: dict[str, tuple[Item, ...]]) -> CheckOutcome:
+def design_of(spec: Design, heldout: int, data: dict[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compute the power of every registered paired test whose items are registered too."""
     plan = spec.evaluation
     if plan is None or not plan.paired:

@@ -10,7 +10,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.statistics import mcnemar
 from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval
 from reviews.statistics.paired_binary import is_non_inferior
-from specs.session.session_spec import Analysis
+from specs.session.design import Analysis
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import arm_of

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.comparison.arms import pairs_of
-from reviews.evidence.gather import find, gather, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.evidence.subgroups import ArmPair, count_pairs
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.retractions import newest_judgement
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.exact import holds
@@ -76,7 +77,7 @@ def compare_seed(run: Path, entries: Sequence[RecordedEntry], store: Store) -> S
     )
 
 
-def design_of(resolved: ResolvedSpec) -> str:
+def design_of(resolved: ResolvedDesign) -> str:
     """Return the digest of everything a spec registers but its name and its seed."""
     body = resolved.model_copy(update={"origin": ""}).model_dump(mode="json")
     spec = body["spec"]

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from reviews.evidence.weight_lineage import Lineage
 from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Challenge, ExitRecord, Manifest, ObservedRuntime
-from specs.session.session_spec import ResolvedSpec
+from specs.jobs.job_records import Challenge, ExitRecord, HeldoutUse, Manifest, ObservedRuntime
+from specs.session.design import ResolvedDesign
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import Stage
 from specs.system.digests import Contract
 from specs.system.errors import EvidenceMissing
-from specs.trail.session_bodies import HeldoutUse
 
 
 class ArmEvidence(NamedTuple):
@@ -44,7 +43,7 @@ Parameters = TypeVar("Parameters", bound=Contract)
 class Evidence:
     """The evidence of one attempt. What is absent is None or missing from the mapping, never made up."""
 
-    resolved: ResolvedSpec
+    resolved: ResolvedDesign
     """As read back from the trail's ``open`` entry."""
     registered: str
     """The registration digest in the ``open`` entry."""

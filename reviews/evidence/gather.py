@@ -19,17 +19,15 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.retractions import find_retracted_judgements, standing
 from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, Manifest, ObservedRuntime
-from specs.loading.loading import read_resolved
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.jobs.job_records import Artifact, ExitRecord, HeldoutUse, JobOrder, Manifest, ObservedRuntime
+from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.text import plain
-from specs.trail.builder_tools import CANCEL_TOOL
-from specs.trail.session_bodies import HeldoutUse
+from specs.trail.tool_arguments import CANCEL_TOOL
 
 LOG_TAIL_BYTES = 16_384
 MOST_WHY = 500
@@ -43,30 +41,24 @@ def find(entries: Sequence[RecordedEntry], key: str) -> RecordedEntry | None:
     return next((entry for entry in entries if entry.key == key), None)
 
 
-def registered_spec(entries: Sequence[RecordedEntry], store: Store) -> tuple[ResolvedSpec, str]:
-    """Return the resolved spec that is registered at the end of these entries, and the registration they name.
-
-    That is the one of the ``open`` entry, or of the newest amendment that was approved.
-
-    Raises:
-        EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
-    """
-    opened = _opening(entries)
-    newest = next((entry for entry in reversed(entries) if is_in_force(entry)), opened)
-    resolved = read_resolved(store.get(newest.raw["spec"]))
-    return resolved, newest.raw["registration"]
-
-
-def registered_code(entries: Sequence[RecordedEntry]) -> str:
-    """Return the digest of the measuring code that is registered at the end of these entries.
-
-    That is the one of the ``open`` entry, or of the newest amendment that was approved.
+def registering_entry(entries: Sequence[RecordedEntry]) -> RecordedEntry:
+    """Return the entry that says what is registered at the end of these: ``open``, or the newest approved amendment.
 
     Raises:
         EvidenceMissing: the trail has no ``open`` entry.
     """
     newest = next((entry for entry in reversed(entries) if is_in_force(entry)), None)
-    return newest.raw["code"] if newest is not None else _opening(entries).raw["measured_by"]
+    return newest or _opening(entries)
+
+
+def registered_code(entries: Sequence[RecordedEntry]) -> str:
+    """Return the digest of the measuring code that is registered at the end of these entries.
+
+    Raises:
+        EvidenceMissing: the trail has no ``open`` entry.
+    """
+    entry = registering_entry(entries)
+    return entry.raw["measured_by" if entry.kind == "open" else "code"]
 
 
 def _opening(entries: Sequence[RecordedEntry]) -> RecordedEntry:
@@ -86,7 +78,7 @@ def load_items(store: Store, digest: str) -> tuple[Item, ...]:
     return tuple(Item.model_validate_json(line) for line in store.get(digest).splitlines() if line.strip())
 
 
-def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ...]:
+def load_data(store: Store, resolved: ResolvedDesign, name: str) -> tuple[Item, ...]:
     """Return the rows of a registered data file as items: of examples and pairs, what they ask."""
     digest, current = resolved.data_digests[name], resolved.spec.data[name].held if name in resolved.spec.data else None
     if current not in ("examples", "preferences"):
@@ -98,7 +90,7 @@ def load_data(store: Store, resolved: ResolvedSpec, name: str) -> tuple[Item, ..
 _TAUGHT = ("completion", "chosen", "rejected")
 
 
-def load_texts(store: Store, resolved: ResolvedSpec) -> tuple[tuple[str, str], ...]:
+def load_texts(store: Store, resolved: ResolvedDesign) -> tuple[tuple[str, str], ...]:
     """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
     pairs: list[tuple[str, str]] = []
     for name, named in sorted(resolved.spec.data.items()):
@@ -141,17 +133,30 @@ def accepted_attempt(entries: Sequence[RecordedEntry], stage: str) -> int | None
     return attempt
 
 
-def gather(run: Path, entries: Sequence[RecordedEntry], store: Store, stage_name: str, attempt: int) -> Evidence:
-    """Collect the evidence of one attempt; what is absent stays absent.
+def entries_of_attempt(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> Sequence[RecordedEntry]:
+    """Return the entries up to the end of the attempt's job; all of them while it runs."""
+    key = f"{entries[0].session}.{stage}.{attempt}"
+    ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
+    return entries[: ended.seq + 1] if ended else entries
+
+
+def collect_evidence(
+    run: Path,
+    entries: Sequence[RecordedEntry],
+    store: Store,
+    stage_name: str,
+    attempt: int,
+    resolved: ResolvedDesign,
+    registered: str,
+) -> Evidence:
+    """Collect the evidence of one attempt under a registered spec; what is absent stays absent.
 
     Raises:
-        EvidenceMissing: the session's registration itself cannot be read.
         AuditDamage: something in the store has other bytes than its name.
     """
     key = f"{entries[0].session}.{stage_name}.{attempt}"
     ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
-    seen_recorded_entries = entries[: ended.seq + 1] if ended else entries
-    resolved, registered = registered_spec(seen_recorded_entries, store)
+    seen_recorded_entries = entries_of_attempt(entries, stage_name, attempt)
     stage = resolved.spec.stage(stage_name)
     granted = find(seen_recorded_entries, f"grant/{key}")
     order = _order(find(seen_recorded_entries, f"launch/{key}"), store)
@@ -357,13 +362,13 @@ def _attempts(entries: Sequence[RecordedEntry], stage: str) -> tuple[dict[str, A
     return tuple(results.values())
 
 
-def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedSpec) -> int:
+def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedDesign) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
     names = evaluating(resolved.spec)
     return sum(entry.kind == "launch" and entry.raw["stage"] in names for entry in entries)
 
 
-def evaluating(spec: SessionSpec) -> frozenset[str]:
+def evaluating(spec: Design) -> frozenset[str]:
     """Return the stages that answer the task's items, and those of the kind that is compared."""
     compared = spec.stage(spec.analysis.treatment).kind
 
@@ -373,7 +378,7 @@ def evaluating(spec: SessionSpec) -> frozenset[str]:
     return frozenset(stage.name for stage in spec.stages if counts(kind_of(stage)))
 
 
-def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
+def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedDesign) -> dict[str, MetricSet]:
     metric_sets: dict[str, MetricSet] = {}
     for stage in resolved.spec.stages:
         attempt = accepted_attempt(entries, stage.name)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from reviews.evidence.gather import load_items
 from reviews.evidence.text_overlap import Overlap, find_overlaps
 from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.system.errors import EvidenceMissing
@@ -41,7 +41,7 @@ def is_screened(stage: Stage, output: str) -> bool:
     return kind_of(stage).screened == output
 
 
-def screen_items(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
+def screen_items(store: Store, resolved: ResolvedDesign, digest: str) -> bytes | None:
     """Return the lines of a kept file of items that are not held-out prompts; None when all are handed on.
 
     Raises:
@@ -67,7 +67,7 @@ def _screen_stored_items(root: Path, digest: str, heldout: str, similarity: floa
     return b"".join(line for place, line in enumerate(lines) if place not in overlaps) if overlaps else None
 
 
-def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
+def sees_heldout(spec: Design, stage: Stage) -> bool:
     """Return whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
     if stage.reads_heldout or kind_of(stage).reads_heldout:
         return True

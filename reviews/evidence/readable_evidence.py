@@ -20,16 +20,23 @@ from reviews.evidence.heldout_screen import sees_heldout
 from reviews.evidence.row_lines import LineSelection, ranges
 from reviews.evidence.row_queries import MOST_READABLE, ArtifactRows
 from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec
-from specs.stages.base.answer_end import TOKEN_IDS
+from specs.session.design import ResolvedDesign
+from specs.stages.base.sampling import TOKEN_IDS
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import forms_only
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose
-from specs.trail.builder_tools import Tool
-from specs.trail.reviewer_tools import REVIEWER_TOOLS, TEXT_TOOLS, MetricLines
-from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact
-from specs.trail.tool_arguments import ToolCallRefusal, read_as
+from specs.system.text import enclose, plain
+from specs.trail.tool_arguments import (
+    REVIEWER_TOOLS,
+    TEXT_TOOLS,
+    CompareRows,
+    Grep,
+    MetricLines,
+    QueryRows,
+    ReadArtifact,
+    Tool,
+    ToolCallRefusal,
+    read_as,
+)
 
 MOST_ANSWER = 12_000
 """Bytes of one answer."""
@@ -126,7 +133,7 @@ class EvidenceBrowser(Texts):
 
     def __init__(
         self,
-        resolved: ResolvedSpec,
+        resolved: ResolvedDesign,
         store: Store,
         evidence: Evidence | None,
         parts_of: Callable[[Evidence, str], tuple[LineSelection, ...]],

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import items_of, task_of
-from reviews.evidence.once import once
-from specs.session.session_spec import SessionSpec
+from reviews.evidence.row_reader import once
+from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
@@ -58,7 +58,7 @@ def relative_limit(threshold: float, share: Fraction) -> Fraction:
     return max(exact(threshold), min(share + exact(threshold), (1 + share) / 2)) if share else exact(threshold)
 
 
-def right_answers(spec: SessionSpec, task: str, items: Sequence[Item]) -> RightAnswers:
+def right_answers(spec: Design, task: str, items: Sequence[Item]) -> RightAnswers:
     """Return what right answers to items of a task look like.
 
     A verifier of the user's own is asked whether the labels of the items and its known right answers are right for
@@ -75,7 +75,7 @@ def right_answers(spec: SessionSpec, task: str, items: Sequence[Item]) -> RightA
     return _shares(_accepted_labels(task, items[:_TRIED_ITEMS]), spec)
 
 
-def right_targets(spec: SessionSpec, items: Sequence[Item]) -> RightAnswers:
+def right_targets(spec: Design, items: Sequence[Item]) -> RightAnswers:
     """Return what right answers to the items of a benchmark look like: their targets, as letters where they choose."""
     return _shares([{text.strip().casefold(): text for text in targets_of(item)} for item in items], spec)
 
@@ -97,7 +97,7 @@ def targets_of(item: Item) -> list[str]:
     return [chr(ord("A") + answer - 1), choices[answer - 1]] if 1 <= answer <= len(choices) else []
 
 
-def _shares(answers: Sequence[dict[str, str]], spec: SessionSpec) -> RightAnswers:
+def _shares(answers: Sequence[dict[str, str]], spec: Design) -> RightAnswers:
     """Return the shares of items by their right answers, each in the form in which it is compared, with its text."""
     if not any(answers):
         return RightAnswers()

@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose
-from specs.trail.row_tools import CompareRows, Grep, QueryRows, ReadArtifact, Where
-from specs.trail.tool_arguments import ToolCallRefusal
+from specs.system.text import enclose, plain
+from specs.trail.tool_arguments import CompareRows, Grep, QueryRows, ReadArtifact, ToolCallRefusal, Where
 
 MOST_READABLE = 4_000_000
 """Characters of an artifact that can be read."""

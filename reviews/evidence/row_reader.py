@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from reviews.evidence.once import once
 from specs.system.digests import Contract
 from specs.system.errors import EvidenceMissing
 from specs.system.regular_files import open_regular
 from specs.system.strict_json import read_json
 from specs.system.text import plain
+
+Made = TypeVar("Made")
+_made: ContextVar[dict[Hashable, tuple[object, Any]] | None] = ContextVar("made", default=None)
+
+
+@contextmanager
+def one_gate() -> Generator[None]:
+    """Keep what :func:`once` makes until the end of the block."""
+    before = _made.set({})
+    try:
+        yield
+    finally:
+        _made.reset(before)
+
+
+def once(key: Hashable, of: object, make: Callable[[], Made]) -> Made:
+    """Return what was made under this key of this very object earlier in the gate; outside of one, make it anew."""
+    made = _made.get()
+    if made is None:
+        return make()
+    if key not in made or made[key][0] is not of:
+        made[key] = of, make()
+    return made[key][1]
+
 
 Row = TypeVar("Row", bound=Contract)
 ROW_CHARACTERS = 400

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import STAGE_KINDS, Stage, kind_of, outputs_of
 
@@ -38,7 +38,7 @@ Lineage = tuple[LineageCheckpoint, ...]
 """The checkpoint itself first, then what each was made from."""
 
 
-def lineages(entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec, order: JobOrder) -> dict[str, Lineage]:
+def lineages(entries: Sequence[RecordedEntry], store: Store, spec: Design, order: JobOrder) -> dict[str, Lineage]:
     """Return, for each checkpoint that a job is given, by its role, where it comes from.
 
     Raises:
@@ -53,7 +53,7 @@ def lineages(entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec, 
     return {role: way for role, way in results.items() if way}
 
 
-def trained_from(spec: SessionSpec, reference: str) -> tuple[str, ...]:
+def trained_from(spec: Design, reference: str) -> tuple[str, ...]:
     """Return a reference and what it was trained from, by the spec, up to where a stage reads several weights."""
     way = [reference]
     while way[-1] not in NAMED:
@@ -70,7 +70,7 @@ def trained_from(spec: SessionSpec, reference: str) -> tuple[str, ...]:
     return tuple(way)
 
 
-def is_trained(spec: SessionSpec, stage: Stage) -> bool:
+def is_trained(spec: Design, stage: Stage) -> bool:
     """Return whether a stage trains, or reads weights that an earlier stage of the session trained."""
     owners = {
         weights.partition(".")[0]
@@ -85,7 +85,7 @@ def _trains(stage: Stage) -> bool:
     return bool(kind_of(stage).trains or getattr(stage.parameters, "trains", None))
 
 
-def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
+def _is_checkpoint(spec: Design, reference: str) -> bool:
     if reference in NAMED:
         return True
     owner, _, output = reference.partition(".")
@@ -94,7 +94,7 @@ def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
 
 
 def _walk(
-    entries: Sequence[RecordedEntry], store: Store, spec: SessionSpec, reference: str, digest: str
+    entries: Sequence[RecordedEntry], store: Store, spec: Design, reference: str, digest: str
 ) -> list[LineageCheckpoint]:
     way: list[LineageCheckpoint] = []
     seen_pairs: set[tuple[str, str]] = set()

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import registered_code
-from reviews.gate.human_answers import waits_for_budget
+from reviews.evidence.gather import is_in_force, registered_code
 from reviews.gate.packet import build_design_packet
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.retractions import find_retracted_judgements
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.system.text import plain
 from specs.trail.entry import AMENDMENT
+from specs.trail.session_bodies import BudgetEntry
 from specs.trail.verdict import CheckResult, Packet
 
 CODE = "/measuring_code"
@@ -41,7 +41,7 @@ class AmendmentChange(NamedTuple):
 
 
 def list_amended_values(
-    entries: Sequence[RecordedEntry], old: ResolvedSpec, new: ResolvedSpec
+    entries: Sequence[RecordedEntry], old: ResolvedDesign, new: ResolvedDesign
 ) -> tuple[AmendmentChange, ...]:
     """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
     before, now = registered_code(entries), measuring_code(new)
@@ -49,7 +49,7 @@ def list_amended_values(
     return (*changes(old, new), *code)
 
 
-def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[AmendmentChange, ...]:
+def changes(old: ResolvedDesign, new: ResolvedDesign) -> tuple[AmendmentChange, ...]:
     """Return every value in which two specs differ, wherever their files are."""
     matching_changes = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
     names = ("data_digests", "constitution_digest", "plugins")
@@ -69,7 +69,7 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[AmendmentChange]:
 
 
 def explain_refusals(
-    entries: Sequence[RecordedEntry], old: ResolvedSpec, changes: Sequence[AmendmentChange]
+    entries: Sequence[RecordedEntry], old: ResolvedDesign, changes: Sequence[AmendmentChange]
 ) -> list[str]:
     """Return which changes cannot be made at the end of these entries, and why."""
     unused = _list_unused_grants(entries)
@@ -95,6 +95,17 @@ def explain_refusals(
             if name in reached:
                 problems.append(f"{change.pointer} cannot be amended: stage '{name}' has run with it")
     return problems
+
+
+def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry[BudgetEntry] | None:
+    """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
+    for recorded in reversed(entries):
+        kind = recorded.kind
+        if kind == BudgetEntry.KIND:
+            return as_entry_of(recorded, BudgetEntry)
+        if kind in ("human", "retraction", "close") or is_in_force(recorded):
+            return None
+    return None
 
 
 def _list_unused_grants(entries: Sequence[RecordedEntry]) -> frozenset[str]:
@@ -137,8 +148,8 @@ def is_exploratory(entries: Sequence[RecordedEntry], changes: Sequence[Amendment
 
 def amendment_packet(
     entries: Sequence[RecordedEntry],
-    old: ResolvedSpec,
-    new: ResolvedSpec,
+    old: ResolvedDesign,
+    new: ResolvedDesign,
     checks: tuple[CheckResult, ...],
     *,
     checks_digest: str,

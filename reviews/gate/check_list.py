@@ -15,7 +15,6 @@ from reviews.checks import (
     complete_rows,
     job_checks,
     leakage_checks,
-    nonempty_output,
     pilot_check,
     provenance_check,
     registration_checks,
@@ -33,7 +32,7 @@ from reviews.comparison import (
 )
 from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.once import one_gate
+from reviews.evidence.row_reader import one_gate
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.critique import critic_checks, pair_checks
@@ -66,7 +65,7 @@ from reviews.stages.packaging import checks as package
 from reviews.stages.programs import code_eval
 from reviews.stages.recipes import checks as recipe
 from reviews.stages.traces import replay_traces
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import STAGE_KINDS, kind_of, known_names
 from specs.system import plugins
@@ -89,7 +88,7 @@ _MODULES = (
         pilot_check,
     ),
     *(power_checks, parity_checks, scorer_checks, label_checks, headroom_check, paired_checks, judge_checks),
-    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows, nonempty_output),
+    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows),
     *(
         completion_checks,
         training,
@@ -119,7 +118,7 @@ class CheckOffer(NamedTuple):
     distribution: str
 
 
-def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[CheckOffer, ...]:
+def offered_checks(resolved: ResolvedDesign | None = None) -> tuple[CheckOffer, ...]:
     """Load the checks of other distributions that a session registered; all that are installed without a session.
 
     Raises:
@@ -144,7 +143,7 @@ def offered_checks(resolved: ResolvedSpec | None = None) -> tuple[CheckOffer, ..
     return tuple(results)
 
 
-def _load_plugin_checks(resolved: ResolvedSpec | None) -> Iterator[tuple[str, str, Any]]:
+def _load_plugin_checks(resolved: ResolvedDesign | None) -> Iterator[tuple[str, str, Any]]:
     """Yield the checks of each entry point, and those of the judge of each kind of another distribution."""
     for point in plugins.find_entry_points("peergate.checks"):
         if resolved is None or plugins.key_of(point) in resolved.plugins:
@@ -154,7 +153,7 @@ def _load_plugin_checks(resolved: ResolvedSpec | None) -> Iterator[tuple[str, st
         yield f"{kind.plugin}, the judge of stage kind '{kind.name}'", kind.plugin, judge_of(kind).checks
 
 
-def all_checks(resolved: ResolvedSpec) -> tuple[GateCheck, ...]:
+def all_checks(resolved: ResolvedDesign) -> tuple[GateCheck, ...]:
     """Return Peergate's own checks, then those of other distributions that the session registered."""
     return (*CHECKS, *(offered_check.check for offered_check in offered_checks(resolved)))
 

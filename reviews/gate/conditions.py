@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from reviews.evidence.gather import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import standing
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import Stage
@@ -76,7 +76,9 @@ def lifted_checks(entries: Sequence[RecordedEntry], stage: str, moment_ns: int) 
     }
 
 
-def open_for(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, stage: str, moment_ns: int) -> list[Obligation]:
+def open_for(
+    entries: Sequence[RecordedEntry], resolved: ResolvedDesign, stage: str, moment_ns: int
+) -> list[Obligation]:
     """Return the open obligations that keep a stage from starting."""
     order = [stage.name for stage in resolved.spec.stages]
     at = order.index(stage)
@@ -89,7 +91,7 @@ def open_for(entries: Sequence[RecordedEntry], resolved: ResolvedSpec, stage: st
 
 def condition_results(
     entries: Sequence[RecordedEntry],
-    resolved: ResolvedSpec,
+    resolved: ResolvedDesign,
     stage: Stage,
     metrics: MetricSet | None,
     earlier: Mapping[str, MetricSet],
@@ -140,7 +142,7 @@ def _measured_since(
     return result
 
 
-def why_not_carried(resolved: ResolvedSpec, stage: str | None, condition: Condition) -> str:
+def why_not_carried(resolved: ResolvedDesign, stage: str | None, condition: Condition) -> str:
     """Return why an approval of a stage cannot carry a condition; empty when it can. None is the design gate."""
     order = [stage.name for stage in resolved.spec.stages]
     at = -1 if stage is None else order.index(stage)

@@ -15,7 +15,6 @@ from specs.stages.base.stage import ParameterRange
 from specs.stages.metric_catalog import METRICS
 from specs.system.digests import Digest
 from specs.system.text import one_line
-from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import (
     CheckResult,
     Condition,
@@ -23,6 +22,7 @@ from specs.trail.verdict import (
     CriterionResult,
     Decision,
     Finding,
+    NoVerdict,
     RequiredChange,
     Span,
     Verdict,

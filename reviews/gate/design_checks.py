@@ -12,13 +12,12 @@ from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
-from reviews.stages.finetuning import planned, scaling_checks
-from specs.lint.party_rules import makers
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from reviews.stages.finetuning import scaling_checks
+from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Item, said_before
 from specs.stages.registry import Stage, kind_of
 from specs.system.exact import exact, holds
-from specs.system.resources import attempt_usd
+from specs.system.vendors.parties import makers
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
 from training.rules.tasks.conversation import said_in
@@ -35,25 +34,28 @@ MOST_REPEATED = 0.5
 """Fraction of the training prompts: repeats above which fewer different prompts remain than repeats of them."""
 
 
-class Design(NamedTuple):
+class DesignEvidence(NamedTuple):
     """What a design check may look at."""
 
-    resolved: ResolvedSpec
+    resolved: ResolvedDesign
     heldout: tuple[Item, ...]
     data: Mapping[str, tuple[Item, ...]]
     """Of examples and pairs, what they ask."""
+    costs: Mapping[str, float]
+    """The most that one attempt of each stage costs, in USD."""
     texts: tuple[tuple[str, str], ...] = ()
     """What they teach a model to say."""
 
 
 def design_checks(
-    resolved: ResolvedSpec,
+    resolved: ResolvedDesign,
     heldout: tuple[Item, ...],
     data: Mapping[str, tuple[Item, ...]],
+    costs: Mapping[str, float],
     texts: tuple[tuple[str, str], ...] = (),
 ) -> tuple[CheckResult, ...]:
     """Judge power, overlap of the splits, independence and cost of a registered design."""
-    design, digests = Design(resolved, heldout, data, texts), resolved.data_digests.values()
+    design, digests = DesignEvidence(resolved, heldout, data, costs, texts), resolved.data_digests.values()
     return tuple(result(check, run_guarded(check.run, design), resolved.spec, digests) for check in DESIGN_CHECKS)
 
 
@@ -63,7 +65,7 @@ def design_checks(
     source="underpowered comparisons; exact McNemar test, McNemar 1947",
     limits=(CheckLimit(">=", "analysis.power"),),
 )
-def _power(design: Design) -> CheckOutcome:
+def _power(design: DesignEvidence) -> CheckOutcome:
     """Compute the power of the registered test at the registered minimum effect and compare it with the asked one.
 
     A test that mostly finds something where nothing is has power for free, so its level has a limit.
@@ -81,7 +83,7 @@ def _power(design: Design) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.paired", "The paired tests registered next to it can find theirs", source="underpowered comparisons"
 )
-def _check_paired_tests(design: Design) -> CheckOutcome:
+def _check_paired_tests(design: DesignEvidence) -> CheckOutcome:
     """Compute the power of the paired tests registered next to the analysis."""
     return paired_checks.design_of(design.resolved.spec, len(design.heldout), dict(design.data))
 
@@ -92,14 +94,14 @@ def _check_paired_tests(design: Design) -> CheckOutcome:
     source=leakage_checks.SOURCE,
     limits=leakage_checks.SIMILARITY,
 )
-def _overlap(design: Design) -> CheckOutcome:
+def _overlap(design: DesignEvidence) -> CheckOutcome:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
     curated = _list_curated_files(design)
     pairs = [*_prompts(design), *(text for text in design.texts if text[0].rpartition(":")[0] not in curated)]
     return leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
 
 
-def _prompts(design: Design) -> list[tuple[str, str]]:
+def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
     return [
         (f"{name}:{item.id}", text)
         for name, items in _select_training_data(design).items()
@@ -114,7 +116,7 @@ def _prompts(design: Design) -> list[tuple[str, str]]:
     source=leakage_checks.NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(design: Design) -> CheckOutcome:
+def _nearest(design: DesignEvidence) -> CheckOutcome:
     """Look for training prompts that may be paraphrases: they share rare words with a held-out prompt.
 
     The reviewer is shown the pairs and judges whether they ask the same.
@@ -122,7 +124,7 @@ def _nearest(design: Design) -> CheckOutcome:
     return leakage_checks.nearest_pairs(_prompts(design), design.heldout)
 
 
-def _select_training_data(design: Design) -> dict[str, tuple[Item, ...]]:
+def _select_training_data(design: DesignEvidence) -> dict[str, tuple[Item, ...]]:
     """Return the data files that training may see: not labels, nor files that only measuring stages read."""
     spec = design.resolved.spec
     readers: dict[str, list[bool]] = {}
@@ -139,7 +141,7 @@ def _select_training_data(design: Design) -> dict[str, tuple[Item, ...]]:
     return {name: items for name, items in sorted(design.data.items()) if name not in out}
 
 
-def _list_curated_files(design: Design) -> set[str]:
+def _list_curated_files(design: DesignEvidence) -> set[str]:
     """Return the data files that scripts only curate: what is kept of them is judged at the gates of those stages."""
     texts: set[str] = set()
     for name in design.data:
@@ -160,7 +162,7 @@ def _only_curates(stage: Stage, reference: str) -> bool:
     source="a test set of 350 items of which 180 were different",
     limits=leakage_checks.SIMILARITY,
 )
-def _unique(design: Design) -> CheckOutcome:
+def _unique(design: DesignEvidence) -> CheckOutcome:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows.
 
     Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them. Where more
@@ -192,19 +194,19 @@ def _unique(design: Design) -> CheckOutcome:
     source=subgroup_checks.SOURCE,
     limits=items.ITEMS_PER_KIND,
 )
-def _strata(design: Design) -> CheckOutcome:
+def _strata(design: DesignEvidence) -> CheckOutcome:
     """Count the held-out items of each constraint kind: one with a handful of items shows nothing by itself."""
     return items.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
 
 @DESIGN_CHECKS.add("design.items", "Every held-out item can be met and missed", source=items.SOURCE)
-def _items(design: Design) -> CheckOutcome:
+def _items(design: DesignEvidence) -> CheckOutcome:
     """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
     return items.soundness(design.resolved.spec, design.heldout)
 
 
 @DESIGN_CHECKS.add("design.answers", "No held-out prompt tells its own answer", source=label_checks.TOLD_SOURCE)
-def _answers(design: Design) -> CheckOutcome:
+def _answers(design: DesignEvidence) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
     return label_checks.told_of(design.resolved.spec, design.heldout, design.data)
 
@@ -215,7 +217,7 @@ def _answers(design: Design) -> CheckOutcome:
     source=label_checks.COMMON_SOURCE,
     limits=label_checks.COMMON_LIMITS,
 )
-def _common_answer(design: Design) -> CheckOutcome:
+def _common_answer(design: DesignEvidence) -> CheckOutcome:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
     return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts)
 
@@ -223,7 +225,7 @@ def _common_answer(design: Design) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.distinct", "Right answers that differ are not compared as one", source=label_checks.DISTINCT_SOURCE
 )
-def _distinct(design: Design) -> CheckOutcome:
+def _distinct(design: DesignEvidence) -> CheckOutcome:
     """Look for right answers of `exact_answer` that differ in what it ignores, and for rationales in their place."""
     return label_checks.distinct_answers(design.resolved.spec, design.heldout, design.data)
 
@@ -231,14 +233,14 @@ def _distinct(design: Design) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.scorer", "The scorers' verdicts may count", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
 )
-def _scorer(design: Design) -> CheckOutcome:
+def _scorer(design: DesignEvidence) -> CheckOutcome:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
     results = [scorer_checks.check_admission(spec, task, design.data, design.heldout) for task in _tasks(spec)]
     return next((value for value in results if value.status != "PASS"), results[0])
 
 
-def _tasks(spec: SessionSpec) -> tuple[str, ...]:
+def _tasks(spec: Design) -> tuple[str, ...]:
     """Return the tasks whose verifiers judge answers of the session."""
     judged = [(stage, arm) for stage in spec.stages if (arm := kind_of(stage).arm)]
     own = [task for stage, _ in judged if (task := getattr(stage.parameters, "scorer", None))]
@@ -247,7 +249,7 @@ def _tasks(spec: SessionSpec) -> tuple[str, ...]:
 
 
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
-def _verdicts(design: Design) -> CheckOutcome:
+def _verdicts(design: DesignEvidence) -> CheckOutcome:
     """Judge the same answers twice in two orders: a verdict must not depend on chance or on order."""
     return label_checks.agrees_with_itself(_tasks(design.resolved.spec), design.heldout)
 
@@ -258,12 +260,12 @@ def _verdicts(design: Design) -> CheckOutcome:
     source="a scorer whose label was never validated",
     limits=critic_checks.LABEL_LIMITS,
 )
-def _check_labelled_samples(design: Design) -> CheckOutcome:
+def _check_labelled_samples(design: DesignEvidence) -> CheckOutcome:
     """Look at the labelled samples of the critics: without one, what a critic accepts is not evidence."""
     return critic_checks.samples_of(design.resolved.spec, design.data)
 
 
-def _every(design: Design) -> list[Item]:
+def _every(design: DesignEvidence) -> list[Item]:
     return [item for items in _select_training_data(design).values() for item in items]
 
 
@@ -272,7 +274,7 @@ def _every(design: Design) -> list[Item]:
     "Training and held-out share no group, and held-out items have enough of them",
     source="leakage through topics; items that are not independent",
 )
-def _groups(design: Design) -> CheckOutcome:
+def _groups(design: DesignEvidence) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
     if few := leakage_checks.too_few_groups(item.group for item in design.heldout):
         return CheckOutcome("FAIL", few, float(len({item.group for item in design.heldout})), repairable=False)
@@ -285,7 +287,7 @@ def _groups(design: Design) -> CheckOutcome:
     source="Lee et al. 2022, arXiv:2107.06499",
     limits=leakage_checks.REPEATS,
 )
-def _duplicates(design: Design) -> CheckOutcome:
+def _duplicates(design: DesignEvidence) -> CheckOutcome:
     """Count training prompts that the data repeat: above the registered share is a warning.
 
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
@@ -303,7 +305,7 @@ def _duplicates(design: Design) -> CheckOutcome:
     "Builder and reviewer are of different vendors",
     source="reviews of an agent's work by the same agent",
 )
-def _independence(design: Design) -> CheckOutcome:
+def _independence(design: DesignEvidence) -> CheckOutcome:
     """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
     spec = design.resolved.spec
     reviewers = spec.reviewers()
@@ -327,10 +329,10 @@ def _independence(design: Design) -> CheckOutcome:
     source="sessions that end half-way",
     limits=(CheckLimit("<=", "budget.max_cost_usd"),),
 )
-def _cost(design: Design) -> CheckOutcome:
+def _cost(design: DesignEvidence) -> CheckOutcome:
     """Add up what one attempt of each stage costs at its time limit and compare it with the budget."""
     spec = design.resolved.spec
-    exactly = sum(exact(attempt_usd(spec.budget, stage)) for stage in spec.stages)
+    exactly = sum(exact(cost) for cost in design.costs.values())
     total = float(exactly)
     cost = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
     if not holds(exactly, "<=", spec.budget.max_cost_usd):
@@ -342,14 +344,14 @@ def _cost(design: Design) -> CheckOutcome:
     "design.schedule",
     "The warm-up of each training is a part of its steps",
     source="a warm-up longer than the run: the rate never reaches its peak",
-    limits=planned.LIMITS,
+    limits=scaling_checks.LIMITS,
 )
-def _schedule(design: Design) -> CheckOutcome:
+def _schedule(design: DesignEvidence) -> CheckOutcome:
     """Compare the warm-up of each training with the most steps that its data can make.
 
     A warm-up as long as all of them is a failure, unless the builder may change what decides it.
     """
-    return planned.schedules_of(design.resolved.spec, design.data)
+    return scaling_checks.schedules_of(design.resolved.spec, design.data)
 
 
 @DESIGN_CHECKS.add(
@@ -357,7 +359,7 @@ def _schedule(design: Design) -> CheckOutcome:
     "A training from scratch can get the tokens that its registered rule asks for",
     source="a run from scratch on 0.04 tokens a parameter, paid for before anybody divided",
 )
-def _scaling(design: Design) -> CheckOutcome:
+def _scaling(design: DesignEvidence) -> CheckOutcome:
     """Compare the most distinct tokens that each training with a rule can get with it: under half is a failure."""
     return scaling_checks.planned_tokens(design.resolved.spec, design.data)
 
@@ -365,7 +367,7 @@ def _scaling(design: Design) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.seeds", "Variation between seeds is measured", source="results of one lucky seed", blocking=False
 )
-def _seeds(design: Design) -> CheckOutcome:
+def _seeds(design: DesignEvidence) -> CheckOutcome:
     """Count the registered seeds; with one, the luck of the seed stays unknown."""
     count = len(design.resolved.spec.analysis.seeds)
     if count < 2:

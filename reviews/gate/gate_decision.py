@@ -11,7 +11,7 @@ from reviews.gate.decide import decide
 from reviews.gate.packet import resolvable
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.stage import ParameterRange
 from specs.system.digests import Digest
 from specs.trail.entry import DESIGN
@@ -25,7 +25,7 @@ def looked_up(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dic
 
 
 def settle(
-    resolved: ResolvedSpec,
+    resolved: ResolvedDesign,
     packet: Packet,
     verdict: Verdict,
     attempt: int,

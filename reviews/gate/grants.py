@@ -17,7 +17,7 @@ from reviews.trail.retractions import newest_judgement, next_attempt, standing
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import JobOrder
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.session_words import session_words
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.system.digests import digest_value
@@ -37,7 +37,7 @@ class Opening(NamedTuple):
 
 
 def opened_by(
-    resolved: ResolvedSpec, entries: Sequence[RecordedEntry], stage: str | None, outcome: Outcome
+    resolved: ResolvedDesign, entries: Sequence[RecordedEntry], stage: str | None, outcome: Outcome
 ) -> dict[str, Any] | None:
     """Return what an outcome opens after these entries: the next stage, another attempt, or nothing.
 
@@ -61,7 +61,7 @@ def latest_opening(trail: Trail) -> Opening | None:
 
 def mint(
     trail: Trail,
-    resolved: ResolvedSpec,
+    resolved: ResolvedDesign,
     *,
     changes: dict[str, Any],
     inputs: dict[str, str],
@@ -160,7 +160,7 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
         raise InvalidGrant(f"the grant expired {late:.0f} s ago", where=order.key, hint=hint)
 
 
-def _require_settled(trail: Trail, resolved: ResolvedSpec, opening: Opening, now: float) -> None:
+def _require_settled(trail: Trail, resolved: ResolvedDesign, opening: Opening, now: float) -> None:
     """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
     entries = list(trail.iterate())
     opener = next(entry for entry in entries if entry.digest == opening.entry)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reviews.evidence.gather import find, is_in_force
+from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
 from reviews.gate.grants import opened_by
-from reviews.trail.chain.envelope import RecordedEntry, as_entry_of, entries_of
+from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from reviews.trail.retractions import next_attempt, standing
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.system.errors import PeergateError
 from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN, EntryKind
@@ -97,19 +97,8 @@ def is_design_again(answer: dict[str, Any]) -> bool:
     return answer["stage"] is None and answer["answer"] == "retry"
 
 
-def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry[BudgetEntry] | None:
-    """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
-    for recorded in reversed(entries):
-        kind = recorded.kind
-        if kind == BudgetEntry.KIND:
-            return as_entry_of(recorded, BudgetEntry)
-        if kind in ("human", "retraction", "close") or is_in_force(recorded):
-            return None
-    return None
-
-
 def answer_effect(
-    resolved: ResolvedSpec, entries: Sequence[RecordedEntry], request: RecordedEntry, answer: str
+    resolved: ResolvedDesign, entries: Sequence[RecordedEntry], request: RecordedEntry, answer: str
 ) -> dict[str, Any]:
     """Return what an answer opens and which conditions it waives.
 

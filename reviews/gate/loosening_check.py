@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded
 from reviews.evidence.gather import accepted_attempt, find
@@ -12,7 +12,7 @@ from reviews.gate.packet_derivation import check_design
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.retractions import standing
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.system.exact import exact
 from specs.trail.entry import AMENDMENT
 from specs.trail.verdict import CheckResult, Packet
@@ -31,7 +31,7 @@ _UNMET = "the hypothesis at "
     "Nothing that just failed is loosened",
     source="thresholds that were moved after the results until they passed",
 )
-def _loosens(entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec, new: ResolvedSpec) -> CheckOutcome:
+def _loosens(entries: Sequence[RecordedEntry], store: Store, old: ResolvedDesign, new: ResolvedDesign) -> CheckOutcome:
     """Compare the limits of the checks and of the hypothesis that failed last with those of the amended spec.
 
     `peergate amend --override` puts such a change in force in a person's name, with a reason.
@@ -59,11 +59,15 @@ def _loosens(entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec, 
 
 
 def amendment_checks(
-    entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec, new: ResolvedSpec
+    entries: Sequence[RecordedEntry],
+    store: Store,
+    old: ResolvedDesign,
+    new: ResolvedDesign,
+    costs: Mapping[str, float],
 ) -> tuple[CheckResult, ...]:
     """Judge an amended design as it would be judged before a session, and what it changes after what has failed."""
     own = (result(check, run_guarded(check.run, entries, store, old, new), new.spec, ()) for check in CHECKS)
-    return (*check_design(new, store), *own)
+    return (*check_design(new, store, costs), *own)
 
 
 def _looser(limit: CheckLimit, before: float, after: float) -> bool:
@@ -71,7 +75,7 @@ def _looser(limit: CheckLimit, before: float, after: float) -> bool:
 
 
 def _find_failures(
-    entries: Sequence[RecordedEntry], store: Store, old: ResolvedSpec
+    entries: Sequence[RecordedEntry], store: Store, old: ResolvedDesign
 ) -> Iterator[tuple[str, CheckLimit]]:
     """Yield what closed the newest gate of each stage that no later attempt or person has opened, with its limits."""
     limits = {check.id: check.limits for check in all_checks(old)}

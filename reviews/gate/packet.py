@@ -16,9 +16,9 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.stages.judge import judge_of
 from specs.jobs.grant_and_claim import ClaimResult
-from specs.session.session_spec import ResolvedSpec
-from specs.stages.base.answer_end import TOKEN_IDS
+from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
+from specs.stages.base.sampling import TOKEN_IDS
 from specs.stages.base.stage import Criterion
 from specs.stages.registry import Stage, kind_of
 from specs.system.digests import digest_value
@@ -107,7 +107,7 @@ def _list_flagged_rows(checks: tuple[CheckResult, ...]) -> Rows:
     return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
 
 
-def criteria_results(resolved: ResolvedSpec, stage: Stage, metrics: MetricSet | None) -> tuple[CriterionResult, ...]:
+def criteria_results(resolved: ResolvedDesign, stage: Stage, metrics: MetricSet | None) -> tuple[CriterionResult, ...]:
     """Return the stage's criteria and, at the treatment stage, the registered hypothesis, each with its value.
 
     A metric that was not measured leaves its criterion unmet without a value: that is missing evidence, not a null.
@@ -151,7 +151,7 @@ def evidence_digest(packet: Packet) -> str:
     )
 
 
-def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
+def build_design_packet(resolved: ResolvedDesign, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
     """Build the packet of the design gate: there are no rows yet, only what is registered."""
     flagged = _list_flagged_rows(checks)
     packet = Packet(
@@ -219,7 +219,7 @@ def _point(packet: Packet, pointer: str) -> Any:
     return result
 
 
-def _collect_registered_facts(resolved: ResolvedSpec) -> dict[str, Any]:
+def _collect_registered_facts(resolved: ResolvedDesign) -> dict[str, Any]:
     spec = resolved.spec
     return {
         "objective": plain(spec.objective, 1000),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,33 +13,37 @@ from reviews.evidence.gather import find, load_data, load_texts
 from reviews.gate.conditions import condition_results, lifted_checks
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
-from reviews.gate.reviewer import retarget_spans
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
-from specs.trail.verdict import CheckResult, Packet, Verdict
+from specs.trail.verdict import CheckResult, Packet, Verdict, retarget_spans
 
 FINDING_CHARACTERS = 500
 
 
-def check_design(resolved: ResolvedSpec, store: Store) -> tuple[CheckResult, ...]:
-    """Run the design checks on the data files as they were kept when the session opened."""
+def check_design(resolved: ResolvedDesign, store: Store, costs: Mapping[str, float]) -> tuple[CheckResult, ...]:
+    """Run the design checks on the data files as they were kept when the session opened.
+
+    ``costs`` is the most that one attempt of each stage costs, in USD.
+    """
     items = {name: load_data(store, resolved, name) for name in resolved.data_digests}
     heldout = items.pop("heldout")
-    return design_checks(resolved, heldout, items, load_texts(store, resolved))
+    return design_checks(resolved, heldout, items, costs, load_texts(store, resolved))
 
 
-def check_design_files(resolved: ResolvedSpec) -> tuple[CheckResult, ...]:
+def check_design_files(
+    resolved: ResolvedDesign, files: Iterable[bytes], costs: Mapping[str, float]
+) -> tuple[CheckResult, ...]:
     """Run the design checks on the data files as they are now, before any session keeps them."""
     with TemporaryDirectory() as folder:
         # As a session keeps its data, so that the checks read the same.
         store = Store(Path(folder))
-        for data in resolved.read_data().values():
+        for data in files:
             store.put(data)
-        return check_design(resolved, store)
+        return check_design(resolved, store, costs)
 
 
 def derive_packet(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from reviews.gate.reviewer import PacketReviewer
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.trail.no_verdict import HELP, NoVerdict
-from specs.trail.verdict import Condition, Finding, Verdict, Vote
+from specs.trail.verdict import HELP, Condition, Finding, NoVerdict, Verdict, Vote
+
+if TYPE_CHECKING:
+    from reviews.gate.reviewer import PacketReviewer
 
 NAME = "panel"
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from specs.system.errors import ReviewerUnavailable
-from specs.trail.builder_tools import Tool
-from specs.trail.no_verdict import NoVerdict
-from specs.trail.reviewer_tools import REVIEWER_TOOLS
-from specs.trail.verdict import Finding, Packet, Verdict
+from specs.trail.tool_arguments import REVIEWER_TOOLS, Tool
+from specs.trail.verdict import NoVerdict, Packet, Verdict
 
 T = TypeVar("T")
 
@@ -130,18 +128,6 @@ def no_verdict(reviewer: str, why: NoVerdict) -> Verdict:
         approve=False,
         no_verdict=why,
     )
-
-
-def retarget_spans(verdict: Verdict, before: str, now: str) -> Verdict:
-    """Return a verdict on the same evidence, with spans into the packet ``now`` where they pointed into ``before``."""
-
-    def turn(finding: Finding) -> Finding:
-        spans = (
-            span.model_copy(update={"artifact": now}) if span.artifact == before else span for span in finding.evidence
-        )
-        return finding.model_copy(update={"evidence": tuple(spans)})
-
-    return verdict.model_copy(update={"findings": tuple(turn(finding) for finding in verdict.findings)})
 
 
 @dataclass(frozen=True)

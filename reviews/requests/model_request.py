@@ -15,8 +15,8 @@ from reviews.gate.reviewer import ModelOutcome
 from reviews.requests.answer_forms import form_of, read_adversarial, read_draft, read_question, read_review
 from reviews.requests.request_record import ASKED, Request
 from specs.system.digests import canonical_bytes
+from specs.system.text import enclose
 from specs.system.vendors.parties import ReviewLimits
-from specs.system.vendors.untrusted_text import enclose
 from specs.trail.requested_review import (
     Answer,
     DraftRequest,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather, registered_spec
 from reviews.evidence.readable_evidence import EvidenceBrowser
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.evidence.row_lines import LineSelection
 from reviews.requests.file_reading import RequestReader
 from reviews.trail.chain.envelope import RecordedEntry

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reviews.evidence.gather import find, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.panel import ReviewerAnswer, disagree, member_answer, merge
 from reviews.gate.reviewer import PendingVerdict
 from reviews.reviewers.vendors.verdict_answer import to_verdict

@@ -11,7 +11,7 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.judge import judge_of
 from reviews.stages.sampled_rows import SAMPLED, read_stage_samples
 from specs.stages.base.kind import StageKind
-from specs.stages.base.row_metric import Population, RowMetric
+from specs.stages.base.metric import Population, RowMetric
 from specs.system.errors import EvidenceMissing
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects
 from reviews.evidence.row_reader import read_rows
+from specs.stages.base.sampling import SAMPLED as SAMPLED
 from specs.stages.base.sampling import SamplingParameters
-from specs.stages.base.sampling_metrics import SAMPLED as SAMPLED
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
 from specs.stages.generation.parameters import GenerateParameters, SampleResponsesParameters, SelfInstructParameters

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.jobs.code_state import CodeState
-from specs.jobs.job_records import Manifest
+from specs.jobs.job_records import CodeState, Manifest
 from specs.system.errors import PeergateError
 
 

@@ -14,11 +14,11 @@ from sessions.builder.tools.tool_context import PhaseWork
 from sessions.run.money import ledger
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
+from specs.session.operations import attempt_usd
 from specs.stages.registry import Stage
-from specs.system.resources import attempt_usd
-from specs.system.vendors.untrusted_text import enclose
-from specs.trail.builder_tools import Phase
+from specs.system.text import enclose
+from specs.trail.tool_arguments import Phase
 from specs.trail.verdict import Verdict
 
 STATEMENT = 600

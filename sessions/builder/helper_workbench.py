@@ -8,8 +8,9 @@ from sessions.builder.tools.reading_tools import MOST_READABLE, find_artifact
 from sessions.builder.tools.tool_context import PhaseWork
 from sessions.builder.workbench import SessionWorkbench
 from sessions.run.money import ledger
-from specs.system.vendors.untrusted_text import enclose
-from specs.trail.builder_tools import HELPER_TOOLS, HelperTask, Tool
+from specs.system.text import enclose
+from specs.trail.builder_tools import HELPER_TOOLS, HelperTask
+from specs.trail.tool_arguments import Tool
 
 SHOWN = 6_000
 """Characters of each artifact in the brief; the rest is read in pages."""

@@ -23,8 +23,7 @@ from sessions.builder.phrase_match import ProtectedTexts
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.system.masking import map_json, map_strings, masker_of
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose, plain
 from specs.trail.builder_tools import TOOLS
 from specs.trail.entry import EntryKind
 from training.rules.tasks.conversation import said_in

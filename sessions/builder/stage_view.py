@@ -10,7 +10,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from sessions.run.money.estimate import forecasts
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
-from specs.lint.pilot_rules import SIZES
+from specs.stages.base.stage import SIZES
 from specs.stages.registry import Stage
 from specs.system.errors import PeergateError
 from specs.trail.verdict import Decision

@@ -28,8 +28,9 @@ from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
-from specs.trail.builder_tools import TOOLS, Phase, Tool
+from specs.trail.builder_tools import TOOLS
 from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mode
+from specs.trail.tool_arguments import Phase, Tool
 
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"
 ENDING = ("launch_stage", "submit_stage", "ask_person", "hand_in")

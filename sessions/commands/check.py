@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
@@ -152,7 +152,8 @@ def _again(run: Path, entries: list[RecordedEntry], stage: str, attempt: int) ->
     store = Store(run / STORE)
     if stage == DESIGN:
         resolved, _ = registered_spec(entries, store)
-        return Rerun(stage, attempt, None, "a design has no metrics", check_design(resolved, store))
+        checks = check_design(resolved, store, resolved.attempt_costs())
+        return Rerun(stage, attempt, None, "a design has no metrics", checks)
     evidence = gather(run, entries, store, stage, attempt)
     try:
         metrics, why = measure(evidence), ""

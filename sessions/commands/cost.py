@@ -6,8 +6,9 @@ from typing import Any
 
 import typer
 
-from reviews.evidence.gather import find, registered_spec
-from reviews.gate.human_answers import waits_for_budget
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import registered_spec
+from reviews.gate.amendments import waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.retractions import newest_judgement
 from sessions.commands.named_place import session_at
@@ -16,9 +17,9 @@ from sessions.commands.output import print_json, print_line, print_table
 from sessions.run.money.accounts import PARTIES, Accounts
 from sessions.run.money.ledger import active_hours
 from sessions.run.terminal import masked_line
+from specs.session.operations import attempt_usd, held_hours
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
-from specs.system.resources import attempt_usd, held_hours
 
 app = typer.Typer()
 

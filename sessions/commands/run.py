@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reviews.gate.human_answers import waits_for_budget
+from reviews.gate.amendments import waits_for_budget
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import check_address, keep_database
 from sessions.commands.options import (

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from reviews.comparison.seed_comparison import SeedComparison, compare_seed, together
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.statistics.seed_variance import OverSeeds
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
+from reviews.gate.amendments import waits_for_budget
 from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import waits_for_budget
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -43,7 +43,7 @@ from sessions.run.money.accounts import Accounts
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.run.terminal import masked_line
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing, UserError

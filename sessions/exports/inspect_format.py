@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
-from reviews.stages.evaluation.benchmark_rows import log_file
+from reviews.evidence.registered_evidence import gather
+from reviews.stages.evaluation.benchmark import log_file
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from sessions.exports.source import ExportSource
 from specs.stages.registry import kind_of

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from reviews.history.history import History
 from sessions.run.money.accounts import Accounts
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.trail.gate_bodies import MetricsEntry
 
 

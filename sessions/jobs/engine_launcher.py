@@ -27,8 +27,9 @@ from sessions.jobs.job_state import (
 from sessions.jobs.launcher import JobState
 from sessions.jobs.transfer.job_transfer import Transfer
 from sessions.run.heartbeat import Silence
+from specs.session.operations import WAIT_HOURS
 from specs.system.errors import AuditDamage
-from specs.system.resources import WAIT_HOURS, Resources
+from specs.system.resources import Resources
 from specs.system.text import plain
 
 END_S = 120.0

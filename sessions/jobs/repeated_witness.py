@@ -18,7 +18,7 @@ from reviews.audit.recompute import FORMLESS, formless
 from reviews.audit.witness_needs import witnessed_attempts
 from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence, WitnessEvidence
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.challenge import RepeatedChallenge, witness_order
 from reviews.gate.check_list import CHECKS
 from reviews.trail.chain.envelope import RecordedEntry

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import mcp_types as types
 
-from specs.trail.builder_tools import Tool
+from specs.trail.tool_arguments import Tool
 
 
 def describe_tools(tools: Iterable[Tool], *, only_read: bool = False) -> list[types.Tool]:

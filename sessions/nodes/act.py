@@ -22,10 +22,10 @@ from sessions.run.money import ledger
 from sessions.run.money.estimate import snapshot_bytes
 from sessions.session import Session, State
 from specs.jobs.job_records import JobOrder, JobProgress
+from specs.session.operations import attempt_usd
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
 from specs.system.errors import PeergateError
-from specs.system.resources import attempt_usd
 from specs.system.strict_json import read_json
 
 CANCEL_WAIT_S = 30.0

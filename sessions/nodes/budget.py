@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from reviews.evidence.gather import is_in_force
+from reviews.gate.amendments import waits_for_budget
 from reviews.gate.grants import latest_opening
-from reviews.gate.human_answers import answer_effect, design_attempt, waits_for_budget
+from reviews.gate.human_answers import answer_effect, design_attempt
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.nodes.position import after_answer
 from sessions.pages.report import report

@@ -11,7 +11,7 @@ from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session, State
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded
-from specs.trail.builder_tools import Phase
+from specs.trail.tool_arguments import Phase
 
 
 def open_bench(session: Session, stage: Stage, attempt: int, phase: Phase) -> SessionWorkbench:

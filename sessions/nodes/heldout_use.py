@@ -15,9 +15,9 @@ from reviews.trail.tables.trail_file import reading
 from sessions.pages.overview import find_runs
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Session
+from specs.jobs.job_records import HeldoutUse
 from specs.stages.registry import Stage, kind_of
 from specs.system.errors import PeergateError
-from specs.trail.session_bodies import HeldoutUse
 from training.rules.disguise import Words
 from training.rules.similarity import words_of
 

@@ -19,12 +19,12 @@ from sessions.run.claim import clock_here
 from sessions.run.money import ledger
 from sessions.session import Session
 from specs.jobs.job_records import MachineClock, Manifest, ObservedRuntime
+from specs.session.operations import held_hours
 from specs.stages.base.stage import FOLDERS
 from specs.stages.registry import Stage, outputs_of
 from specs.system.digests import digest_bytes, digest_path, list_tree
 from specs.system.masking import current
 from specs.system.regular_files import MOST_BYTES, open_regular, read_regular
-from specs.system.resources import held_hours
 from specs.system.strict_json import read_json
 from specs.system.text import plain
 

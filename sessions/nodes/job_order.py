@@ -16,11 +16,12 @@ from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import job_folder
 from sessions.session import Session, State
 from specs.jobs.job_records import Artifact, JobOrder
-from specs.session.session_spec import ModelSource, ResolvedSpec, SessionSpec, kind_in_order
+from specs.session.design import ModelSource, kind_in_order
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import Stage, resolve_parameters
 from specs.system.confinement import task_file
-from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.confinement.verifier_command import VerifierLimits
 from specs.system.errors import PeergateError, UserError
 from training.jobs.saved_steps import find_resumable_step
 

@@ -34,7 +34,7 @@ def design_gate(session: Session, state: State) -> State:
     """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
     session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
     resolved, attempt = session.resolved, design_attempt(list(session.trail.iterate("human")))
-    results = check_design(resolved, session.store)
+    results = check_design(resolved, session.store, resolved.attempt_costs())
     session.display.checks(results)
     digest = keep_checks(session, DESIGN, attempt, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.gate.human_answers import waits_for_budget
+from reviews.gate.amendments import waits_for_budget
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.open_table import read_entries

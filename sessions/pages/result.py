@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.gate.human_answers import Question, last_question, overrides, waits_for_budget
+from reviews.gate.amendments import waits_for_budget
+from reviews.gate.human_answers import Question, last_question, overrides
 from reviews.history.attempt import read_order
 from reviews.history.history import History, is_in_force
 from reviews.stages.evaluation.benchmark_checks import SCORES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.reviewer import Looking, LookupAnswer
 from reviews.requests import request_record
 from reviews.requests.ask_policy import policy_digest

@@ -21,8 +21,7 @@ from sessions.session import CancelSignal, PauseSignal, Session
 from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.system.masking import current, without_secrets
 from specs.trail.key_policy import PERSON
-from specs.trail.no_verdict import HELP, NoVerdict, no_verdict_of
-from specs.trail.verdict import Packet, Verdict
+from specs.trail.verdict import HELP, NoVerdict, Packet, Verdict, no_verdict_of
 
 CUT_OFF_REPEATS = 2
 """How often a review is asked for again whose answer was cut off."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.audit.pruning import pruned_weights
-from reviews.evidence.gather import accepted_attempt, find, registered_spec
+from reviews.evidence.gather import accepted_attempt, find
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.weight_lineage import NAMED
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store

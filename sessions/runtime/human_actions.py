@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 
 from reviews.checks.measuring_code import measuring_files
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
@@ -215,7 +215,7 @@ def _amend(
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
-            checks = amendment_checks(entries, session.store, old, new)
+            checks = amendment_checks(entries, session.store, old, new, new.attempt_costs())
             display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
             text = keep_checks(session, AMENDMENT, number, checks)

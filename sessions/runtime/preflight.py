@@ -20,7 +20,7 @@ from sessions.pages.report.live_display import told_together
 from sessions.run.money.estimate import require_disk, require_disk_limit
 from sessions.runtime.plugin_imports import require_importable
 from sessions.runtime.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
-from specs.jobs.code_state import CodeState
+from specs.jobs.job_records import CodeState
 from specs.loading.loading import spec_error
 from specs.session.needed_packages import missing_packages
 from specs.session.session_spec import ResolvedSpec, SessionSpec
@@ -73,7 +73,7 @@ class DesignForecast(NamedTuple):
 
 def design_forecast(resolved: ResolvedSpec) -> DesignForecast:
     """Run the design gate on the files as they are now, with the reviewer that needs no model."""
-    checks = check_design_files(resolved)
+    checks = check_design_files(resolved, resolved.read_data().values(), resolved.attempt_costs())
     digest = digest_value([check.model_dump(mode="json") for check in checks])
     packet = build_design_packet(resolved, checks, checks_digest=digest)
     decision = settle(resolved, packet, Checklist().review(packet, packet.content_digest()), 1)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.comparison.seed_comparison import ReplicationResult, combine_seeds, compare_seed, one_seed
-from reviews.evidence.gather import find, registered_spec
+from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

@@ -41,7 +41,7 @@ from sessions.run.signed_specs import needs_signature, require_signature, trust_
 from sessions.runtime.preflight import require_startable
 from sessions.runtime.wiring import make_reviewer, make_session
 from sessions.session import CancelSignal, PauseSignal, Session, State
-from specs.jobs.code_state import CodeState
+from specs.jobs.job_records import CodeState
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words

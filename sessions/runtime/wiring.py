@@ -15,7 +15,7 @@ from agents.external_builder import AbsentBuilder
 from agents.playbook import Playbook
 from agents.workbench_protocol import Builder
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
 from reviews.reviewers.person import Person
@@ -36,6 +36,7 @@ from sessions.pages.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.run.signed_specs import trust_programs
 from sessions.session import Session
+from specs.session.operations import LAUNCHERS
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.recipes import script_file
 from specs.stages.registry import kind_of
@@ -44,7 +45,7 @@ from specs.system.confinement import task_file
 from specs.system.confinement.program_process import require_sandbox
 from specs.system.confinement.verifier_command import NoSandbox
 from specs.system.errors import BlockedError, PluginFault, UserError
-from specs.system.resources import LAUNCHERS, LauncherName
+from specs.system.resources import LauncherName
 from specs.system.text import plain
 from specs.trail.key_policy import PERSON
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from specs.stages.base.artifacts import As
 from specs.system.yaml.problems import printable, suggest
 
-As = Literal["items", "examples", "preferences", "texts", "transcripts"]
-"""What the rows of a data file are."""
 Columns = Mapping[str, str | tuple[str, ...]]
 """Columns that a reader reads -> those of the file they are taken from; several are joined by an empty line."""
 

@@ -11,13 +11,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from specs.data.columns import (
     NO_SELECTION,
-    As,
     Selection,
     SkippedRow,
     Wrong,
@@ -29,13 +28,11 @@ from specs.data.columns import (
     require_honoured_keys,
 )
 from specs.data.tables import TableRow, of_the_file
-from specs.stages.base.artifacts import DialogueTurn, Example, Item, Preference, Taught
+from specs.stages.base.artifacts import As, DialogueTurn, Example, Item, Learned, Preference, Taught
 from specs.system.digests import Contract
 from specs.system.errors import Problem
 from specs.system.yaml.problems import printable
 
-Learned = Literal["last", "all"]
-"""Which of the assistant's turns in ``messages`` are learned: the last, or each, as an example of its own."""
 ITEM = frozenset(("id", "group", "kind", "prompt", "constraint"))
 GIVEN = "given"
 """The kind of rows that name none."""

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.data.columns import NO_SELECTION, As, Selection
-from specs.data.conversion import ITEM, Learned, convert, lines_of
+from specs.data.columns import NO_SELECTION, Selection
+from specs.data.conversion import ITEM, convert, lines_of
 from specs.data.tables import read_table
 from specs.data.transcripts import pack_transcripts
-from specs.stages.base.artifacts import Item
+from specs.stages.base.artifacts import As, Item, Learned
 from specs.system.errors import Problem, SpecError
 from specs.system.regular_files import read_regular
 

@@ -1,17 +1,62 @@
-"""What a job reads and leaves: order, items, raw rows, manifest, progress and exit record."""
+"""What a job reads and leaves: order, items, raw rows, manifest, progress, exit record and the state of its code."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from specs.jobs.code_state import CodeState, MachineUse
 from specs.jobs.grant_and_claim import Grant
 from specs.stages.base.stage import Kind, ModelKind
 from specs.system.confinement.task_file import remember
-from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.confinement.verifier_command import VerifierLimits
 from specs.system.digests import Contract, Count, Digest, Positive, Quantity
+
+
+class CodeState(Contract):
+    """The state of Peergate's own code when a session or a job began, as the process that runs it found it."""
+
+    digest: Digest
+    """Of the files that jobs run: ``training`` and ``specs``, rubrics included."""
+    version: str
+    """Of the installed distribution; empty if it is not installed."""
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")] | None
+    branch: str | None
+    """None when the commit is checked out without a branch, or is not known."""
+    changed: Annotated[int, Field(ge=0)] | None
+    """Files of the five packages that differ from the commit or are not in it; None when that is not known."""
+    unknown: str = ""
+    """Why commit and changes are not known."""
+
+    @property
+    def state(self) -> Literal["clean", "changed", "unknown"]:
+        """Whether the code is exactly that of the commit."""
+        if self.commit is None or self.changed is None:
+            return "unknown"
+        return "changed" if self.changed else "clean"
+
+    def __str__(self) -> str:
+        if self.commit is None or self.changed is None:
+            of = f"version {self.version}" if self.version else "no version"
+            return f"unknown commit ({self.unknown or 'not told'}), {of}, digest {self.digest}"
+        branch = f" of {self.branch}" if self.branch else ""
+        files = f" with {self.changed} changed files" if self.changed else ""
+        return f"commit {self.commit}{branch}{files}, digest {self.digest}"
+
+
+class MachineUse(Contract):
+    """What a job used of the graphics processors it saw."""
+
+    cuda: str | None
+    """The CUDA version that torch was built for; None when the job ran on the CPU."""
+    gpus: Annotated[int, Field(ge=0)]
+    """Devices the job could see; 0 when it ran on the CPU."""
+    gpu_memory_mb: float | None
+    """MiB of the device it ran on."""
+    peak_gpu_mb: float | None
+    """MiB that torch had reserved on it at most."""
+    gpu_hours: float
+    """Wall time of the job times ``gpus``, in hours: what a machine with as many is held for."""
 
 
 class Artifact(Contract):
@@ -243,3 +288,16 @@ class ExitRecord(Contract):
     def seconds(self) -> float:
         """How long the job ran by its own account; infinite where the two times are further apart than floats go."""
         return self.ended - self.started
+
+
+class HeldoutUse(Contract):
+    """How often other sessions of the workspace had evaluated the same held-out split when a job ended."""
+
+    sessions: Count
+    """Those that did."""
+    evaluations: Count
+    unread: Count
+    """Sessions that could not be read, and are not counted."""
+    seeds: Count = 0
+    """Sessions that evaluated it for the same registered seeds, which chose nothing by it: they are not in the other
+    counts."""

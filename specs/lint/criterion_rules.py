@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.base.row_metric import RowMetric
+from specs.stages.base.metric import RowMetric
 from specs.stages.base.stage import Criterion
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import Stage, kind_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specs.lint.arm_rules import find_control
-from specs.session.session_spec import SessionSpec, kind_read
+from specs.session.design import kind_read
+from specs.session.session_spec import SessionSpec
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import Stage, kind_of, names_where
 from specs.system import plugins

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 from specs.session.reviewer_vendor import GROUP, vendor_of
 from specs.session.session_spec import SessionSpec
 from specs.system import plugins
-from specs.system.vendors.parties import REVIEWERS, BuilderSpec, Efforts, ReviewerSpec, ReviewLimits
+from specs.system.vendors.parties import REVIEWERS, BuilderSpec, Efforts, ReviewerSpec, ReviewLimits, makers
 from specs.system.vendors.prices import describe_unlisted_model, is_listed
 from specs.system.yaml.problems import LintProblem, Loc, suggest
 
@@ -20,14 +18,6 @@ DESIGN_STAKES = "medium"
 LATENCY_S = {"low": 120, "medium": 300, "high": 600, "xhigh": 1200, "max": 1800}
 """How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
 
-_HOSTS = {
-    "anthropic": ("anthropic.com", "claude.com"),
-    "openai": ("openai.com", "openai.azure.com", "chatgpt.com"),
-}
-_MODELS = {
-    "anthropic": re.compile(r"\bclaude\b|\banthropic\b", re.IGNORECASE),
-    "openai": re.compile(r"\b(gpt-\d|chatgpt|o[1-9](-|$)|openai\b)", re.IGNORECASE),
-}
 _RESERVED = ("playbook", "external", "panel")
 """Names of builders and of the panel's verdict, which no one who judges can have."""
 _BUILDER_MODEL_ONLY = (
@@ -40,23 +30,6 @@ _BUILDER_MODEL_ONLY = (
     "images",
 )
 _REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s", "looks")
-
-
-def makers(party: BuilderSpec | ReviewerSpec) -> frozenset[str]:
-    """Return every vendor whose model a builder or reviewer is, by its vendor, address or the name of its model.
-
-    A model under another name at an unknown address is not recognised.
-    """
-    texts: set[str] = {party.vendor}
-    host = (urlsplit(party.base_url).hostname or "").rstrip(".") if party.base_url else ""
-    texts |= {
-        name for name, hosts in _HOSTS.items() if any(host == text or host.endswith(f".{text}") for text in hosts)
-    }
-    if isinstance(party, BuilderSpec) and party.model_vendor is not None:
-        texts.add(party.model_vendor)
-    if party.model:
-        texts |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
-    return frozenset(texts)
 
 
 def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, ReviewerSpec]]:

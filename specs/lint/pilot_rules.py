@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.base.stage import Criterion
+from specs.stages.base.stage import Criterion, differing_parameters
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import Stage
 from specs.system.yaml.problems import LintProblem, suggest
-
-SIZES = frozenset(
-    {
-        *("target", "over_generation", "shards", "calls_per_round", "max_rounds", "abort_after"),
-        *("max_instructions", "samples_per_instruction", "shard_size"),
-        *("max_prompts", "samples_per_prompt", "samples", "max_examples", "revisions", "batch_size"),
-    }
-)
-"""Parameters that say how much is written and how it is divided, not what one text is written like."""
-
-
-def differing(ours: Mapping[str, Any], pilots: Mapping[str, Any]) -> list[str]:
-    """Return the parameters, sizes left out, in which a stage differs from its pilot."""
-    absent = object()
-    names = sorted((ours.keys() | pilots.keys()) - SIZES)
-    return [name for name in names if ours.get(name, absent) != pilots.get(name, absent)]
 
 
 def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
@@ -52,13 +35,13 @@ def _same(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
         message = f"reads {dict(stage.inputs)}, its pilot '{pilot.name}' {dict(pilot.inputs)}"
         yield LintProblem(("inputs",), message, "what was tried is what is done")
     ours, theirs = stage.parameters.model_dump(mode="json"), pilot.parameters.model_dump(mode="json")
-    for name in differing(ours, theirs):
+    for name in differing_parameters(ours, theirs):
         message = f"{name} is {ours.get(name)} here and {theirs.get(name)} at the pilot '{pilot.name}'"
         yield LintProblem(("parameters", name), message, "only sizes may differ")
-    for name in differing(stage.ranges, pilot.ranges):
+    for name in differing_parameters(stage.ranges, pilot.ranges):
         message = f"the range of {name} is not that of the pilot '{pilot.name}'"
         yield LintProblem(("ranges",), message, "what may be moved there may be moved here")
-    for name in differing(stage.choices, pilot.choices):
+    for name in differing_parameters(stage.choices, pilot.choices):
         message = f"the choices of {name} are not those of the pilot '{pilot.name}'"
         yield LintProblem(("choices",), message, "what may be chosen there may be chosen here")
 

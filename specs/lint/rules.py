@@ -22,12 +22,12 @@ from specs.lint.pilot_rules import lint_pilot
 from specs.lint.range_rules import lint_choices, lint_ranges
 from specs.lint.stage_rules import lint_curated, lint_inputs, lint_name, lint_samples, lint_trained
 from specs.session.constitution import Constitution
+from specs.session.operations import LAUNCHERS, attempt_usd, held_hours
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import Stage, kind_of
 from specs.system import plugins
 from specs.system.confinement.task_file import is_file
-from specs.system.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.system.yaml.problems import LintProblem, Loc, suggest
 
 

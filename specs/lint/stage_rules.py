@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from specs.data.columns import As
 from specs.session.session_spec import SessionSpec
+from specs.stages.base.artifacts import As
 from specs.stages.base.stage import ArtifactKind
 from specs.stages.registry import Stage, inputs_of, kind_of, names_where, outputs_of
 from specs.system.yaml.problems import LintProblem, Loc, closest, suggest

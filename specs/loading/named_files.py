@@ -14,8 +14,9 @@ from specs.lint.rules import lint_constitution
 from specs.lint.trainer_rules import given_by
 from specs.session.acceptance import Companion
 from specs.session.constitution import Constitution
+from specs.session.design import DataFile, HeldOut
 from specs.session.item_lines import at_most, check_items
-from specs.session.session_spec import DataFile, HeldOut, SessionSpec
+from specs.session.session_spec import SessionSpec, select_columns
 from specs.stages.base.stage import TASKS
 from specs.stages.explain import validate
 from specs.stages.recipes import script_file
@@ -265,7 +266,7 @@ class NamedFiles:
         if not self._is_there((*loc, "path"), named.path, folder=True):
             return None
         try:
-            digest, result = digest_of(path), read_registered(path, current, learned, named.selection())
+            digest, result = digest_of(path), read_registered(path, current, learned, select_columns(named))
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem((*loc, "path"), f"'{named.path}' cannot be read: {error}"))
             return None

@@ -6,10 +6,86 @@ A criterion names an id, so that two numbers with one name never meet in a gate.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping
+from typing import Literal
 
-from specs.stages.base.comparison_metrics import COMPARED_METRICS
 from specs.stages.base.metric import MetricDefinition, Scope
 from specs.stages.registry import STAGE_KINDS
+
+_Line = tuple[str, str, Literal["higher", "lower"], str]
+"""Id, unit, direction and definition."""
+
+
+def _over(scope: str, population: str, *lines: _Line) -> tuple[MetricDefinition, ...]:
+    return tuple(
+        MetricDefinition(id=id, scope=scope, unit=unit, population=population, definition=message, direction=direction)
+        for id, unit, direction, message in lines
+    )
+
+
+_ADJUSTED = "exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha"
+
+COMPARED_METRICS: tuple[MetricDefinition, ...] = (
+    *_over(
+        "comparison",
+        "held-out items answered by both arms",
+        ("accuracy_gain", "fraction", "higher", "treatment accuracy - baseline accuracy (positive = treatment better)"),
+        ("mcnemar_p", "probability", "lower", "exact two-sided McNemar p on the discordant pairs"),
+        ("gained", "items", "higher", "baseline wrong, treatment right"),
+        ("lost", "items", "lower", "baseline right, treatment wrong"),
+        ("cohens_h", "radians", "higher", "2 asin(sqrt(p_treatment)) - 2 asin(sqrt(p_baseline))"),
+    ),
+    *_over(
+        "comparison",
+        "constraint kinds of the held-out items",
+        ("kinds_gained", "kinds", "higher", f"kinds with a gain: {_ADJUSTED}"),
+        ("kinds_lost", "kinds", "lower", f"kinds that got worse: {_ADJUSTED}"),
+    ),
+    *_over(
+        "rule",
+        "held-out items of analysis.kinds.primary, answered by both arms",
+        ("primary_kind_gain", "difference", "higher", "share the treatment has right - share the baseline has right"),
+        (
+            "primary_kind_p",
+            "probability",
+            "lower",
+            "exact two-sided McNemar p of the kind, adjusted over all kinds (Benjamini-Hochberg)",
+        ),
+    ),
+    *_over(
+        "rule",
+        "kinds of the held-out items",
+        (
+            "kinds_risen",
+            "kinds",
+            "higher",
+            "kinds that gained more than they lost, with a p so adjusted below analysis.kinds.false_discovery",
+        ),
+        (
+            "kinds_kept",
+            "kinds",
+            "higher",
+            "kinds whose gain has a 95 % interval (Bonett and Price) that begins above -analysis.kinds.margin",
+        ),
+    ),
+    *_over(
+        "rule",
+        "held-out conversations held by both arms, with their history and under every registered control",
+        (
+            "control_excess",
+            "difference",
+            "higher",
+            "gain of the arms - gain of the same models under the control (resampled 95 % interval); the least of all "
+            "controls",
+        ),
+        (
+            "control_excess_p",
+            "probability",
+            "lower",
+            "exact sign test: conversations that changed for the better with their history than under the control, "
+            "against those that did for the worse; the largest of all controls",
+        ),
+    ),
+)
 
 
 class _Catalog(Mapping[str, MetricDefinition]):

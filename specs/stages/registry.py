@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from specs.stages.base.kind import ArmTraits, StageKind
-from specs.stages.base.row_metric import RowMetric, wrong_names
+from specs.stages.base.metric import RowMetric, wrong_names
 from specs.stages.base.stage import ArtifactKind, StageBase
 from specs.stages.critique.kinds import KINDS as CRITIQUE
 from specs.stages.evaluation.kinds import KINDS as EVALUATION

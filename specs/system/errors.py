@@ -153,7 +153,7 @@ _OfTheServer = Literal["key_refused", "rate_limited", "request_refused", "server
 _OfTheAnswer = Literal["timed_out", "cut_off", "malformed", "incomplete", "refused", "out_of_schema"]
 _OfTheSession = Literal["cost_cap", "process_lost", "no_quorum", "unusable"]
 NoVerdictCause = Literal[_OfTheServer, _OfTheAnswer, _OfTheSession]
-"""Why a reviewer gave no verdict; what helps against each is in ``specs/trail/no_verdict.py``."""
+"""Why a reviewer gave no verdict; what helps against each is in ``specs/trail/verdict.py``."""
 
 
 class ReviewerUnavailable(BlockedError):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from specs.stages.base.artifacts import Taught
 from specs.system.digests import Contract, Count, Positive, omit_default
 
 
@@ -117,3 +118,37 @@ class Account(Contract):
     """Texts of secrets that were masked."""
     turns: str
     """Digest of the file of turns."""
+
+
+class TeacherPair(Contract):
+    """One pair to learn from, with where both sides come from: ``trace``, or the id of a teacher."""
+
+    id: str
+    group: str
+    """The conversation: no split divides it."""
+    prompt: Annotated[str, Field(min_length=1)]
+    chosen: Annotated[str, Field(min_length=3)]
+    rejected: Annotated[str, Field(min_length=3)]
+    state: str
+    chosen_by: tuple[str, ...]
+    """All who did the same."""
+    rejected_by: tuple[str, ...]
+    taught: Taught | None = omit_default()
+    """Whose outputs the chosen side is; None in pairs that were made before it was kept."""
+
+
+class Agreement(Contract):
+    """How far teachers did the same in the same states."""
+
+    states: Count
+    """States in which every teacher answered with a whole step; of a local one, in which two answers are whole."""
+    agreed: Count
+    """Of these, states in which teachers of two families or more called the same tools."""
+    split: Count
+    """States in which no two families did the same: no pair comes of them."""
+    unanimous: Count
+    """States in which everybody did what the trace did: there is nothing to reject."""
+    with_trace: Count
+    """Pairs whose chosen side is what the trace did."""
+    between: dict[str, Annotated[float, Field(ge=0, le=1)]]
+    """By two families, the share of states in which they did the same."""

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from specs.jobs.grant_and_claim import Claim
 from specs.system.digests import Digest
-from specs.trail.builder_tools import Phase
 from specs.trail.entry import AttemptBody
+from specs.trail.tool_arguments import Phase
 
 
 class TurnEntry(AttemptBody):

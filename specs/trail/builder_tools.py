@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from specs.jobs.grant_and_claim import Claim
 from specs.system.digests import Digest
 from specs.trail.requested_review import DecisionKind, Option, ReviewKind, Short, Stakes, Text, Tier
-from specs.trail.row_tools import Arguments, ArtifactName, CompareRows, Grep, QueryRows, ReadArtifact
-
-Phase = Literal["plan", "watch", "submit"]
-"""``plan`` until a launch is asked for, ``watch`` while the job runs, ``submit`` when its rows are measured."""
+from specs.trail.tool_arguments import (
+    Arguments,
+    ArtifactName,
+    CompareRows,
+    Grep,
+    QueryRows,
+    ReadArtifact,
+    Tool,
+    tool_of,
+)
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
-
-CANCEL_TOOL = "cancel_job"
 
 
 class ReadSpec(Arguments):
@@ -283,31 +286,6 @@ class AskPerson(Arguments):
     """Stop and ask a person: when a finding cannot be answered inside the allowed ranges, or you cannot continue."""
 
     reason: Reason
-
-
-class Tool(NamedTuple):
-    """A tool as a model is shown it."""
-
-    name: str
-    description: str
-    arguments: type[Arguments]
-    phases: tuple[Phase, ...]
-
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments."""
-        return self.arguments.model_json_schema()
-
-
-_ALWAYS: tuple[Phase, ...] = ("plan", "watch", "submit")
-
-
-def tool_of(arguments: type[Arguments], *phases: Phase) -> Tool:
-    """Return the tool with these arguments, named and described as their class; open in all phases where none is."""
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
-    described = " ".join((arguments.__doc__ or "").split())
-    open_in = phases or _ALWAYS
-    when = "" if open_in == _ALWAYS else f" Open in: {', '.join(open_in)}."
-    return Tool(name, described + when, arguments, open_in)
 
 
 TOOLS: tuple[Tool, ...] = (

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from specs.jobs.grant_and_claim import Grant
 from specs.system.digests import Contract, Digest
 from specs.trail.entry import DESIGN, AttemptBody, Body, OfAttempt
-from specs.trail.no_verdict import Cause, CitedLookup, EarlierAnswer
-from specs.trail.verdict import Condition, Outcome, Status
+from specs.trail.verdict import Cause, CitedLookup, Condition, EarlierAnswer, Outcome, Status
 
 
 class GrantEntry(Grant, Body):

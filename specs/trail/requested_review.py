@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from specs.system.digests import Contract, Digest
 from specs.trail.entry import Body
-from specs.trail.no_verdict import CitedLookup, EarlierAnswer
+from specs.trail.tool_arguments import Request
+from specs.trail.verdict import CitedLookup, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]
 _Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
@@ -30,12 +31,6 @@ MAX_WORDS = 500
 Short = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 Option = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=8000)]
-
-
-class Request(Contract):
-    """What all requests share: they are schemas of tools, so models read their docstrings."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class QuestionRequest(Request):

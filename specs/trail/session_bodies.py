@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from specs.jobs.code_state import CodeState
-from specs.jobs.job_records import MachineClock, ObservedRuntime, ResumeStep
-from specs.session.session_spec import Analysis
+from specs.jobs.job_records import CodeState, HeldoutUse, MachineClock, ObservedRuntime, ResumeStep
+from specs.session.design import Analysis
 from specs.system.digests import Contract, Count, Digest
 from specs.trail.entry import AttemptBody, Body, OfAttempt
 from specs.trail.key_policy import Hex, Role
@@ -144,19 +143,6 @@ class JobOutput(Contract):
     """Whether its bytes are in the content store."""
     kept: bool = False
     """Whether the store holds a copy of the folder: a list of its files, and them."""
-
-
-class HeldoutUse(Contract):
-    """How often other sessions of the workspace had evaluated the same held-out split when a job ended."""
-
-    sessions: Count
-    """Those that did."""
-    evaluations: Count
-    unread: Count
-    """Sessions that could not be read, and are not counted."""
-    seeds: Count = 0
-    """Sessions that evaluated it for the same registered seeds, which chose nothing by it: they are not in the other
-    counts."""
 
 
 class ExitEntry(_LaunchedBody):

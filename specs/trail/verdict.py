@@ -1,4 +1,4 @@
-"""Checks, findings, verdicts and decisions: what the gate is made of."""
+"""Checks, findings, verdicts, why a verdict is missing, and decisions: what the gate is made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,73 @@ from typing import Any, Literal
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.stage import Criterion
 from specs.system.digests import Contract, Digest
+from specs.system.errors import BudgetExceeded, NoVerdictCause, PeergateError, ReviewerUnavailable
 from specs.system.exact import format_against_limit
-from specs.trail.no_verdict import NoVerdict
+
+Cause = NoVerdictCause | Literal["budget", "withdrawn"]
+
+HELP: dict[Cause, str] = {
+    "key_refused": "set a valid key for the reviewer in the environment",
+    "rate_limited": "wait, or raise the rate limit of the key",
+    "request_refused": "compare the reviewer's model, api and base_url in the spec with what the server offers",
+    "server_error": "ask again when the server works",
+    "unreachable": "check the network and the reviewer's address, and ask again",
+    "timed_out": "raise timeout_s under reviewer.effort in a new session, or ask again when the server is quicker",
+    "cut_off": "check the network, and ask again",
+    "malformed": "check that the reviewer's address speaks the API that the spec names",
+    "incomplete": "raise max_cost_usd or max_output_tokens under reviewer.effort in a new session",
+    "refused": "name another model as the reviewer in a new session, or decide yourself",
+    "out_of_schema": "ask again, or name a model that keeps to a JSON Schema in a new session",
+    "cost_cap": "raise max_cost_usd under reviewer.effort in a new session",
+    "budget": "raise the budget with `peergate amend`",
+    "withdrawn": "nothing: another attempt begins if one is left",
+    "process_lost": "ask again; the reviewer's process is started anew",
+    "no_quorum": "mend what kept the members from answering, and ask again",
+    "unusable": "ask again, or decide yourself",
+}
+"""What a person can do, by cause."""
+
+
+class NoVerdict(Contract):
+    """That there is no verdict, and why."""
+
+    cause: Cause
+    what: str
+    """What happened, in a sentence."""
+    detail: str = ""
+    """What a server, a model or a process said of it: untrusted, and the first to be cut."""
+    help: str
+    """What a person can do."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}" if self.detail else self.what
+
+
+class EarlierAnswer(Contract):
+    """A whole answer that could not be read, after which the model was asked once more."""
+
+    request: Digest
+    response: Digest
+    error: str
+    """The complaint that the model got."""
+
+
+class CitedLookup(Contract):
+    """What a reviewer had looked up and been answered before its own answer."""
+
+    entry: str
+    """The key of the ``look`` entry."""
+    answer: Digest
+
+
+def no_verdict_of(error: PeergateError) -> NoVerdict:
+    """Return why there is no verdict, from the error that a review ended with."""
+    if isinstance(error, BudgetExceeded):
+        return NoVerdict(cause="budget", what=error.message, help=HELP["budget"])
+    if isinstance(error, ReviewerUnavailable):
+        return NoVerdict(cause=error.cause, what=error.what, detail=error.detail, help=error.hint or HELP[error.cause])
+    return NoVerdict(cause="unusable", what=error.message, help=error.hint or HELP["unusable"])
+
 
 Status = Literal["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"]
 Severity = Literal["blocking", "major", "minor", "note"]
@@ -221,3 +286,15 @@ class Decision(Contract):
     """Ids of due conditions that hold now."""
     packet: Digest
     verdict: Digest
+
+
+def retarget_spans(verdict: Verdict, before: str, now: str) -> Verdict:
+    """Return a verdict on the same evidence, with spans into the packet ``now`` where they pointed into ``before``."""
+
+    def turn(finding: Finding) -> Finding:
+        spans = (
+            span.model_copy(update={"artifact": now}) if span.artifact == before else span for span in finding.evidence
+        )
+        return finding.model_copy(update={"evidence": tuple(spans)})
+
+    return verdict.model_copy(update={"findings": tuple(turn(finding) for finding in verdict.findings)})

@@ -13,7 +13,7 @@ from sessions.builder.workbench import SessionWorkbench
 from sessions.nodes.build import open_bench
 from sessions.session import Session
 from specs.jobs.job_records import ExitRecord
-from specs.trail.builder_tools import Phase
+from specs.trail.tool_arguments import Phase
 from specs.trail.verdict import Decision, RequiredChange
 from testing.factories.bodies import NAME, body_of
 from testing.factories.evidence_on_disk import samples

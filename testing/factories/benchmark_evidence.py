@@ -13,8 +13,8 @@ from specs.stages.base.kind import StageKind
 from specs.stages.evaluation.kinds import INSPECT, LM_EVAL
 from specs.system.digests import digest_bytes, digest_path
 from testing.factories.evidence_on_disk import evidence_of, witness_of, write_rows
+from training.rules.evaluation.benchmark_scores import SCORER
 from training.rules.evaluation.inspect_log import NAME, write_log
-from training.rules.evaluation.lm_eval_scores import SCORER
 
 ANSWERS = ("cold", "small", "short", "slow", "sad", "dark", "soft", "dry", "old", "poor", "weak", "low")
 RIGHT = 9

@@ -12,7 +12,7 @@ from reviews.evidence.evidence import Evidence
 from specs.loading.loading import load_constitution
 from specs.session.constitution import Constitution
 from specs.stages.base.artifacts import Example, Item
-from specs.stages.base.label_scores import Arrangement, LabelScores, arrangement
+from specs.stages.base.witness import Arrangement, LabelScores, arrangement
 from specs.stages.critique.kinds import BEST_OF_N as BEST_OF_N_KIND
 from specs.stages.critique.kinds import CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES
 from specs.stages.critique.kinds import REVISE as REVISE_KIND

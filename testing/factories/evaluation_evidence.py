@@ -8,7 +8,7 @@ from typing import Any
 
 from reviews.evidence.evidence import Evidence
 from specs.stages.base.artifacts import Item
-from specs.stages.base.label_scores import LabelScores, arrangement, decide
+from specs.stages.base.witness import LabelScores, arrangement, decide
 from specs.stages.evaluation.kinds import MULTI_TURN, MULTIPLE_CHOICE, PAIRWISE_JUDGE, PERPLEXITY
 from specs.stages.evaluation.parameters import (
     PairwiseJudgeParameters,

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence, WitnessEvidence
-from specs.jobs.code_state import CodeState
+from reviews.gate.design_checks import design_checks
 from specs.jobs.grant_and_claim import Grant
-from specs.jobs.job_records import Challenge, ExitRecord, Manifest, ObservedRuntime, RowSelection
+from specs.jobs.job_records import Challenge, CodeState, ExitRecord, HeldoutUse, Manifest, ObservedRuntime, RowSelection
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.registry import STAGE_KINDS, Stage
 from specs.system.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.trail.session_bodies import HeldoutUse
+from specs.trail.verdict import CheckResult
 from testing.factories.recipe_session import RECIPE
 from testing.factories.spec_files import write_spec
 
@@ -388,3 +388,13 @@ def with_manifest(evidence: Evidence, **changes: Any) -> Evidence:
         if name in changes:
             changes[name] = getattr(evidence.manifest, name) | changes[name]
     return replace(evidence, manifest=evidence.manifest.model_copy(update=changes))
+
+
+def design_results(
+    resolved: ResolvedSpec,
+    heldout: tuple[Item, ...],
+    data: Mapping[str, tuple[Item, ...]],
+    texts: tuple[tuple[str, str], ...] = (),
+) -> tuple[CheckResult, ...]:
+    """Return what the design checks find, with the costs that follow from the spec."""
+    return design_checks(resolved, heldout, data, resolved.attempt_costs(), texts)

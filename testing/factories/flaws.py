@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import ArmEvidence, Evidence
-from specs.jobs.code_state import CodeState
 from specs.jobs.grant_and_claim import Claim
-from specs.jobs.job_records import ObservedRuntime, Segment
+from specs.jobs.job_records import CodeState, HeldoutUse, ObservedRuntime, Segment
 from specs.session.thresholds import Thresholds
 from specs.system.digests import digest_bytes
 from specs.system.resources import Resources
-from specs.trail.session_bodies import HeldoutUse
 from testing.factories.evidence_on_disk import (
     TALES,
     N,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import Form
 from specs.stages.generation.kinds import BASE_MODEL_CHECK, SAMPLE_RESPONSES
 from specs.stages.generation.kinds import SELF_INSTRUCT as SELF_INSTRUCT_KIND
 from specs.stages.generation.parameters import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specs.stages.base.engine_choice import ENGINES, EngineName
+from specs.stages.base.sampling import ENGINES, EngineName
 from testing.fixtures.small_text import WORDS, small_model
 from training.engines.batched import Completion
 from training.engines.engine import CompletionEngine

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reviews.gate.design_checks import design_checks
 from specs.lint.evaluation_rules import notes
 from specs.loading.loading import load_spec
+from testing.factories.evidence_on_disk import design_results
 from training.items import conversation_items, format_items
 from training.rules.tasks import load_items
 
@@ -41,7 +41,7 @@ def test_the_spec_of_the_page_loads_and_its_design_passes(folder: Path) -> None:
     assert list(notes(resolved.spec)) == []
     heldout = tuple(load_items(folder / "data" / "conversations.jsonl"))
     data = {"prompts": tuple(load_items(folder / "data" / "format_train.jsonl"))}
-    found = {one.id: one for one in design_checks(resolved, heldout, data)}
+    found = {one.id: one for one in design_results(resolved, heldout, data)}
     assert {id: one.detail for id, one in found.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {
         "design.seeds": found["design.seeds"].detail
     }

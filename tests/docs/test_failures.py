@@ -11,7 +11,6 @@ import pytest
 from reviews.checks.claim_lookup import look_up
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
-from reviews.gate.design_checks import design_checks
 from reviews.gate.gate_decision import settle
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
@@ -32,6 +31,7 @@ from testing.factories.evidence_on_disk import (
     TALES,
     N,
     answers,
+    design_results,
     evidence_of,
     examples,
     heldout_items,
@@ -75,7 +75,7 @@ def status_of(evidence: Evidence, check: str) -> str:
 
 def design_status(folder: Path, check: str, *more: Item, heldout: tuple[Item, ...] | None = None) -> str:
     data = {"prompts": (*prompt_items(), *more)}
-    results = design_checks(resolved_spec(folder), heldout or heldout_items(), data)
+    results = design_results(resolved_spec(folder), heldout or heldout_items(), data)
     return next(one.status for one in results if one.id == check)
 
 

@@ -33,7 +33,7 @@ from testing.factories.text_evidence import (
 from testing.fixtures.small_text import word_tokenizer
 from training.engines.stop_strings import StopWatcher
 from training.rules.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
-from training.rules.numbered_lists import parse, render
+from training.rules.prompt_text import parse, render
 
 DIGEST = digest_bytes(b"checks")
 

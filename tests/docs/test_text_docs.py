@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
 from reviews.stages.generation import checks
-from specs.session.session_spec import ModelSource
+from specs.session.design import ModelSource
 from specs.session.thresholds import Thresholds
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.metric_catalog import metrics_of

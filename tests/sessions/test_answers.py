@@ -11,7 +11,7 @@ import pytest
 
 from reviews.audit.event_order import order_damage
 from reviews.audit.verify import verify_run
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.human_answers import answer_effect, last_question
 from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist

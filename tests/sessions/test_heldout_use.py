@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.check_list import run_checks
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

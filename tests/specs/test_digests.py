@@ -10,7 +10,7 @@ import rfc8785
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.system import digests
 from specs.system.digests import canonical_bytes, digest_bytes, digest_file, digest_path, digest_tree, digest_value
 

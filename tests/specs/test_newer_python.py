@@ -11,9 +11,9 @@ from reviews.requests.file_reading import FOR_RULES, RequestReader
 from reviews.requests.rules.python_code import check_python
 from reviews.requests.rules.rule_findings import RuleMaterial
 from specs.stages.recipes.script_file import require_script
+from specs.system.confinement.task_file import newer_version, syntax_fault
 from specs.system.errors import UserError
 from specs.system.masking import Masker
-from specs.system.newer_python import newer_version, syntax_fault
 
 NEWER = [
     ("3.12", "type Pair = tuple[int, int]\n"),

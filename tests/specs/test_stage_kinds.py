@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from reviews.stages.judge import judge_of
-from specs.stages.base.row_metric import RowMetric
+from specs.stages.base.metric import RowMetric
 from specs.stages.registry import STAGE_KINDS, built_in_kinds
 from specs.system.home import HOME, PACKAGES
 

@@ -301,7 +301,7 @@ BROKEN = {
         "metric 'reward_accuracy' reads 'stp' of its rows",
     ),
     "output": Broken(
-        "from specs.stages.base.row_metric import Population\nother = {'over': Population('rows', output='row')}\n"
+        "from specs.stages.base.metric import Population\nother = {'over': Population('rows', output='row')}\n"
         "object.__setattr__(KIND, 'metrics', (KIND.metrics[0].model_copy(update=other),))",
         "metric 'reward_steps' is one of output 'row'; outputs with rows are: rows",
     ),

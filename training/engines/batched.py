@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from specs.stages.base.answer_end import Finish
+from specs.stages.base.sampling import Finish
 from training.engines.stop_strings import StopWatcher
 from training.engines.token_sampling import Penalty, TokenSampling, pick
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.base.engine_choice import require_penalty
+from specs.stages.base.sampling import require_penalty
 from training.engines.batched import Completion, CompletionTask
 from training.engines.checkpoint import device_of, load
 from training.engines.engine import CompletionEngine, IncompleteCompletion, cut_at_end, ends_of

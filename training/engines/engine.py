@@ -1,6 +1,6 @@
 """What completes prompts; all engines give the same rows (``engine_factory.py`` loads the granted one).
 
-Their promises are in ``specs/stages/base/engine_choice.py``, their differences in docs/how-to/engines.md.
+Their promises are in ``specs/stages/base/sampling.py``, their differences in docs/how-to/engines.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.base.engine_choice import EngineName
+from specs.stages.base.sampling import EngineName
 from training.engines.batched import Batch, Completion, CompletionTask, ends_in, in_batches, output_of, write
 from training.engines.checkpoint import device_of
 from training.engines.stop_strings import StopWatcher
@@ -34,7 +34,7 @@ class IncompleteCompletion(Exception):
 
 
 class CompletionEngine(ABC):
-    """Completes token ids. ``specs.stages.base.engine_choice.ENGINES`` says whether it repeats itself."""
+    """Completes token ids. ``specs.stages.base.sampling.ENGINES`` says whether it repeats itself."""
 
     name: EngineName
     description: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specs.stages.base.engine_choice import EngineName
+from specs.stages.base.sampling import EngineName
 from training.engines.checkpoint import load
 from training.engines.continuous import Continuous
 from training.engines.engine import BatchedEngine, CompletionEngine

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.stages.packaging.parity import GgufFormat as Format
+from specs.stages.packaging.parameters import GgufFormat as Format
 from training.engines.gguf_vocabulary import add_vocabulary
 from training.engines.gguf_weights import ARCHITECTURES, NoGguf, describe, require_plain, tensors_in, values_in
 

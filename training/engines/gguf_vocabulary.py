@@ -12,7 +12,7 @@ from typing import Any
 
 from specs.system.regular_files import read_regular
 from training.engines.gguf_weights import NoGguf
-from training.rules.packaging.text_splits import split_name
+from training.rules.packaging.gguf_rules import split_name
 
 _ROLES = ("bos", "eos", "unk", "pad")
 

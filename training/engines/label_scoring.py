@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from specs.stages.base.answer_end import Form
-from specs.stages.base.label_scores import DIGITS, Arrangement, LabelScores, arrangement
+from specs.stages.base.sampling import Form
+from specs.stages.base.witness import DIGITS, Arrangement, LabelScores, arrangement
 from specs.system.digests import digest_bytes
 from training.engines.batched import shared_beginning
 from training.engines.prefix_reading import keeps_apart, last_logits, passes

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specs.stages.packaging.llama_cpp import PACKAGE
+from specs.stages.packaging.parameters import PACKAGE
 from specs.system.extras import install_hint
 from training.engines.engine import EngineMissing
 

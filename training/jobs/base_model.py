@@ -28,7 +28,7 @@ from specs.system.digests import digest_file, digest_tree, digest_value
 from specs.system.extras import install_command
 from specs.system.new_folder import new_folder
 from training.engines import checkpoint
-from training.rules.template_date import fix_date
+from training.rules.chat_template import fix_date
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
 """The packages that a converted checkpoint's bytes depend on."""

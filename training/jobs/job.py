@@ -22,8 +22,7 @@ from typing import Any, Generic, NoReturn
 from pydantic import ValidationError
 from typing_extensions import TypeVar
 
-from specs.jobs.code_state import CodeState, MachineUse
-from specs.jobs.job_records import LEFT, JobOrder, JobProgress, Manifest
+from specs.jobs.job_records import LEFT, CodeState, JobOrder, JobProgress, MachineUse, Manifest
 from specs.stages.base.stage import FOLDERS, ArtifactKind
 from specs.stages.base.witness import ROWS
 from specs.stages.registry import STAGE_KINDS, outputs_of

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specs.data.registered import registered_data
-from specs.session.session_spec import SessionSpec
-from specs.stages.base.answer_end import Form
+from specs.session.session_spec import SessionSpec, select_columns
+from specs.stages.base.sampling import Form
 from specs.stages.critique.parameters import (
     BestOfNParameters,
     BestOfNVerifiedParameters,
@@ -58,10 +58,10 @@ def registered_lengths(spec: SessionSpec, reference: str, origin: Path) -> list[
     None for what a stage writes. ``origin`` is the folder of the spec file.
     """
     if reference == "heldout":
-        data = registered_data(origin / spec.heldout.path, "items", selection=spec.heldout.selection())
+        data = registered_data(origin / spec.heldout.path, "items", selection=select_columns(spec.heldout))
     elif reference.startswith("data."):
         named = spec.data[reference.removeprefix("data.")]
-        data = registered_data(origin / named.path, named.held, named.learned, named.selection())
+        data = registered_data(origin / named.path, named.held, named.learned, select_columns(named))
     else:
         return None
     rows = [json.loads(line) for line in data.splitlines() if line.strip()]

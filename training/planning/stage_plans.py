@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.session.session_spec import ModelSource, SessionSpec
+from specs.session.design import ModelSource
+from specs.session.session_spec import SessionSpec
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of

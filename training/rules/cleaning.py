@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from specs.stages.base.answer_end import Finish
-from specs.stages.base.sampling import END_MARK
+from specs.stages.base.sampling import END_MARK, Finish
 from specs.stages.generation.parameters import ScopeRule, Step
 
 _ROLE_LINE = re.compile(r"^[ \t]*(?:instruction\b|q:|a:|response:|question:|user:|assistant:|human:)", re.I | re.M)

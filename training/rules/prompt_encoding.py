@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import Form
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.generation.parameters import GenerateParameters
 from training.rules.prompt_text import in_wrapper

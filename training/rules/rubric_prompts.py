@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from specs.stages.base.label_scores import Label
 from specs.stages.base.rubric import Judges, Rubric
+from specs.stages.base.witness import Label
 from specs.stages.critique.parameters import ShownResponse
 
 PROMPTS = Path(__file__).parent / "prompts"

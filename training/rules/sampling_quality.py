@@ -19,7 +19,7 @@ from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
 from specs.system.exact import holds
 from training.rules.cleaning import is_runaway, leak_in
-from training.rules.numbered_lists import parse
+from training.rules.prompt_text import parse
 from training.rules.similarity import words_of
 
 MARKS = (END_MARK, *ROLE_STOPS)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 
 from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, place
-from specs.system.newer_python import HERE, newer_version
+from specs.system.confinement.task_file import HERE, newer_version
 from specs.trail.requested_review import ReadFile
 
 _DRAWS: dict[str, tuple[str, ...]] = {

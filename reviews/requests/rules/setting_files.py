@@ -57,7 +57,7 @@ def _check_spec(result: RuleFindings, file: ReadFile, material: RuleMaterial) ->
         return
     try:
         resolved = load_spec(path)
-        checks = check_design_files(resolved)
+        checks = check_design_files(resolved, resolved.read_data().values(), resolved.attempt_costs())
     except SpecError as error:
         for problem in error.problems:
             here = Path(problem.path).resolve() == path

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-import specs.trail.no_verdict
+import specs.trail.verdict
 from reviews.gate.reviewer import ReviewExchange
 from specs.system.digests import Contract, Digest
 from specs.system.vendors.parties import ReviewerSpec
@@ -82,7 +82,7 @@ class NoVerdictMessage(ProcessMessage):
     op: Literal["no_verdict"] = "no_verdict"
     packet: Digest
     reviewer: str
-    why: specs.trail.no_verdict.NoVerdict
+    why: specs.trail.verdict.NoVerdict
 
 
 class Sign(ProcessMessage):
@@ -104,7 +104,7 @@ class VerdictMessage(ProcessMessage):
 
     op: Literal["reviewed"] = "reviewed"
     verdict: str | None
-    no_verdict: specs.trail.no_verdict.NoVerdict | None = None
+    no_verdict: specs.trail.verdict.NoVerdict | None = None
     exchange: ReviewExchange | None = None
 
 

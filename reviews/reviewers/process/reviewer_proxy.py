@@ -17,8 +17,7 @@ from specs.system.errors import ReviewerUnavailable
 from specs.system.vendors.api_keys import find_key
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.system.vendors.prices import ModelPrice, is_free, missing_package, price_of
-from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Packet, Verdict
+from specs.trail.verdict import NoVerdict, Packet, Verdict
 
 SLACK_S = 30.0
 """The process may take so much longer than its model."""

@@ -22,7 +22,6 @@ from reviews.gate.reviewer import (
     ReviewExchange,
     facts_of,
     no_verdict,
-    retarget_spans,
 )
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
@@ -34,8 +33,7 @@ from specs.system.masking import current, without_secrets
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.entry import Entry
 from specs.trail.key_policy import PERSON
-from specs.trail.no_verdict import no_verdict_of
-from specs.trail.verdict import Packet, Verdict
+from specs.trail.verdict import Packet, Verdict, no_verdict_of, retarget_spans
 
 OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", "cause", "reviewer"})
 

@@ -19,7 +19,7 @@ from specs.system.vendors.http_exchange import Api, RecordedClient
 from specs.system.vendors.prices import TokenUsage
 from specs.system.vendors.streams import StreamedMessage, anthropic_message
 from specs.system.vendors.tool_calls import anthropic_arguments, anthropic_content, sendable_text
-from specs.trail.builder_tools import Tool
+from specs.trail.tool_arguments import Tool
 
 _CACHED: CacheControlEphemeralParam = {"type": "ephemeral"}
 

@@ -8,9 +8,9 @@ from reviews.gate.reviewer import Looking, LookupRecord
 from reviews.reviewers.vendors.model_exchange import ModelToolCall, ModelToolResult
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
+from specs.system.text import enclose
 from specs.system.vendors.prices import MARGIN_TOKENS, ModelPrice, TokenUsage
 from specs.system.vendors.tool_calls import SENDABLE
-from specs.system.vendors.untrusted_text import enclose
 
 ROUND_BYTES = 24_000
 """Of all answers to one message."""

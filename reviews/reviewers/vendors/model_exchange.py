@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from specs.system.errors import NoVerdictCause, ReviewerUnavailable
 from specs.system.vendors.parties import Depth
 from specs.system.vendors.prices import TokenUsage
-from specs.trail.builder_tools import Tool
+from specs.trail.tool_arguments import Tool
 
 
 class AnswerPart(BaseModel):

@@ -27,7 +27,7 @@ from specs.system.vendors.http_exchange import Api, RecordedClient
 from specs.system.vendors.prices import TokenUsage
 from specs.system.vendors.streams import openai_response
 from specs.system.vendors.tool_calls import NO_REASONING, openai_content, sendable_text
-from specs.trail.builder_tools import Tool
+from specs.trail.tool_arguments import Tool
 
 
 def body(question: ModelQuestion) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specs.system.digests import canonical_bytes
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose
 from specs.trail.verdict import CheckResult, Packet
 
 CLOSING = "Review the packet by your instructions and answer with the JSON object only."

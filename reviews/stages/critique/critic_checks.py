@@ -17,7 +17,7 @@ from reviews.stages.critique.measure import (
     revision_rows,
     sound_rows,
 )
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.rubric import Judges, Rubric
@@ -243,7 +243,7 @@ def _check_accepted_lines(evidence: Evidence, _: MetricSet | None) -> CheckOutco
     return _same(pending, kept_rows, "accepted lines")
 
 
-def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
+def samples_of(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Check the labelled sample of every critic; ``data`` are the data files by name."""
     least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
     sizes: list[int] = []

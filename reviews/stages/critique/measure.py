@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
@@ -12,7 +13,6 @@ from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
 from reviews.stages.critique.calibration import CalibrationAgreement, measure_calibration
 from reviews.stages.sampled_rows import why_broken_off
-from specs.loading.loading import load_constitution
 from specs.session.constitution import Constitution
 from specs.stages.base.artifacts import Item, Preference
 from specs.stages.critique.metrics import CRITIC_PREFIX
@@ -35,12 +35,23 @@ from specs.stages.critique.rows import (
 )
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.registry import STAGE_KINDS
-from specs.system.errors import EvidenceMissing, UserError
+from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
+from specs.system.text import plain
+from specs.system.yaml.yaml_positions import MAX_BYTES, UnreadableError, read_yaml
 from training.rules.critique.pair_selection import WRONG_BY_LENGTH, PairSelection, length_bias, log_length_ratio
-from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
+from training.rules.critique.preference_pairs import (
+    NotTheirs,
+    all_pairs,
+    all_revisions,
+    mixed_prompts,
+    revisions_to_compare,
+    verdicts,
+    verified_pairs,
+)
 from training.rules.critique.revision_chains import contradiction_in
 from training.rules.critique.subjects import LabelFault, labelled_pairs, read_labelled_subjects
-from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 
 def critic_parameters(evidence: Evidence) -> CriticParameters:
@@ -214,9 +225,11 @@ def constitution_of(evidence: Evidence) -> tuple[Constitution, str]:
     if path is None:
         raise EvidenceMissing("the constitution is not among the inputs")
     try:
-        return load_constitution(path)
-    except UserError as error:
-        raise EvidenceMissing(f"the constitution cannot be read: {error.message}") from error
+        raw = read_regular(path, MAX_BYTES)
+        return Constitution.model_validate_json(json.dumps(read_yaml(raw).data), strict=True), digest_bytes(raw)
+    except (OSError, ValueError, UnreadableError) as error:
+        why = error.message if isinstance(error, UnreadableError) else plain(str(error), 200)
+        raise EvidenceMissing(f"the constitution cannot be read: {why}") from error
 
 
 def principle_uses(evidence: Evidence, rows: Sequence[RevisionRow]) -> Counter[str]:
@@ -361,3 +374,25 @@ def measure_verified(evidence: Evidence) -> dict[str, MeasuredValue]:
         "verified_length_bias": MeasuredValue(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("verified_pairs", verified_preferences(evidence), pairs),
     }
+
+
+_READERS: dict[str, Callable[[Evidence, str], Subjects | None]] = {
+    "revise": read_revise,
+    "best_of_n": read_prefer,
+    "best_of_n_verified": read_verified,
+}
+_MEASURES: dict[str, Callable[[Evidence], dict[str, MeasuredValue]]] = {
+    "revise": measure_revise,
+    "best_of_n": measure_prefer,
+    "best_of_n_verified": measure_verified,
+}
+
+
+def read(evidence: Evidence, output: str) -> Subjects | None:
+    """Return what the metrics over an output of a critic, a revision or a selection are computed from."""
+    return _READERS.get(evidence.stage.kind, read_critiques)(evidence, output)
+
+
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return the metrics that are judged; errors as those of reading rows."""
+    return _MEASURES.get(evidence.stage.kind, measure_kappa)(evidence)

@@ -16,9 +16,9 @@ from reviews.stages.critique.measure import (
     principle_uses,
     revision_rows,
 )
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Example
 from specs.stages.base.metric import MetricSet
+from specs.stages.base.sampling import Form
 from specs.stages.base.stage import Kind
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import DroppedPair, RevisionRow, VerifiedRow

@@ -13,7 +13,7 @@ from reviews.evidence.right_answers import LABEL_WORDS, relative_limit, right_an
 from reviews.evidence.weight_lineage import is_trained
 from reviews.stages.evaluation.judged_answers import JudgedAnswer, judged_rows, read_judged_items
 from reviews.stages.evaluation.multi_turn import read_judged_conversations
-from specs.session.session_spec import kind_read
+from specs.session.design import kind_read
 from specs.stages.base.metric import MetricSet
 from specs.system.digests import digest_bytes
 from specs.system.exact import holds

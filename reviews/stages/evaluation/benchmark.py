@@ -3,15 +3,81 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import in_order, items_of
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
-from reviews.stages.evaluation.benchmark_rows import read_benchmark_samples
 from specs.session.evaluation_plan import Outcome
+from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow
+from specs.system.digests import digest_path
+from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
+from training.rules.evaluation.inspect_log import NAME, Log, NotALog, read_log
+
+
+class BenchmarkSample(NamedTuple):
+    """One registered item as a sample of the task."""
+
+    item: Item
+    row: BenchmarkRow
+
+    @property
+    def passed(self) -> bool:
+        """Whether the registered scorer holds the answer for right."""
+        return self.row.correct
+
+    @property
+    def reason(self) -> str:
+        """What all scorers say."""
+        return ", ".join(f"{name} {value}" for name, value in self.row.scores.items())
+
+    @property
+    def text(self) -> str:
+        """The answer that was scored."""
+        return self.row.output
+
+    @property
+    def truncated(self) -> bool:
+        """Whether an answer hit the token limit."""
+        return self.row.truncated
+
+
+def read_benchmark_samples(
+    evidence: Evidence, path: Path | None, what: str = "inspect rows"
+) -> tuple[BenchmarkSample, ...]:
+    """Return every registered item of the stage with its row, in the order of the items.
+
+    Raises:
+        EvidenceMissing: as :func:`read_rows` and :func:`in_order`.
+    """
+    return tuple(
+        BenchmarkSample(*pair) for pair in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what)
+    )
+
+
+def log_file(evidence: Evidence) -> Path:
+    """Return the log that the stage left; raises EvidenceMissing where it is absent or not the recorded one."""
+    folder = evidence.outputs.get("log")
+    if folder is None or not (folder / NAME).is_file():
+        raise EvidenceMissing("the log is missing", hint="the job left none that counts")
+    try:
+        text = digest_path(folder)
+    except (OSError, ValueError) as error:
+        raise EvidenceMissing(str(error), where="log") from error
+    if text != evidence.output_digests.get("log"):
+        raise EvidenceMissing("the log is not the one that the job left: it was changed afterwards", where="log")
+    return folder / NAME
+
+
+def log_of(evidence: Evidence) -> Log:
+    """Return what the log holds; raises EvidenceMissing as :func:`log_file`, or where it is not a log."""
+    try:
+        return read_log(log_file(evidence))
+    except (NotALog, OSError) as error:
+        raise EvidenceMissing(str(error), where="log") from error
 
 
 def read(evidence: Evidence, output: str) -> Subjects:

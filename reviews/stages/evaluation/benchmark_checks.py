@@ -8,13 +8,13 @@ from typing import Any
 from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import targets_of
-from reviews.stages.evaluation.benchmark_rows import BenchmarkSample, log_of, read_benchmark_samples
+from reviews.stages.evaluation.benchmark import BenchmarkSample, log_of, read_benchmark_samples
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
 from specs.system.errors import EvidenceMissing
+from training.rules.evaluation.benchmark_scores import is_right, scored_again
 from training.rules.evaluation.inspect_log import Log, LoggedSample
-from training.rules.evaluation.inspect_scores import is_right, scored_again
 
 SCORES = "benchmark.scores"
 """Its figure is the number of scores that nothing computed again, where it warns."""

@@ -15,7 +15,7 @@ from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, j
 from reviews.checks.leakage_checks import asked_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import both_arms, read_judged_items
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import holds
@@ -138,7 +138,7 @@ def _says(prompt: str, value: str) -> bool:
     return value.casefold() in prompt.casefold()
 
 
-def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> CheckOutcome:
+def soundness(spec: Design, heldout: Sequence[Item]) -> CheckOutcome:
     """Judge the held-out items for every verifier that an evaluation of them uses."""
     readers = [stage for stage in spec.stages if stage.kind == "evaluate" and stage.reads_heldout]
     tasks = dict.fromkeys(stage.parameters.scorer or spec.task for stage in readers)

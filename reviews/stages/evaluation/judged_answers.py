@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import in_order, items_of, task_of
-from reviews.evidence.once import once
-from reviews.evidence.row_reader import read_rows
+from reviews.evidence.row_reader import once, read_rows
 from reviews.evidence.subgroups import ArmPair
-from reviews.stages.evaluation.benchmark_rows import BenchmarkSample, read_benchmark_samples
+from reviews.stages.evaluation.benchmark import BenchmarkSample, read_benchmark_samples
 from reviews.stages.evaluation.multi_turn import JudgedConversation, read_judged_conversations
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow

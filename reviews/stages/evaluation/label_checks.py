@@ -15,7 +15,7 @@ from reviews.evidence.measured_value import ratio
 from reviews.evidence.right_answers import relative_limit, right_answers
 from reviews.stages.evaluation.item_checks import PLAIN
 from reviews.stages.evaluation.judged_answers import judged_rows
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.stage import TASKS
@@ -60,7 +60,7 @@ MOST_EXAMPLES = 0.1
 """Fraction of the held-out items whose prompts may show an accepted answer; of IFEval's prompts 7 of 541 do."""
 
 
-def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
+def told_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
     """Look for items whose prompt tells their answer: announced it fails, and elsewhere in the prompt it is a warning.
 
     Texts to be read, choices and numbers hold right answers as they should, so only an announcement is certain.
@@ -94,7 +94,7 @@ def told_of(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Seque
 
 
 def _iterate_named_answers(
-    spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]
+    spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]
 ) -> Iterable[tuple[Item, list[str]]]:
     """Yield each item that an evaluation reads with its right answers, as far as its task or kind names them."""
     seen_pairs: set[tuple[str, str]] = set()
@@ -110,7 +110,7 @@ def _iterate_named_answers(
 
 
 def common_answer(
-    spec: SessionSpec,
+    spec: Design,
     heldout: Sequence[Item],
     data: Mapping[str, Sequence[Item]],
     texts: Sequence[tuple[str, str]] = (),
@@ -136,12 +136,12 @@ def common_answer(
     )
 
 
-def _describe_allowance(spec: SessionSpec, common: Fraction, total: int) -> str:
+def _describe_allowance(spec: Design, common: Fraction, total: int) -> str:
     most = floor(relative_limit(spec.thresholds.identical_answers, common) * total)
     return f"; up to {most} of {total} answers may be equal (health.collapse)"
 
 
-def _common_label(spec: SessionSpec, heldout: Sequence[Item], texts: Sequence[tuple[str, str]]) -> CheckOutcome:
+def _common_label(spec: Design, heldout: Sequence[Item], texts: Sequence[tuple[str, str]]) -> CheckOutcome:
     """Judge the labels of a task of the user's own: those that its verifier accepts, or those that are taught."""
     if not _has_own_task(spec) or not any(kind_of(stage).arm for stage in spec.stages):
         return CheckOutcome("NOT_APPLICABLE", "no item names its right answer")
@@ -162,7 +162,7 @@ def _common_label(spec: SessionSpec, heldout: Sequence[Item], texts: Sequence[tu
     return CheckOutcome("FAIL", message, float(share), repairable=False)
 
 
-def distinct_answers(spec: SessionSpec, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
+def distinct_answers(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
     """Look for different right answers that are compared as one, and for rationales, which no model writes again."""
     named = [(item, text) for item, answers in _iterate_named_answers(spec, heldout, data) for text in answers]
     named = [(item, text) for item, text in named if item.constraint.get("find") != "last_number"]
@@ -217,11 +217,11 @@ def _announces(prompt: str, answer: str) -> bool:
     return False
 
 
-def _has_own_task(spec: SessionSpec) -> bool:
+def _has_own_task(spec: Design) -> bool:
     return spec.task not in TASKS
 
 
-def _accepts_prompt(spec: SessionSpec, item: Item) -> bool:
+def _accepts_prompt(spec: Design, item: Item) -> bool:
     """Return whether a task of the user's own takes the prompt itself for a right answer."""
     return _has_own_task(spec) and verifier(spec.task)(item, item.prompt).passed
 

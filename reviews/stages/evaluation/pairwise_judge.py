@@ -14,7 +14,7 @@ from reviews.evidence.row_reader import read_rows
 from reviews.statistics.agreement import cohens_kappa
 from reviews.statistics.win_rate import win_rate
 from specs.stages.base.artifacts import Item
-from specs.stages.base.label_scores import arrangement, decide
+from specs.stages.base.witness import arrangement, decide
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
 from specs.system.digests import digest_bytes

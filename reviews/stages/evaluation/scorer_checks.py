@@ -29,7 +29,7 @@ from reviews.stages.evaluation.verifier_probes import (
     probe_own_values,
     probe_wrong_answers,
 )
-from specs.session.session_spec import Analysis, SessionSpec
+from specs.session.design import Analysis, Design
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
@@ -54,7 +54,7 @@ LIMITS = (
 
 
 def check_admission(
-    spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item] = ()
+    spec: Design, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item] = ()
 ) -> CheckOutcome:
     """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
 
@@ -75,9 +75,7 @@ def check_admission(
     )
 
 
-def _on_labels(
-    spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]
-) -> CheckOutcome:
+def _on_labels(spec: Design, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> CheckOutcome:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
     if known.status != "FAIL" and task not in (*TASKS, CONVERSATION):
         known = probe_wrong_answers(task, heldout[:MOST_NAMED]) or known

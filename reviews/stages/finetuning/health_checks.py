@@ -21,8 +21,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.rows import TrainingRow
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
-from training.rules.finetuning.schedules import warmup_of
-from training.rules.finetuning.speed import expected_step_s
+from training.rules.finetuning.schedules import expected_step_s, warmup_of
 from training.rules.tokenizer_files import differences
 
 CHECKS = CheckRegistry(TRAINED)

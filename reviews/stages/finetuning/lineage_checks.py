@@ -9,7 +9,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.stages.base.artifacts import Preference
 from specs.stages.base.metric import MetricSet
-from specs.stages.traces.family import family_of
+from specs.stages.traces.parameters import family_of
 
 CHECKS = CheckRegistry(("dpo", "composer"))
 LINEAGE = "lineage.circular"

@@ -1,22 +1,88 @@
-"""Are there tokens enough for a training that has to teach a model everything, by the rule that its stage registers?"""
+"""Does a planned training fit its schedule, and does a training from scratch get tokens enough?"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from reviews.checks.definition import CheckOutcome, CheckRegistry
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.optimizer_checks import distinct_share
-from reviews.stages.finetuning.planned import most_rows
 from reviews.stages.finetuning.weights import parameters_of
-from specs.session.session_spec import SessionSpec
+from specs.session.design import Design
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import ScalingRule, SftParameters
-from specs.stages.registry import kind_of
+from specs.stages.registry import Stage, kind_of
+from specs.system.exact import holds
+from training.rules.finetuning.schedules import steps_of as planned_steps
+from training.rules.finetuning.schedules import warmup_of
+
+LIMITS = (CheckLimit("<=", "thresholds.warmup_share"),)
+_MOVABLE = ("epochs", "batch_size", "gradient_accumulation", "warmup_steps", "warmup_ratio", "scheduler")
+"""Parameters that change it: where a stage's ranges hold one, nothing is certain beforehand."""
+
+
+def schedules_of(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
+    """Compare the warm-up of each training with its steps, made of all rows that it can get at the most."""
+    wrong: list[dict[str, Any]] = []
+    certain = False
+    known = 0
+    for stage in spec.stages:
+        arguments: dict[str, Any] = stage.parameters.model_dump(mode="json")
+        if not kind_of(stage).trains or "scheduler" not in arguments or arguments.get("learning_rate") == 0:
+            continue
+        rows = most_rows(spec, stage, data)
+        if not rows:
+            continue
+        known += 1
+        steps = planned_steps(rows, arguments)
+        warmup = warmup_of(steps, arguments)
+        if holds(warmup / steps, "<=", spec.thresholds.warmup_share):
+            continue
+        certain |= warmup >= steps and not set(_MOVABLE) & stage.ranges.keys()
+        wrong.append({"stage": stage.name, "steps at most": steps, "of warm-up": warmup})
+    if wrong:
+        first = wrong[0]
+        message = (
+            f"'{first['stage']}' takes at most {first['steps at most']} steps, {first['of warm-up']} of them warm-up"
+        )
+        why = ": the rate never reaches its peak" if certain else ""
+        return CheckOutcome(
+            "FAIL" if certain else "WARN", message + why, float(len(wrong)), tuple(wrong), repairable=False
+        )
+    if not known:
+        return CheckOutcome("NOT_APPLICABLE", "no stage trains on rows whose number is known beforehand")
+    return CheckOutcome(
+        "PASS", f"the warm-up of {known} training{'s' if known > 1 else ''} is a small part of the steps", 0.0
+    )
+
+
+def most_rows(spec: Design, stage: Stage, data: Mapping[str, tuple[Item, ...]]) -> int | None:
+    """Return how many rows a training can get at the most; None where that is not known beforehand."""
+    source, _, name = stage.inputs[kind_of(stage).trains].partition(".")
+    if source == "data":
+        return _count_rows(data.get(name, ()), getattr(stage.parameters, "max_examples_per_kind", None))
+    made = next((stage for stage in spec.stages if stage.name == source), None)
+    if made is None or not kind_of(made).sampled_by_task or "prompts" not in made.inputs:
+        return None
+    place, _, prompts = made.inputs["prompts"].partition(".")
+    items = data.get(prompts, ()) if place == "data" else ()
+    each = getattr(made.parameters, "samples_per_prompt", None)
+    if not items or each is None:
+        return None
+    limits = made.ranges.get("samples_per_prompt")
+    most = getattr(made.parameters, "max_prompts", None) or len(items)
+    return min(most, len(items)) * int(max(each, limits.max) if limits is not None else each)
+
+
+def _count_rows(rows: tuple[Item, ...], each: int | None) -> int:
+    """Return how many rows remain of each kind's at most ``each``."""
+    return sum(min(count, each or count) for count in Counter(row.kind for row in rows).values())
+
 
 CHECKS = CheckRegistry(("sft",))
 REPEATS = 15.39
@@ -34,7 +100,7 @@ def worth(distinct: float, passes: float) -> float:
     return distinct * (1 + REPEATS * (1 - math.exp(-max(0.0, passes - 1) / REPEATS)))
 
 
-def planned_tokens(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
+def planned_tokens(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckOutcome:
     """Compare the most that each training with a rule can get, every row as long as allowed, with its rule."""
     pairs: list[tuple[float, dict[str, Any]]] = []
     ruled = 0

@@ -20,8 +20,8 @@ from reviews.stages.generation.sample_responses import as_kept, recompute_respon
 from reviews.stages.generation.self_instruct import RecomputedInstructions, probes, recompute_instructions, taken_out
 from reviews.stages.sampled_rows import why_broken_off as why_low
 from specs.stages.base.artifacts import Example, Item
-from specs.stages.base.engine_choice import ENGINES
 from specs.stages.base.metric import MetricSet
+from specs.stages.base.sampling import ENGINES
 from specs.stages.base.stage import Kind
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow

@@ -16,8 +16,8 @@ from typing import Any
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
-from reviews.evidence.once import once
 from reviews.evidence.right_answers import RightAnswers, relative_limit, right_answers
+from reviews.evidence.row_reader import once
 from reviews.stages.generation.generate import judged_rows
 from reviews.stages.generation.residue import (
     DELIMITERS,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.once import once
 from reviews.evidence.row_lines import Subjects, as_written
-from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
+from reviews.evidence.row_reader import ROW_CHARACTERS, once, read_rows
 from specs.stages.base.artifacts import Item
 from specs.stages.generation.rows import GenerationRow
 from specs.system.errors import EvidenceMissing

@@ -11,8 +11,7 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.packaging.checks import changed_since
 from reviews.stages.packaging.usable_checks import found_of
 from specs.stages.base.metric import MetricSet
-from specs.stages.packaging.parameters import ExportParameters
-from specs.stages.packaging.parity import BARS
+from specs.stages.packaging.parameters import BARS, ExportParameters
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
 from specs.system.errors import EvidenceMissing
 from training.rules.packaging.checkpoint_folder import CheckpointFolder

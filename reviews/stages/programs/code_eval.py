@@ -11,7 +11,7 @@ from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from reviews.statistics.pass_at_k import over_problems
-from specs.session.session_spec import ResolvedSpec
+from specs.session.design import ResolvedDesign
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.programs.parameters import CodeEvalParameters
@@ -82,7 +82,7 @@ def run_programs(evidence: Evidence) -> list[ProgramResult]:
     return [ProgramResult(row, value) for row, value in zip(rows, _run_in_sandbox(evidence, programs), strict=True)]
 
 
-def why_not_run(resolved: ResolvedSpec) -> str:
+def why_not_run(resolved: ResolvedDesign) -> str:
     """Return why this process may not run a session's programs; empty if it may, in a sandbox."""
     if not is_trusted(resolved.programs()):
         return "no one has started or checked its spec here (`peergate spec check`)"

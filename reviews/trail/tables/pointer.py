@@ -17,12 +17,12 @@ from pydantic import ValidationError
 
 from reviews.trail.chain.keys import FOLDER
 from reviews.trail.chain.store import write_durably
+from specs.system.confinement.task_file import has_mark, keep_mark
 from specs.system.digests import Contract, digest_value
 from specs.system.errors import AuditDamage, UserError
 from specs.system.masking import know, secrets_of_address
 from specs.system.regular_files import read_regular
 from specs.system.text import plain
-from specs.system.user_marks import has_mark, keep_mark
 
 SUFFIX = ".postgres"
 VARIABLE = "PEERGATE_DATABASE"

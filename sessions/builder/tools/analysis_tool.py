@@ -6,7 +6,7 @@ from sessions.builder.tools.reading_tools import MOST_READABLE, require_artifact
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.jobs.sandbox.analysis import SECONDS, analyse
 from specs.system.errors import BlockedError
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose
 from specs.trail.builder_tools import RunPython
 
 PRINTED = 12_000

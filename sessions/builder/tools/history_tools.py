@@ -8,7 +8,7 @@ from reviews.history.history import History
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.exports.metric_history import history_of
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose
 from specs.trail.builder_tools import MetricHistory, ReadFindings
 from specs.trail.verdict import Decision, Finding, Verdict
 

@@ -12,8 +12,7 @@ from sessions.jobs.job_state import POLL_S, gpu_idle_s, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.jobs.job_records import JobProgress
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose, mark
+from specs.system.text import enclose, mark, plain
 from specs.trail.builder_tools import CancelJob, JobLogs, JobStatus, RunChecks
 
 LOG_BYTES = 65_536

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
-from specs.system.text import plain
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose, plain
 from specs.trail.builder_tools import LookUp
 
 LIBRARIES = ("accelerate", "datasets", "numpy", "peft", "safetensors", "tokenizers", "torch", "transformers", "trl")

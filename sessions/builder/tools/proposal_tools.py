@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.store import write_durably
 from sessions.builder.tools.stage_tools import keep_note
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_queries import MOST_READABLE as MOST_READABLE
 from reviews.evidence.row_queries import part_of
 from sessions.builder.redaction import sees_heldout
@@ -17,9 +17,9 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
 from specs.system.digests import Digest, digest_bytes
-from specs.system.vendors.untrusted_text import mark
+from specs.system.text import mark
 from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
-from specs.trail.row_tools import ReadArtifact
+from specs.trail.tool_arguments import ReadArtifact
 
 MOST_FILES = 200
 """Files of one attempt; the job folder has the rest."""

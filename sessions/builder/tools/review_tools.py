@@ -12,7 +12,7 @@ from sessions.builder.redaction import Redactor
 from sessions.builder.tools.reading_tools import require_artifact
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
-from specs.system.vendors.untrusted_text import enclose
+from specs.system.text import enclose
 from specs.trail.builder_tools import AdversarialReview, AskReview, RequestReview
 from specs.trail.requested_review import AdversarialRequest, Answer, AnsweredEntry, QuestionRequest, ReviewRequest
 

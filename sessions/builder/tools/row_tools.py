@@ -6,7 +6,7 @@ from reviews.evidence import row_queries
 from reviews.evidence.row_queries import MOST_READABLE, ArtifactRows
 from sessions.builder.tools.reading_tools import artifacts, require_artifact
 from sessions.builder.tools.tool_context import PhaseWork
-from specs.trail.row_tools import CompareRows, Grep, QueryRows
+from specs.trail.tool_arguments import CompareRows, Grep, QueryRows
 
 
 def query_rows(work: PhaseWork, arguments: QueryRows) -> str:

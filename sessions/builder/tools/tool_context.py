@@ -10,11 +10,10 @@ from agents.workbench_protocol import Workbench
 from sessions.builder.redaction import Redactor
 from sessions.session import Session
 from specs.stages.registry import Stage
-from specs.trail.builder_tools import HelperTask, Phase, SubmitStage, Tool
-from specs.trail.row_tools import Arguments
+from specs.trail.builder_tools import HelperTask, SubmitStage
 from specs.trail.tool_arguments import MOST_ARGUMENTS as MOST_ARGUMENTS
+from specs.trail.tool_arguments import Arguments, Phase, Tool, read_as
 from specs.trail.tool_arguments import ToolCallRefusal as ToolCallRefusal
-from specs.trail.tool_arguments import read_as
 
 
 class HelperBench(Workbench, Protocol):

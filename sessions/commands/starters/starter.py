@@ -24,14 +24,16 @@ from sessions.commands.starters.sample_rows import (
     with_rejected,
 )
 from sessions.commands.starters.splitting import MOST, DataSplit, split_rows
-from specs.data.columns import NO_SELECTION, As, Selection, proposal
+from specs.data.columns import NO_SELECTION, Selection, proposal
 from specs.data.conversion import Conversion, convert
 from specs.data.tables import DataTable, TableRow, read_table
 from specs.loading.loading import EXPERIMENT
 from specs.schemas import schema_text
+from specs.session.design import ModelSource
 from specs.session.item_lines import at_most
-from specs.session.session_spec import ModelSource, SessionSpec
+from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
+from specs.stages.base.artifacts import As
 from specs.system.errors import SpecError, UserError
 from specs.system.exact import holds
 from specs.system.regular_files import read_regular

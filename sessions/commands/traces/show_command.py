@@ -15,7 +15,7 @@ from sessions.commands.traces.ingest_command import print_account
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 from specs.traces.turn import Part, TraceTurn
-from training.rules.traces.history import history, states
+from training.rules.traces.shown_states import history, states
 from training.rules.traces.trace_folder import Traces, read_traces
 
 _MOST = 2000

@@ -9,7 +9,7 @@ from pathlib import Path
 from agents.providers.turn_model import TurnModel, model_at
 from specs.stages.base.artifacts import Taught
 from specs.stages.explain import validate
-from specs.stages.traces.family import family_of
+from specs.stages.traces.parameters import family_of
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 from specs.system.vendors.api_keys import KEYS, NO_KEY, key_in
@@ -18,7 +18,8 @@ from specs.system.vendors.parties import BuilderSpec
 from specs.system.vendors.prices import ModelPrice, describe_unlisted_model, is_listed, missing_package
 from specs.system.yaml.problems import LintProblem
 from specs.system.yaml.yaml_positions import read_document
-from specs.traces.teachers import Teacher, TeacherFile, TeacherPair
+from specs.traces.teachers import Teacher, TeacherFile
+from specs.traces.turn import TeacherPair
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE
 from training.rules.traces.shown_states import unknown_authors
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from reviews.checks.job_endings import ending_of
 from sessions.jobs.job_environment import job_environment
-from specs.stages.packaging.llama_cpp import is_installed
-from specs.stages.packaging.parity import BARS, GgufFormat
+from specs.stages.packaging.parameters import BARS, GgufFormat, is_installed
 from specs.system.extras import install_hint
 from specs.system.text import one_line
 from training.rules.packaging.bounded_json import WrongFile

@@ -22,8 +22,8 @@ from specs.system.confinement import bubblewrap
 from specs.system.errors import BlockedError
 from specs.system.regular_files import read_regular
 from training.jobs.job import Job, StageResult, refuse
+from training.rules.evaluation.benchmark_scores import scorer_of
 from training.rules.evaluation.inspect_log import write_log
-from training.rules.evaluation.lm_eval_scores import scorer_of
 
 _DRIVER = Path(__file__).with_name("lm_eval_interpreter.py")
 _ITEMS = "/inputs/items.jsonl"

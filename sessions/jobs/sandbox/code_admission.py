@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.conditions import lifted_checks
 from reviews.stages.recipes.checks import SANDBOX
 from reviews.trail.chain.store import Store, write_durably

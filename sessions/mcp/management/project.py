@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, write_durably

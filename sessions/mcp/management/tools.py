@@ -15,9 +15,8 @@ from sessions.builder.tools.tool_context import ToolCallRefusal, read_arguments
 from sessions.mcp.management import processes
 from sessions.mcp.management.project import Project
 from specs.system.regular_files import read_regular
-from specs.trail.builder_tools import Tool
 from specs.trail.requested_review import ReviewKind, Tier
-from specs.trail.row_tools import Arguments
+from specs.trail.tool_arguments import Arguments, Tool
 
 LOOK_S = 0.5
 POD_LOOK_S = 5.0

@@ -26,8 +26,8 @@ from sessions.pages.view.trail_state import TrailAudits
 from sessions.run.terminal import masked_line
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.system.masking import current
-from specs.trail.builder_tools import Arguments, Tool, tool_of
-from specs.trail.tool_arguments import ToolCallRefusal, read_as
+from specs.trail.builder_tools import Arguments
+from specs.trail.tool_arguments import Tool, ToolCallRefusal, read_as, tool_of
 
 MOST_ATTEMPTS = 200
 MOST_POINTS = 500

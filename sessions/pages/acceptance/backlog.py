@@ -15,8 +15,8 @@ from sessions.pages.acceptance.effort import gpus_of
 from sessions.pages.acceptance.siblings import Sibling, siblings_of
 from sessions.pages.diagnosis.actions import minutes_of
 from sessions.run.money import ledger
+from specs.session.operations import attempt_usd
 from specs.session.session_spec import ResolvedSpec
-from specs.system.resources import attempt_usd
 from specs.trail.session_bodies import CloseEntry
 
 LEAST_HOURS = 1 / 60

@@ -18,7 +18,7 @@ from reviews.audit.metric_lines import parts_of
 from reviews.checks.claim_lookup import look_up
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure

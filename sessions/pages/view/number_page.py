@@ -7,7 +7,7 @@ from typing import Any
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.evidence.row_lines import BASELINE, ROWS
 from sessions.pages.report.report_check import ReportCheck
 from sessions.pages.view.places import Read

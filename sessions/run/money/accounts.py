@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
 from reviews.trail.chain.envelope import RecordedEntry
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.stages.registry import Stage, kind_of
 from specs.trail.entry import AMENDMENT
 

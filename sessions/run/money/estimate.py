@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.loading.loading import spec_error
+from specs.session.operations import attempt_usd, held_hours
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from specs.system.errors import BlockedError
-from specs.system.resources import attempt_usd, held_hours, usd_per_hour
+from specs.system.resources import usd_per_hour
 from specs.system.text import size_in_words
 from specs.system.yaml.problems import LintProblem
-from training.rules.finetuning.speed import SPEED
+from training.rules.finetuning.schedules import SPEED
 
 if TYPE_CHECKING:
     from training.planning.disk_space import Disk

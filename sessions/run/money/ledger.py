@@ -16,10 +16,11 @@ from reviews.trail.trail import Trail
 from sessions.run.money.accounts import TOLERANCE_USD, Accounts, Party
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import WITNESS
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
+from specs.session.operations import attempt_usd, held_hours
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded, PeergateError
-from specs.system.resources import attempt_usd, held_hours, usd_per_hour
+from specs.system.resources import usd_per_hour
 from specs.system.text import size_in_words
 from specs.trail.entry import AMENDMENT
 from specs.trail.key_policy import PERSON

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dis
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, Self
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 
 from specs.system.digests import Contract, Digest, omit_default
-from specs.system.exact import exact
+from specs.system.exact import Number, exact
 
 Scope = str
 """The stage kind whose rows hold the population; ``comparison`` pairs the two arms, ``rule`` belongs to kinds and
@@ -66,3 +71,147 @@ class MetricSet(Contract):
     rows: dict[str, Digest]
     code: Digest
     metrics: dict[str, Metric]
+
+
+Fits = Callable[[Any], bool]
+Better = Literal["higher", "lower", "none"]
+
+
+@dataclass(frozen=True)
+class Population:
+    """Rows, and what they have in common: in words, and as a predicate where it is not all of them."""
+
+    description: str
+    predicate: Fits | None = None
+    output: str = ""
+    """The output that holds the rows, or what the kind's judge makes of outputs under this name. Left out: ``rows``; of
+    a part, the output of its population."""
+    may_be_empty: bool = False
+    """Whether a value of no rows is 0. Otherwise a metric of no rows is missing evidence."""
+
+    def holds(self, row: Any) -> bool:
+        """Return whether a row is one of them."""
+        return self.predicate is None or self.predicate(row)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is computed of a population."""
+
+    definition: str
+    of: Callable[[Sequence[Any]], Number] | None = None
+    """None: the kind's judge returns it from ``measure``, under the metric's id."""
+    parts: tuple[Population, ...] = ()
+    """The rows that it counts or is computed from, where that is not the whole population."""
+    interval: bool = False
+    """Whether it is a share of the first part that is measured with Wilson's interval."""
+    fields: tuple[str, ...] = ()
+    """Of a row, those that are read by name."""
+
+
+class RowMetric(MetricDefinition):
+    """A metric of one output's rows."""
+
+    over: Population
+    value: Value
+
+    @property
+    def output(self) -> str:
+        """The output that holds its population."""
+        return self.over.output or "rows"
+
+
+def metric(id: str, unit: str, value: Value, better: Better = "none", *, over: Population) -> RowMetric:
+    """Return the metric that computes ``value`` from the rows that ``over`` selects.
+
+    No other metric may have its ``id``. The unit of a share is ``fraction``.
+    """
+    return RowMetric(
+        id=id,
+        unit=unit,
+        population=over.description,
+        definition=value.definition,
+        direction=better,
+        over=over,
+        value=value,
+    )
+
+
+def rate(id: str, text: str, fits: Fits, better: Better = "none", *, over: Population, of: str = "rows") -> RowMetric:
+    """Return a metric that is a :func:`share`."""
+    return metric(id, "fraction", share(text, fits, of), better, over=over)
+
+
+every = Population("all rows")
+count = Value("number of rows", len)
+
+
+def where(text: str, fits: Fits, output: str = "", *, may_be_empty: bool = False) -> Population:
+    """Return the population of the rows that fit."""
+    return Population(text, fits, output, may_be_empty)
+
+
+def mean(name: str) -> Value:
+    """Return the mean of a field."""
+    return Value(f"mean of {name}", lambda rows: sum(getattr(row, name) for row in rows) / len(rows), fields=(name,))
+
+
+def ratio(above: str, below: str) -> Value:
+    """Return the sum of one field divided by the sum of another."""
+    return Value(
+        f"{above} / {below}, each summed over the rows",
+        lambda rows: sum(getattr(row, above) for row in rows) / sum(getattr(row, below) for row in rows),
+        fields=(above, below),
+    )
+
+
+def share(text: str, fits: Fits, of: str = "rows") -> Value:
+    """Return the share of the rows that fit, with its interval; ``of`` is what the definition divides by."""
+    return replace(fraction(f"{text} / {of}" if of else text, Population(text, fits)), interval=True)
+
+
+def number(text: str, fits: Fits) -> Value:
+    """Return the number of the rows that fit."""
+    return Value(text, lambda rows: sum(map(fits, rows)), (Population(text, fits),))
+
+
+def total(text: str, of: Callable[[Any], int], part: str = "") -> Value:
+    """Return a sum over the rows; ``part`` says what rows that add to it are."""
+    return Value(text, lambda rows: sum(map(of, rows)), (Population(part, lambda row: of(row) > 0),) if part else ())
+
+
+def middle(text: str, of: Callable[[Any], float]) -> Value:
+    """Return the median over the rows."""
+    return Value(text, lambda rows: median(map(of, rows)))
+
+
+def judged_value(text: str, *parts: Population) -> Value:
+    """Return a value that the kind's judge computes: its ``measure`` returns it under the metric's id."""
+    return Value(text, parts=parts)
+
+
+def fraction(text: str, part: Population) -> Value:
+    """Return the share of the rows that are in a part, without an interval."""
+    return Value(text, lambda rows: Fraction(sum(map(part.holds, rows)), len(rows)), (part,))
+
+
+def wrong_names(metric: RowMetric, rows: Mapping[str, type[BaseModel]]) -> str:
+    """Return which output or field a metric names that the rows of its kind do not have; empty if all are there."""
+    if metric.output not in rows:
+        return f"is one of output '{metric.output}'; outputs with rows are: {', '.join(rows)}"
+    predicates = [(metric.output, metric.over), *((over.output or metric.output, over) for over in metric.value.parts)]
+    named = [(metric.output, name) for name in metric.value.fields]
+    named += [(output, name) for output, over in predicates if over.predicate for name in _attributes(over.predicate)]
+    for output, name in named:
+        row = rows.get(output)
+        if row is not None and name not in row.model_fields and not hasattr(row, name):
+            return f"reads '{name}' of its rows, which have: {', '.join(row.model_fields)}"
+    return ""
+
+
+def _attributes(predicate: Fits) -> Iterator[str]:
+    """Yield the attributes that a function reads of its argument."""
+    code = getattr(predicate, "__code__", None)
+    for before, then in pairwise(dis.get_instructions(code) if code else ()):
+        if before.opname == "LOAD_FAST" and before.arg == 0 and then.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            yield str(then.argval)

@@ -2,12 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from specs.stages.base.engine_choice import Writing
-from specs.system.digests import Contract, omit_default
+from specs.stages.base.metric import Population, RowMetric, rate
+from specs.stages.base.stage import DeviceParameters
+from specs.system.digests import Contract, Count, omit_default
+
+EngineName = Literal["batched", "continuous", "llama", "vllm"]
+
+
+class Promise(NamedTuple):
+    """What an engine holds to."""
+
+    repeatable: bool
+    """Whether the same prompts, sampling, seed, batch size and machine give the same answers again."""
+    penalty: bool
+    """Whether it has the repetition penalty of transformers, which counts the prompt too."""
+    devices: tuple[Literal["auto", "cpu", "cuda"], ...]
+    """Where its stage may run."""
+
+
+_ANYWHERE = ("auto", "cpu", "cuda")
+ENGINES: dict[EngineName, Promise] = {
+    "batched": Promise(repeatable=True, penalty=True, devices=_ANYWHERE),
+    "continuous": Promise(repeatable=True, penalty=False, devices=_ANYWHERE),
+    "llama": Promise(repeatable=True, penalty=True, devices=("auto", "cpu")),
+    "vllm": Promise(repeatable=False, penalty=True, devices=("cpu", "cuda")),
+}
+
+
+class Writing(DeviceParameters):
+    """What all parameters of stages that have a model write text share."""
+
+    engine: EngineName = omit_default("batched")
+    """What completes the prompts: ``batched`` (transformers), ``continuous`` (its continuous batching), ``llama``
+    (llama.cpp, CPU) or ``vllm`` (``device: cuda``, or ``cpu`` and its build for CPUs). Nothing runs in the place of a
+    missing one."""
+
+    @model_validator(mode="after")
+    def _engine_fits(self) -> Self:
+        """Refuse what the engine would pass over."""
+        promise = ENGINES[self.engine]
+        if self.device not in promise.devices:
+            known = " or ".join(promise.devices)
+            raise ValueError(f"engine '{self.engine}' runs on device {known}, device is '{self.device}'")
+        require_penalty(self.engine, getattr(self, "repetition_penalty", 1.0))
+        return self
+
+
+def require_penalty(engine: EngineName, repetition_penalty: float) -> None:
+    """Raise ValueError for a repetition penalty that the engine would pass over."""
+    if repetition_penalty != 1 and not ENGINES[engine].penalty:
+        raise ValueError(f"engine '{engine}' has no repetition penalty, repetition_penalty is {repetition_penalty:g}")
+
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
@@ -73,3 +123,65 @@ SHOTS = (
         response="You could put together a jigsaw puzzle by the window.",
     ),
 )
+
+
+Form = Literal["completion", "chat"]
+"""How a model is prompted: bare text that it continues, or its chat template."""
+
+Finish = Literal["eos", "stop", "length"]
+"""How an answer ended: by the end token, before a stop string, or at the limit of tokens."""
+
+
+Ids = tuple[Count, ...]
+"""Token ids of an answer as they were written, those of a stop string included, the end token left out."""
+
+TOKEN_IDS = ("answer_ids", "critique_ids", "revision_ids", "before_ids", "after_ids", "batches", "sketch")
+"""Members of rows that hold ids, or digests and figures of training: for a witness, and nothing for people to read."""
+
+
+def ended_once(row: Any) -> Any:
+    """Return a row; a ValueError where what it says of its end contradicts itself. Early rows say nothing."""
+    if row.finish is not None and row.truncated != (row.finish == "length"):
+        raise ValueError(f"truncated is {row.truncated}, and finish is '{row.finish}'")
+    if (row.stop is not None) != (row.finish == "stop"):
+        raise ValueError(f"finish is '{row.finish}', and stop is {row.stop!r}")
+    return row
+
+
+SAMPLED = "sampled"
+"""What the rates are over: the rows that were sampled, by what is wrong with them."""
+Counts = Literal["empty", "runaway", "leaked", "repeated"]
+"""What of a sampled row a rate counts (``training/rules/sampling_quality.py``)."""
+_NAMES: dict[Counts, str] = {"empty": "empty", "runaway": "runaway", "leaked": "leak", "repeated": "repeat"}
+_TOLD: dict[Counts, str] = {
+    "empty": "without a visible character",
+    "runaway": "with a mark of another turn, or of more than 500 characters",
+    "leaked": "with a stop string of the stage (of sample_responses, where it has none) no one asked for, or the "
+    "beginning of one",
+    "repeated": "whose words (case, marks and white space ignored) are those of an earlier one",
+}
+
+
+def rates(prefix: str, population: str, rows: str, **parts: str) -> tuple[RowMetric, ...]:
+    """Return the rates of a kind over sampled rows; their ids begin with ``prefix``, and ``rows`` says what a row is.
+
+    ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
+    """
+    over = Population(population, output=SAMPLED)
+    return tuple(
+        rate(
+            f"{prefix}_{_NAMES[what]}_rate",
+            f"{rows} {parts[what] or words}",
+            attrgetter(what),
+            "lower",
+            over=over,
+            of=rows,
+        )
+        for what, words in _TOLD.items()
+        if what in parts
+    )
+
+
+def describe_revision_fault(what: Counts) -> str:
+    """Return what is wrong with a revision, in words."""
+    return f"with a revision {_TOLD[what]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -166,3 +167,20 @@ class StageBase(Contract):
     def reads_heldout(self) -> bool:
         """Whether the held-out split is among the inputs, so that the outputs tell something of it."""
         return "heldout" in self.inputs.values()
+
+
+SIZES = frozenset(
+    {
+        *("target", "over_generation", "shards", "calls_per_round", "max_rounds", "abort_after"),
+        *("max_instructions", "samples_per_instruction", "shard_size"),
+        *("max_prompts", "samples_per_prompt", "samples", "max_examples", "revisions", "batch_size"),
+    }
+)
+"""Parameters that say how much is written and how it is divided, not what one text is written like."""
+
+
+def differing_parameters(ours: Mapping[str, Any], pilots: Mapping[str, Any]) -> list[str]:
+    """Return the parameters, sizes left out, in which a stage differs from its pilot."""
+    absent = object()
+    names = sorted((ours.keys() | pilots.keys()) - SIZES)
+    return [name for name in names if ours.get(name, absent) != pilots.get(name, absent)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from specs.stages.base.row_metric import (
+from specs.stages.base.metric import (
     Fits,
     Population,
     RowMetric,
@@ -19,7 +19,7 @@ from specs.stages.base.row_metric import (
     rate,
     where,
 )
-from specs.stages.base.sampling_metrics import describe_revision_fault, rates
+from specs.stages.base.sampling import describe_revision_fault, rates
 
 _LABELLED = Population("the labelled sample: items that a person has judged", output="calibration")
 _CHAINS = Population("all chains of critique and revision, one for each example")

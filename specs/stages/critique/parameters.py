@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from specs.stages.base.artifacts import NegativeType
-from specs.stages.base.label_scores import Agreement
 from specs.stages.base.rubric import Rubric
 from specs.stages.base.sampling import END_MARK, ROLE_STOPS, SHOTS, SamplingParameters, Shot, Stop
 from specs.stages.base.stage import DeviceParameters
+from specs.stages.base.witness import Agreement
 from specs.system.digests import Contract, omit_default
 
 

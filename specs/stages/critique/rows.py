@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import OfSample, Preference
-from specs.stages.base.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
+from specs.stages.base.sampling import Finish, Ids
+from specs.stages.base.witness import TOLERANCE, Agreement, Arrangement, arrangement, decide
 from specs.system.digests import Contract, Count, Digest, omit_default
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import partial
 
-from specs.stages.base.row_metric import Population, RowMetric, Value, count, judged_value, metric, rate, where
+from specs.stages.base.metric import Population, RowMetric, Value, count, judged_value, metric, rate, where
 
 _ITEMS = Population("all registered held-out items, each once")
 # Metrics over each population, and shares of its rows.

@@ -6,12 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from specs.stages.base.answer_end import Form
-from specs.stages.base.engine_choice import Writing
-from specs.stages.base.label_scores import Agreement
 from specs.stages.base.rubric import Rubric
-from specs.stages.base.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, require_prompt
+from specs.stages.base.sampling import QUESTION, BatchSize, Form, Seed, Stop, Wrapper, Writing, require_prompt
 from specs.stages.base.stage import DeviceParameters, Task
+from specs.stages.base.witness import Agreement
 from specs.system.digests import Contract, Digest, omit_default
 
 Prompting = Literal["native", "raw", "wrapped"]

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.stages.base.answer_end import Finish, Ids, ended_once
-from specs.stages.base.label_scores import Arrangement
+from specs.stages.base.sampling import Finish, Ids, ended_once
+from specs.stages.base.witness import Arrangement
 from specs.system.digests import Contract, Count, Digest, Positive, omit_default
 
 

@@ -7,8 +7,7 @@ from functools import partial
 from specs.stages.base.kind import ConditionalPorts, StageKind
 from specs.stages.finetuning import online_parameters, online_rows, parameters, rows
 from specs.stages.finetuning.distributed import ReplicaRound
-from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS
-from specs.stages.finetuning.online_metrics import online_metrics
+from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS, online_metrics
 
 _SNAPSHOTS = ConditionalPorts("leaves_snapshots", outputs={"snapshots": "snapshots"})
 _REPLICAS = ConditionalPorts("synchronises", outputs={"replicas": "rows"})

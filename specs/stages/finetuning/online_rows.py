@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import OfSample
-from specs.stages.base.sampling import Share
+from specs.stages.base.sampling import Finish, Ids, Share
 from specs.stages.finetuning.rows import TrainingRow
 from specs.system.digests import Contract, Count, Positive, Quantity, omit_default
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specs.stages.base.label_scores import LogProbability
 from specs.stages.base.sampling import Share
+from specs.stages.base.witness import LogProbability
 from specs.system.digests import Contract, Count, Positive, Quantity, omit_default
 
 

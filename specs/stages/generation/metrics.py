@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from specs.stages.base.row_metric import (
+from specs.stages.base.metric import (
     Fits,
     Population,
     RowMetric,
@@ -23,7 +23,7 @@ from specs.stages.base.row_metric import (
     total,
     where,
 )
-from specs.stages.base.sampling_metrics import rates
+from specs.stages.base.sampling import rates
 
 _SAMPLES = Population("all sampled completions of the attempt")
 # Metrics over each population, and shares of its rows.

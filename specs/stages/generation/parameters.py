@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.stages.base.engine_choice import Writing
 from specs.stages.base.sampling import (
     END_MARK,
     ROLE_STOPS,
@@ -18,6 +17,7 @@ from specs.stages.base.sampling import (
     Stop,
     Text,
     Wrapper,
+    Writing,
     require_prompt,
 )
 from specs.system.digests import Contract, omit_default

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.stages.base.answer_end import Finish, Form, Ids, ended_once
 from specs.stages.base.artifacts import OfSample
+from specs.stages.base.sampling import Finish, Form, Ids, ended_once
 from specs.system.digests import Contract, Count, omit_default
 
 

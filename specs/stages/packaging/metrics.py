@@ -7,7 +7,7 @@ from fractions import Fraction
 from statistics import fmean, median, pstdev
 from typing import Any
 
-from specs.stages.base.row_metric import Population, Value, count, metric, middle, rate, where
+from specs.stages.base.metric import Population, Value, count, metric, middle, rate, where
 
 _PROBES = Population("the items re-generated from the packaged model")
 

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from importlib.util import find_spec
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from specs.stages.base.engine_choice import Writing
+from specs.stages.base.sampling import Writing
 from specs.stages.base.stage import DeviceParameters
-from specs.stages.packaging.llama_cpp import is_installed
-from specs.stages.packaging.parity import GgufFormat
 from specs.system.digests import Contract
+
+GgufFormat = Literal["f32", "f16", "q8_0"]
+
+
+class Bar(NamedTuple):
+    """What an export has to reach."""
+
+    same_tokens: float
+    """Share of the steps at which the most likely token is the same."""
+    largest_distance: float
+    """Of two logits."""
+    mean_divergence: float
+    """Kullback-Leibler divergence of the next token, in nats, on average."""
+
+
+BARS: dict[GgufFormat, Bar] = {
+    "f32": Bar(1.0, 1e-3, 1e-6),
+    "f16": Bar(0.97, 0.5, 1e-4),
+    "q8_0": Bar(0.9, 10.0, 2e-2),
+}
+
+
+PACKAGE = "cyllama"
+
+
+def is_installed() -> bool:
+    """Return whether the packages that write and read GGUF files are installed here."""
+    return find_spec("gguf") is not None and find_spec(PACKAGE) is not None
 
 
 class PackageParameters(DeviceParameters):

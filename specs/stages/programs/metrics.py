@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.stages.base.row_metric import Population, count, judged_value, metric, rate, where
+from specs.stages.base.metric import Population, count, judged_value, metric, rate, where
 
 _ANSWERS = Population("all answers")
 _PASSED = where("answers whose program passes its tests", lambda value: value.passed)

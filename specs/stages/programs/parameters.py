@@ -6,8 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from specs.stages.base.engine_choice import Writing
-from specs.stages.base.sampling import BatchSize, Seed
+from specs.stages.base.sampling import BatchSize, Seed, Writing
 from specs.system.digests import omit_default
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from specs.stages.base.answer_end import Finish, Form, Ids, ended_once
+from specs.stages.base.sampling import Finish, Form, Ids, ended_once
 from specs.system.digests import Contract, Count, omit_default
 
 

@@ -14,10 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specs.system.confinement.task_file import syntax_fault
 from specs.system.digests import digest_bytes
 from specs.system.errors import BlockedError, UserError
 from specs.system.home import HOME
-from specs.system.newer_python import syntax_fault
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from specs.stages.base.row_metric import Population, count, metric, rate
+from specs.stages.base.metric import Population, count, metric, rate
 
 _ANSWERS = Population("all answers to the states that are due")
 _STATES = Population("the states that are due", output="states")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import OfSample
+from specs.stages.base.sampling import Finish, Ids
 from specs.system.digests import Count
 
 

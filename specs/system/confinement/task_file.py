@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from specs.system import plugins
-from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.confinement.verifier_command import VerifierLimits
 from specs.system.digests import digest_bytes
 from specs.system.errors import PluginFault, Problem, SpecError
 from specs.system.masking import current
-from specs.system.newer_python import syntax_fault
 from specs.system.text import plain
-from specs.system.user_marks import has_mark, keep_mark
 from specs.system.yaml.problems import printable
 
 MAX_BYTES = 256 * 1024
@@ -230,3 +230,54 @@ def _find_definition_line(text: str, name: str) -> int:
         if getattr(node, "name", None) == name or any(getattr(target, "id", None) == name for target in targets):
             lines.append(node.lineno)
     return lines[-1]
+
+
+Kind = Literal["task_files", "databases"]
+
+
+def keep_mark(kind: Kind, name: str) -> None:
+    """Keep a mark. Where the folder cannot be written, only the process that asks knows of it."""
+    with suppress(OSError):
+        path = _place(kind, name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch()
+
+
+def has_mark(kind: Kind, name: str) -> bool:
+    """Return whether this user has kept a mark."""
+    return _place(kind, name).is_file()
+
+
+def _place(kind: Kind, name: str) -> Path:
+    # Slow, and not needed by who keeps no marks.
+    import platformdirs
+
+    return platformdirs.user_state_path("peergate") / kind / name
+
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+_NEWER: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("3.12", re.compile(r"\s*type\s+\w+\s*(\[[^\]]*\])?\s*=")),
+    ("3.12", re.compile(r"\s*(async\s+def|def|class)\s+\w+\s*\[")),
+    ("3.14", re.compile(r"\s*except\*?\s+[\w.]+\s*,\s*[\w.]+(\s*,\s*[\w.]+)*\s*:")),
+    ("3.14", re.compile(r"[^#]*\b[tT][rR]?['\"]|[^#]*\b[rR][tT]['\"]")),
+    ("3.12", re.compile(r"[^#]*\b[fF][rR]?['\"].*\{.*['\"\\]|[^#]*\b[rR][fF]['\"].*\{.*['\"\\]")),
+)
+"""How lines look that an earlier Python refuses: aliases of types, type parameters, `except` without parentheses,
+template strings, and quotes or backslashes inside the braces of a formatted string."""
+
+
+def newer_version(error: SyntaxError, text: str) -> str:
+    """Return the Python version that reads what this one refuses; empty where the text is wrong in every version."""
+    lines = text.splitlines()
+    line = lines[error.lineno - 1] if error.lineno and error.lineno <= len(lines) else ""
+    version = next((version for version, form in _NEWER if form.match(line)), "")
+    return version if version and tuple(map(int, version.split("."))) > sys.version_info[:2] else ""
+
+
+def syntax_fault(error: SyntaxError, text: str) -> str:
+    """Return in words why a text is not a Python that can run here."""
+    version = newer_version(error, text)
+    if version:
+        return f"needs Python {version} or newer, and Python {HERE} runs it: {error.msg}"
+    return f"not valid Python: {error.msg}"

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from specs.system.confinement import bubblewrap
+from specs.system.digests import Contract
 from specs.system.home import HOME
 
 SERVER = "training.rules.tasks.verifier_server"
@@ -84,3 +87,25 @@ def _cannot(host: bubblewrap.Host) -> bool:
     with bubblewrap.refused_calls(alone=True) as refusing:
         command = bubblewrap.opening(host, "probe", {}, refusing) + bubblewrap.environment(host)
         return bool(bubblewrap.why_not([*command, "--", host.python, "-I", "-c", ""], refusing))
+
+
+class VerifierLimits(Contract):
+    """The limits of a verifier's process."""
+
+    seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """The longest it may take for one answer, of wall time and of processor time."""
+    memory_mb: Annotated[int, Field(ge=128, le=1_048_576)] = 512
+    """MiB of memory its process may hold."""
+    sandbox: bool = True
+    """False: it may run where no sandbox can be made, with your rights. The checks then say so."""
+
+
+class OwnVerifier(VerifierLimits):
+    """A task of the user's own: the limits of its verifier, and whether the builder may read it."""
+
+    builder_reads: bool = False
+    """Whether the builder may read the task's file."""
+
+    def limits(self) -> VerifierLimits:
+        """Return what the order of a job carries."""
+        return VerifierLimits(seconds=self.seconds, memory_mb=self.memory_mb, sandbox=self.sandbox)

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from specs.system import plugins
 from specs.system.confinement import bubblewrap, task_file
-from specs.system.confinement.verifier_command import Command, NoSandbox, open_confined_command
-from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.confinement.verifier_command import Command, NoSandbox, VerifierLimits, open_confined_command
 from specs.system.errors import PluginFault, UnconfinedTask
 from specs.system.text import plain
 

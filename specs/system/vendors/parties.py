@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
@@ -157,3 +159,30 @@ class PanelSpec(Contract):
     """How many must approve, and how many must give a verdict."""
     tie_breaker: ReviewerSpec | None = None
     """Asked as well when the members disagree; of a vendor that is not among them."""
+
+
+_HOSTS = {
+    "anthropic": ("anthropic.com", "claude.com"),
+    "openai": ("openai.com", "openai.azure.com", "chatgpt.com"),
+}
+_MODELS = {
+    "anthropic": re.compile(r"\bclaude\b|\banthropic\b", re.IGNORECASE),
+    "openai": re.compile(r"\b(gpt-\d|chatgpt|o[1-9](-|$)|openai\b)", re.IGNORECASE),
+}
+
+
+def makers(party: BuilderSpec | ReviewerSpec) -> frozenset[str]:
+    """Return every vendor whose model a builder or reviewer is, by its vendor, address or the name of its model.
+
+    A model under another name at an unknown address is not recognised.
+    """
+    texts: set[str] = {party.vendor}
+    host = (urlsplit(party.base_url).hostname or "").rstrip(".") if party.base_url else ""
+    texts |= {
+        name for name, hosts in _HOSTS.items() if any(host == text or host.endswith(f".{text}") for text in hosts)
+    }
+    if isinstance(party, BuilderSpec) and party.model_vendor is not None:
+        texts.add(party.model_vendor)
+    if party.model:
+        texts |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
+    return frozenset(texts)

@@ -11,12 +11,12 @@ import pytest
 from reviews.comparison import arms, subgroup_checks
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import ArmPair
-from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation.item_checks import sizes_of
 from testing.factories.evidence_on_disk import (
     TALES,
     N,
     answers,
+    design_results,
     evidence_of,
     examples,
     heldout_items,
@@ -364,7 +364,7 @@ def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thr
     items = [
         item.model_copy(update={"prompt": prompt}) for item, prompt in zip(prompt_items(), prompts, strict=False)
     ] or list(prompt_items())
-    found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
+    found = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
     return next(one.status for one in found if one.id == check)
 
 
@@ -435,7 +435,7 @@ def test_repeated_prompts_at_the_registered_share_are_let_pass(tmp_path: Path) -
 def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
     spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(items_per_kind=2)})
-    found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {})
+    found = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {})
     told = {one.id: one.threshold for one in found if one.threshold}
     assert told == {
         "design.power": ">= 0.8",

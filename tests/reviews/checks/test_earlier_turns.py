@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.checks.leakage_checks import texts_of
-from reviews.gate.packet_derivation import check_design_files
+from sessions.runtime.preflight import design_forecast
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import DialogueTurn, Item
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, write_rows
@@ -32,7 +32,7 @@ def test_the_design_gate_reads_every_turn_of_a_conversation(tmp_path: Path) -> N
     for name, asked in (("leaky", str(ITEMS[0]["prompt"])), ("clean", "Who wrote the Iliad, and when was that?")):
         (tmp_path / name).mkdir()
         resolved = load_spec(experiment(tmp_path / name, None, [chat(asked), chat("How long is the river Rhine?")]))
-        (found[name],) = [one.status for one in check_design_files(resolved) if one.id == "design.overlap"]
+        (found[name],) = [one.status for one in design_forecast(resolved).checks if one.id == "design.overlap"]
     assert found == {"leaky": "FAIL", "clean": "PASS"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from reviews.audit.event_order import code_damage
 from reviews.audit.verify import verify_run
 from reviews.checks import measuring_code, registration_checks
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.trail.chain.envelope import RecordedEntry
@@ -148,9 +149,16 @@ def reached(home: Path) -> set[str]:
 
 
 def test_what_imports_reach_is_measuring_code_also_when_a_function_imports_it(home: Path) -> None:
-    inits = {"reviews/__init__.py", "training/__init__.py", "training/rules/__init__.py", "specs/__init__.py"}
     named = {"reviews/root.py", "reviews/near.py", "training/rules/far.py", "specs/deep.py", "specs/beside.py"}
-    assert reached(home) == inits | named
+    assert reached(home) == named
+
+
+def test_a_package_counts_when_its_file_holds_code(home: Path) -> None:
+    before = reached(home)
+    (home / "specs" / "__init__.py").write_text('"""Contracts."""\n', encoding="utf-8")
+    assert reached(home) == before
+    (home / "specs" / "__init__.py").write_text('"""Contracts."""\n\nimport specs.added\n', encoding="utf-8")
+    assert reached(home) - before == {"specs/__init__.py", "specs/added.py"}
 
 
 def test_an_import_that_is_added_anywhere_below_adds_its_file(home: Path) -> None:
@@ -200,6 +208,65 @@ def test_each_file_with_checks_is_in_the_digest(name: str) -> None:
 def test_what_no_judge_reaches_is_not_in_the_digest() -> None:
     assert not {"reviews/audit/verify.py", "reviews/audit/export.py", "training/jobs/finetuning/sft.py"} & set(REST)
     assert not any(name.startswith(("sessions/", "agents/", "tests/")) for name in REST)
+
+
+OPERATIONAL = re.compile(
+    r"specs/(notices|trainers|loading|lint)/|specs/session/(operations|session_spec)\.py|"
+    r"specs/system/vendors/(?!parties\.py)|(^|/)(prices|pods?|launchers?|trackers?)(/|\.py)"
+)
+MOST_FILES = 250
+
+
+def test_few_files_measure_and_none_of_them_operates_a_session() -> None:
+    assert len(REST) <= MOST_FILES
+    assert [name for name in REST if OPERATIONAL.search(name)] == []
+
+
+def test_a_judge_that_imports_operations_is_found(home: Path) -> None:
+    (home / "specs" / "session").mkdir()
+    (home / "specs" / "notices").mkdir()
+    (home / "specs" / "notices" / "notify.py").write_text("x = 1\n", encoding="utf-8")
+    text = "from specs.notices import notify\n"
+    (home / "specs" / "session" / "operations.py").write_text(text, encoding="utf-8")
+    (home / "specs" / "beside.py").write_text("from specs.session import operations\n", encoding="utf-8")
+    operational = {name for name in reached(home) if OPERATIONAL.search(name)}
+    assert operational == {"specs/session/operations.py", "specs/notices/notify.py"}
+
+
+@pytest.fixture
+def own_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of Peergate's code, whose measuring code is digested in place of the one that runs."""
+    for package in measuring_code.PACKAGES:
+        shutil.copytree(measuring_code.HOME / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(measuring_code, "HOME", tmp_path)
+    return tmp_path
+
+
+def digest_now() -> str:
+    measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    try:
+        return measuring_code.measuring_code()
+    finally:
+        measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "same"),
+    [
+        ("specs/notices/notify.py", "    env: ", "    webhook: str = ''\n    env: ", True),
+        ("specs/session/operations.py", "    notify: ", "    webhook: str = ''\n    notify: ", True),
+        ("specs/session/thresholds.py", "from __future__", "LEAST = 0.1\nfrom __future__", False),
+        ("specs/session/design.py", "BUILDER_SHARE = 0.2", "BUILDER_SHARE = 0.3", False),
+    ],
+)
+def test_a_webhook_leaves_the_measuring_code_what_it_was_and_a_threshold_does_not(
+    own_tree: Path, file: str, before: str, after: str, same: bool
+) -> None:
+    digest, path = digest_now(), own_tree / file
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
+    assert (digest_now() == digest) is same
 
 
 def test_every_data_file_that_reached_code_reads_is_declared() -> None:

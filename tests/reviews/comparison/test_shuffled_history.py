@@ -9,7 +9,7 @@ import pytest
 from reviews.checks.definition import CheckOutcome
 from reviews.checks.leakage_checks import overlap_of
 from reviews.comparison.power_checks import design_kinds, design_power
-from reviews.gate.design_checks import DESIGN_CHECKS, Design
+from reviews.gate.design_checks import DESIGN_CHECKS, DesignEvidence
 from reviews.stages.evaluation.item_checks import sound_conversations
 from reviews.statistics.mcnemar import mcnemar_power
 from specs.session.evaluation_plan import KindRule
@@ -28,7 +28,8 @@ from training.rules.tasks.verifier_cases import cases_of
 
 def design(folder: Path, heldout: tuple[Item, ...], *changes: tuple[str, str]) -> dict[str, CheckOutcome]:
     """Return what each design check finds of conversations."""
-    given = Design(resolved(folder, *changes), heldout, {"prompts": prompt_items()})
+    spec = resolved(folder, *changes)
+    given = DesignEvidence(spec, heldout, {"prompts": prompt_items()}, spec.attempt_costs())
     return {check.id: check.run(given) for check in DESIGN_CHECKS}
 
 

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from reviews.gate.decide import decide
 from specs.stages.base.stage import Criterion, ParameterRange
 from specs.system.digests import digest_bytes
-from specs.trail.no_verdict import HELP, NoVerdict
 from specs.trail.verdict import (
+    HELP,
     CheckResult,
     Condition,
     ConditionResult,
     CriterionResult,
     Decision,
     Finding,
+    NoVerdict,
     RequiredChange,
     Span,
     Verdict,

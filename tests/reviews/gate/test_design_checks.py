@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from reviews.gate.design_checks import design_checks
-from reviews.stages.finetuning.planned import most_rows, schedules_of
+from reviews.stages.finetuning.scaling_checks import most_rows, schedules_of
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import ParameterRange
 from specs.trail.verdict import CheckResult
-from testing.factories.evidence_on_disk import heldout_items, prompt_items, resolved_spec
+from testing.factories.evidence_on_disk import design_results, heldout_items, prompt_items, resolved_spec
 
 
 def design(folder: Path, *changes: tuple[str, str], leaked: tuple[Item, ...] = ()) -> dict[str, str]:
     resolved = resolved_spec(folder, *changes)
-    results = design_checks(resolved, heldout_items(), {"prompts": (*prompt_items(), *leaked)})
+    results = design_results(resolved, heldout_items(), {"prompts": (*prompt_items(), *leaked)})
     return {one.id: one.status for one in results}
 
 
@@ -39,7 +38,7 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
 
 def test_too_little_power_fails_and_cannot_be_repaired(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
-    result = next(one for one in design_checks(resolved, heldout_items(), {}) if one.id == "design.power")
+    result = next(one for one in design_results(resolved, heldout_items(), {}) if one.id == "design.power")
     assert (result.status, result.repairable) == ("FAIL", False)
     assert "items would do" in result.detail
 
@@ -49,7 +48,7 @@ def test_a_level_at_which_chance_is_accepted_stops_the_design(tmp_path: Path, al
     resolved = resolved_spec(tmp_path)
     analysis = resolved.spec.analysis.model_copy(update={"alpha": alpha})
     resolved = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"analysis": analysis})})
-    result = next(one for one in design_checks(resolved, heldout_items(), {}) if one.id == "design.power")
+    result = next(one for one in design_results(resolved, heldout_items(), {}) if one.id == "design.power")
     assert result.detail.startswith("alpha is 0.11: ") == lax and result.status == "FAIL", "of so few items otherwise"
 
 
@@ -64,7 +63,7 @@ def test_a_level_at_which_chance_is_accepted_stops_the_design(tmp_path: Path, al
 def test_leaks_stop_the_design_and_are_shown(tmp_path: Path, prompt: str, how: str | None) -> None:
     leaked = Item(id="x", group="x", kind="lowercase", prompt=prompt, constraint={})
     resolved = resolved_spec(tmp_path)
-    results = design_checks(resolved, heldout_items(), {"prompts": (*prompt_items(), leaked)})
+    results = design_results(resolved, heldout_items(), {"prompts": (*prompt_items(), leaked)})
     result = next(one for one in results if one.id == "design.overlap")
     assert [row["how"] for row in result.shown] == ([how] if how else [])
     assert result.status == ("FAIL" if how else "PASS")
@@ -78,7 +77,7 @@ def test_a_shared_topic_stops_the_design(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("groups", "status"), [(1, "FAIL"), (3, "FAIL"), (4, "PASS"), (12, "PASS")])
 def test_held_out_items_of_few_groups_stop_the_design(tmp_path: Path, groups: int, status: str) -> None:
     items = tuple(one.model_copy(update={"group": f"hg{place % groups}"}) for place, one in enumerate(heldout_items()))
-    found = design_checks(resolved_spec(tmp_path, *POWERED), items, {"prompts": prompt_items()})
+    found = design_results(resolved_spec(tmp_path, *POWERED), items, {"prompts": prompt_items()})
     assert {one.id: one.status for one in found}["design.groups"] == status
 
 
@@ -96,7 +95,7 @@ def test_a_reviewer_of_the_builders_vendor_stops_the_design(tmp_path: Path) -> N
     resolved = resolved_spec(tmp_path, *POWERED)
     same = resolved.spec.builder.model_copy(update={"vendor": resolved.spec.reviewer.vendor})
     own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": same})})
-    result = next(one for one in design_checks(own, heldout_items(), {}) if one.id == "design.independence")
+    result = next(one for one in design_results(own, heldout_items(), {}) if one.id == "design.independence")
     assert (result.status, result.repairable) == ("FAIL", False)
 
 
@@ -104,20 +103,20 @@ def test_stages_that_cost_more_than_the_budget_stop_the_design(tmp_path: Path) -
     resolved = resolved_spec(tmp_path, *POWERED)
     poor = resolved.spec.budget.model_copy(update={"max_cost_usd": 0.01})
     own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"budget": poor})})
-    result = next(one for one in design_checks(own, heldout_items(), {}) if one.id == "design.cost")
+    result = next(one for one in design_results(own, heldout_items(), {}) if one.id == "design.cost")
     assert (result.status, result.repairable) == ("FAIL", False)
 
 
 def test_a_held_out_question_asked_twice_stops_the_design(tmp_path: Path) -> None:
     again = heldout_items()[0].model_copy(update={"id": "again", "prompt": heldout_items()[0].prompt.upper()})
-    results = design_checks(resolved_spec(tmp_path, *POWERED), (*heldout_items(), again), {})
+    results = design_results(resolved_spec(tmp_path, *POWERED), (*heldout_items(), again), {})
     result = next(one for one in results if one.id == "design.unique")
     assert (result.status, result.repairable) == ("FAIL", False)
     assert [(row["heldout"], row["repeats"]) for row in result.shown] == [("again", heldout_items()[0].id)]
 
 
 def unique(folder: Path, *added: Item) -> CheckResult:
-    results = design_checks(resolved_spec(folder, *POWERED), (*heldout_items(), *added), {})
+    results = design_results(resolved_spec(folder, *POWERED), (*heldout_items(), *added), {})
     return next(one for one in results if one.id == "design.unique")
 
 
@@ -162,7 +161,7 @@ def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
     ]
     plain = [one.model_copy(update={"prompt": f"{one.prompt} For example: A Line Like This"}) for one in kept[shown:]]
     assert all(one.kind == "lowercase" for one in kept)
-    found = design_checks(resolved_spec(tmp_path, *POWERED), (*told, *plain), {})
+    found = design_results(resolved_spec(tmp_path, *POWERED), (*told, *plain), {})
     assert {one.id: one.status for one in found}["design.answers"] == status
 
 

@@ -11,7 +11,7 @@ from reviews.evidence.measured_value import MeasuredValue
 from reviews.gate.measurer import measure
 from reviews.stages.row_metrics import lines_of_rows, measure_rows
 from reviews.statistics.mcnemar import exact_mcnemar, wilson
-from specs.stages.base.row_metric import Population, RowMetric, count, every, judged_value, metric, rate, where
+from specs.stages.base.metric import Population, RowMetric, count, every, judged_value, metric, rate, where
 from specs.stages.finetuning.metrics import VALIDATION_METRICS
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import STAGE_KINDS

@@ -14,8 +14,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.system.digests import digest_bytes
 from specs.trail.entry import Entry
-from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Condition, Decision, Finding, RequiredChange, Verdict
+from specs.trail.verdict import Condition, Decision, Finding, NoVerdict, RequiredChange, Verdict
 from testing.factories.bodies import body_of
 from tests.reviews.gate.test_decide import LOOK, MOVE, RANK, check, decided, finding, verdict
 

@@ -20,11 +20,11 @@ from reviews.reviewers.vendors.review_model import ReviewModel, make_model
 from reviews.reviewers.vendors.verdict_answer import VerdictAnswer, answer_form, to_verdict
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
+from specs.system.text import enclose
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.system.vendors.parties import ReviewLimits, TokenPrice
-from specs.system.vendors.untrusted_text import enclose
 from specs.trail.verdict import Verdict
 from testing.fixtures.command_sessions import environment
 from testing.fixtures.llama_server import KEY, MISSING, MODEL, llama_server

@@ -19,12 +19,13 @@ from reviews.gate.reviewer import Looking, LookupAnswer
 from reviews.reviewers.vendors import looking as looking_module
 from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer
 from reviews.trail.chain.store import Store
+from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from specs.system.vendors.parties import Efforts, ReviewLimits, TokenPrice
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
-from specs.trail.reviewer_tools import REVIEWER_TOOLS
+from specs.trail.tool_arguments import REVIEWER_TOOLS
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of, samples
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api
@@ -65,6 +66,7 @@ def shelf_of(evidence: Evidence, folder: Path) -> EvidenceBrowser:
     """Return the shelf of evidence whose files a session would have in its store."""
     store = Store(folder)
     kept = {name: store.path(store.put(path.read_bytes())) for name, path in evidence.outputs.items() if path.is_file()}
+    assert isinstance(evidence.resolved, ResolvedSpec)
     digests = {name: store.put(data) for name, data in evidence.resolved.read_data().items()}
     resolved = evidence.resolved.model_copy(update={"data_digests": digests})
     before = evidence.baseline_rows and store.path(store.put(evidence.baseline_rows.read_bytes()))

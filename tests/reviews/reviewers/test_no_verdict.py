@@ -32,8 +32,7 @@ from sessions.runtime.wiring import make_reviewer
 from sessions.session import Session
 from specs.system.vendors import http_exchange
 from specs.system.vendors.parties import LOOKS
-from specs.trail.no_verdict import HELP, Cause
-from specs.trail.verdict import Packet
+from specs.trail.verdict import HELP, Cause, Packet
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.loopback_api import (
     ANTHROPIC,

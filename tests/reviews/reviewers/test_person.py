@@ -22,8 +22,7 @@ from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.system.errors import UserError
-from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Packet
+from specs.trail.verdict import NoVerdict, Packet
 from testing.factories.evidence_on_disk import N, answers, evidence_of
 from testing.factories.forgery import chained, entries_of, put, rows_of, signed
 from testing.factories.small_run import small_run

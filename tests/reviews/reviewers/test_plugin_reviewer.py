@@ -29,7 +29,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import PluginFault, ReviewerUnavailable, UserError
 from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.verdict import Packet
-from testing.factories.evidence_on_disk import evidence_of
+from testing.factories.evidence_on_disk import evidence_of, resolved_spec
 from testing.fixtures.reviewer_here import ReviewerHere
 from tests.reviews.gate.test_packet import packet_of
 from tests.specs.test_plugins import distribution, forgotten, here  # pyright: ignore[reportUnusedImport]
@@ -39,7 +39,7 @@ __all__ = ["forgotten", "here"]
 VENDOR = """
 from specs.session.reviewer_vendor import ReviewerVendor
 import sys, time
-from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import NoVerdict
 from specs.system.digests import digest_bytes
 from specs.trail.verdict import Finding, Span, Verdict
 VENDOR = ReviewerVendor(name="words", review="words:review", asks_model={asks}, key_variable="{key}")
@@ -164,7 +164,7 @@ def told_of(spec: SessionSpec, reviewer: ReviewerSpec) -> list[str]:
 
 def test_a_spec_names_a_model_exactly_when_the_vendor_asks_one(here: Path, tmp_path: Path) -> None:
     bring(here, asks=True)
-    spec = evidence_of(tmp_path, "base").resolved.spec
+    spec = resolved_spec(tmp_path).spec
     assert not [one for one in told_of(spec, spec_of(model="m")) if "vendor" in one or "model" in one]
     assert "vendor 'words' needs a model" in told_of(spec, spec_of())
     told = told_of(spec, spec_of(model="m", base_url="http://x", usd_per_million_tokens={"input": 1, "output": 1}))
@@ -176,7 +176,7 @@ def test_a_spec_names_a_model_exactly_when_the_vendor_asks_one(here: Path, tmp_p
 
 def test_the_identity_of_it_is_part_of_the_measuring_code_of_a_spec_that_uses_it(here: Path, tmp_path: Path) -> None:
     bring(here)
-    unrelated = evidence_of(tmp_path, "base").resolved
+    unrelated = resolved_spec(tmp_path)
     spec = unrelated.spec.model_copy(update={"reviewer": spec_of(model="m")})
     using = unrelated.model_copy(update={"spec": spec, "plugins": used_plugins(spec)})
     before = measuring_code(using), measuring_code(unrelated)
@@ -186,7 +186,7 @@ def test_the_identity_of_it_is_part_of_the_measuring_code_of_a_spec_that_uses_it
 
 def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: Path) -> None:
     bring(here, key="WORDS_KEY")
-    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": spec_of()})
+    spec = resolved_spec(tmp_path).spec.model_copy(update={"reviewer": spec_of()})
     assert keys_of(spec) == (["WORDS_KEY"], [])
     with pytest.raises(UserError, match="'words' judges gates only"):
         reviewer_of({"vendor": "words"}, {})
@@ -195,7 +195,7 @@ def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: P
 @pytest.mark.parametrize("name", ["wordz", "panel", "playbook"])
 def test_a_vendor_that_nobody_brings_is_an_error_of_the_spec(name: str, here: Path, tmp_path: Path) -> None:
     bring(here)
-    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": ReviewerSpec(vendor=name)})
+    spec = resolved_spec(tmp_path).spec.model_copy(update={"reviewer": ReviewerSpec(vendor=name)})
     found = [one for one in lint_reviewer(spec) if one.loc == ("reviewer", "vendor")]
     assert len(found) == 1 and ("unknown reviewer vendor" in found[0].message or name == "playbook")
 

@@ -23,8 +23,7 @@ from sessions.jobs.job_environment import job_environment
 from sessions.nodes import judge
 from specs.system.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.system.vendors.parties import ReviewerSpec
-from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Packet
+from specs.trail.verdict import NoVerdict, Packet
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.quick_session import open_quick, quick_session
 from testing.fixtures.sandbox import WHY_UNAVAILABLE

@@ -22,8 +22,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
 from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.entry import GENESIS, Entry
-from specs.trail.no_verdict import NoVerdict
-from specs.trail.verdict import Packet, Verdict
+from specs.trail.verdict import NoVerdict, Packet, Verdict
 from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.forgery import signed

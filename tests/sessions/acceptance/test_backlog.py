@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

@@ -19,7 +19,8 @@ from sessions.builder.workbench import MOST_RESULT
 from sessions.jobs.launcher import JobState
 from sessions.session import Session
 from specs.system.errors import AuditDamage
-from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
+from specs.trail.builder_tools import HELPER_TOOLS, TOOLS
+from specs.trail.tool_arguments import Phase, Tool
 from testing.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -16,7 +16,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate import check_list
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import CHECKS, offered_checks, run_checks
-from reviews.gate.design_checks import DESIGN_CHECKS, design_checks
+from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.gate.loosening_check import CHECKS as AMENDMENT_CHECKS
 from reviews.gate.measurer import measure
 from reviews.trail.chain.store import Store
@@ -27,7 +27,7 @@ from specs.system import plugins
 from specs.system.errors import AuditDamage, PluginFault, UserError
 from specs.trail.verdict import CheckResult
 from testing.factories.bodies import body_of
-from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
+from testing.factories.evidence_on_disk import design_results, evidence_of, heldout_items, prompt_items, resolved_spec
 
 
 def _always_fails(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -69,7 +69,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, value: str, *, name: str = "acme", ve
 
 
 def test_the_listing_holds_the_design_checks_as_they_run(tmp_path: Path) -> None:
-    ran = design_checks(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
+    ran = design_results(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
     listed = {one.id: (one.title, one.blocking) for one in listing() if one.stage_kinds == ("design",)}
     assert listed == {one.id: (one.title, one.blocking) for one in ran}
     assert next(one for one in ran if one.id == "design.power").threshold == ">= 0.8"

@@ -113,7 +113,7 @@ READERS = (
     *("specs/benchmarks/lm_eval_file.py", "specs/trail/audit_file.py", "sessions/commands/traces/teacher_file.py"),
     *("sessions/commands/starters/starter.py", "sessions/pods/pod_file.py", "sessions/commands/review/person.py"),
     *("sessions/jobs/skypilot/skypilot_engine.py", "reviews/legacy/reader.py", "reviews/requests/rules/data_files.py"),
-    *("training/rules/traces/trace_folder.py", "training/rules/traces/transcript_file.py"),
+    *("training/rules/traces/trace_folder.py", "training/rules/traces/ingest.py"),
     *("training/rules/packaging/structure_rules.py", "training/rules/weight_files.py", "reviews/trail/anchors.py"),
     *("sessions/jobs/job_state.py", "sessions/run/heartbeat.py", "reviews/evidence/row_reader.py"),
     *("training/engines/checkpoint.py", "training/engines/gguf_vocabulary.py", "training/planning/data_fit.py"),

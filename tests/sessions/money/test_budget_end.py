@@ -32,7 +32,7 @@ from sessions.run.run_layout import STORE, TRAIL
 from sessions.runtime.human_actions import amend
 from sessions.runtime.runtime import Answer
 from specs.jobs.job_records import JobOrder
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.system.errors import InvalidGrant, SpecError, UserError
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from testing.factories.bodies import body_of

@@ -23,11 +23,12 @@ from sessions.run.money.ledger import (
     settle_storage,
 )
 from specs.jobs.job_records import ObservedRuntime
-from specs.session.session_spec import Budget, HeldBack, ResolvedSpec
+from specs.session.design import Budget, HeldBack
+from specs.session.operations import attempt_usd
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from specs.system.errors import BudgetExceeded, PeergateError
-from specs.system.resources import attempt_usd
 from specs.trail.entry import GENESIS, Entry, EntryKind
 from testing.factories.bodies import BODIES
 from testing.factories.spec_files import loads, write_spec

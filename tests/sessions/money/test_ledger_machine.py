@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from reviews.trail.trail import Trail
 from sessions.run.money import ledger
 from sessions.run.money.accounts import HELPER_PART, Accounts
-from specs.session.session_spec import Budget, HeldBack
+from specs.session.design import Budget, HeldBack
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.finetuning.kinds import SFT
 from specs.stages.packaging.kinds import PACKAGE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.checks.remedies import REMEDIES, remedy_of
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.check_catalog import listing
 from reviews.gate.human_answers import last_question
 from reviews.history.history import History

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.registered_evidence import gather, registered_spec
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.seeds import seeds

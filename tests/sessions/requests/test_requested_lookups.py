@@ -20,7 +20,7 @@ from sessions.pages.report.requested_page import page
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import LOOKS, AdversarialRequest, ReviewRequest
-from specs.trail.reviewer_tools import TEXT_TOOLS
+from specs.trail.tool_arguments import TEXT_TOOLS
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, Got, Step, answered
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 from testing.fixtures.scripted_builder import Call, Said, turn_step

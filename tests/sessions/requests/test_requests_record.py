@@ -16,7 +16,7 @@ from sessions.pages.report.consult_context import ConsultContext
 from sessions.requests.review_functions import ask_review
 from sessions.run.money.ledger import REQUESTED, balance_of
 from sessions.run.run_layout import run_folder, trail_name
-from specs.session.session_spec import Budget
+from specs.session.design import Budget
 from specs.system.errors import AuditDamage, UserError
 from specs.trail.requested_review import QuestionRequest
 from testing.factories.bodies import body_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.evidence.gather import registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.status import print_summary

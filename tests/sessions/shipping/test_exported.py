@@ -12,7 +12,7 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.trail.chain.store import Store

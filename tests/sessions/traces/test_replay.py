@@ -11,7 +11,7 @@ import pytest
 
 from specs.data.conversion import convert
 from specs.data.tables import TableRow
-from specs.stages.traces.family import family_of
+from specs.stages.traces.parameters import family_of
 from specs.system.vendors import http_exchange
 from testing.factories.transcripts import Transcript
 from testing.fixtures.command_sessions import called, environment

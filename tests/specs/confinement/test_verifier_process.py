@@ -15,8 +15,7 @@ import pytest
 
 from specs.stages.base.artifacts import Item
 from specs.system.confinement import bubblewrap, seccomp, task_file, verifier_process
-from specs.system.confinement.verifier_command import PEERGATE
-from specs.system.confinement.verifier_limits import VerifierLimits
+from specs.system.confinement.verifier_command import PEERGATE, VerifierLimits
 from specs.system.errors import PluginFault
 from specs.system.home import HOME
 from testing.fixtures.sandbox import needs_sandbox

@@ -16,13 +16,12 @@ from specs.data.columns import (
     TURN_WEIGHTS,
     VERDICTS,
     WEIGHTS,
-    As,
     Columns,
     Selection,
     proposal,
 )
-from specs.data.conversion import Learned
 from specs.data.registered import RegisteredData, read_registered
+from specs.stages.base.artifacts import As, Learned
 from specs.system.errors import Problem
 
 USER = {"role": "user", "content": "What is 2 + 2?"}

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.data.columns import As
 from specs.data.registered import RegisteredData, read_registered, registered_data
-from specs.stages.base.artifacts import Example, Item, Preference
+from specs.stages.base.artifacts import As, Example, Item, Preference
 from specs.system.errors import Problem, SpecError
 
 PAIRS = [{"prompt": f"Say {n} twice.", "completion": f"{n} {n}"} for n in ("one", "two", "three")]

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reviews.gate.design_checks import design_checks
-from specs.lint.party_rules import makers
 from specs.session.session_spec import ResolvedSpec
-from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
+from specs.system.vendors.parties import BuilderSpec, ReviewerSpec, makers
+from testing.factories.evidence_on_disk import design_results
 from testing.factories.spec_files import loads, problems_of, write_spec
 
 PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
@@ -25,7 +24,7 @@ def told(folder: Path, builder: str, reviewer: str = "{vendor: checklist}") -> l
 
 
 def independence(resolved: ResolvedSpec) -> str:
-    return next(one.status for one in design_checks(resolved, (), {}) if one.id == "design.independence")
+    return next(one.status for one in design_results(resolved, (), {}) if one.id == "design.independence")
 
 
 @pytest.mark.parametrize(

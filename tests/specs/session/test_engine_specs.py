@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from reviews.comparison import parity_checks
-from specs.stages.base.engine_choice import ENGINES, Writing
+from specs.stages.base.sampling import ENGINES, Writing
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, with_manifest

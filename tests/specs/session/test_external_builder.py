@@ -14,7 +14,7 @@ import pytest
 from agents.external_builder import STOPPED, AbsentBuilder, BuilderExchange, CallAnswer, ExternalBuilder
 from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
-from reviews.gate.design_checks import DESIGN_CHECKS, Design
+from reviews.gate.design_checks import DESIGN_CHECKS, DesignEvidence
 from specs.system.errors import BuilderUnavailable
 from specs.system.vendors.parties import BuilderSpec
 from testing.factories.spec_files import loads, told, write_spec
@@ -181,7 +181,7 @@ def test_a_model_of_another_vendor_than_the_stated_one_may_judge_with_a_warning(
     builder = f"{{vendor: external, model_vendor: {stated}}}"
     resolved = loads(write_spec(tmp_path, parties(builder, judge), *JUDGED))
     (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
-    found = independence.run(Design(resolved=resolved, heldout=(), data={}))
+    found = independence.run(DesignEvidence(resolved=resolved, heldout=(), data={}, costs={}))
     assert found.status == "WARN" and "stated by its user" in found.detail
 
 
@@ -194,7 +194,7 @@ def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated
     builder = BuilderSpec(vendor="external", model_vendor=stated)
     changed = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": builder})})
     (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
-    assert independence.run(Design(resolved=changed, heldout=(), data={})).status == status
+    assert independence.run(DesignEvidence(resolved=changed, heldout=(), data={}, costs={})).status == status
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.skypilot.skypilot_engine import SkyEngine
 from sessions.run.money.ledger import reserve_job, settle_job
 from sessions.runtime import runtime, wiring
+from specs.session.operations import attempt_usd, fill_resources, held_hours
 from specs.system.errors import BlockedError, BudgetExceeded
-from specs.system.resources import Resources, attempt_usd, fill_resources, held_hours
+from specs.system.resources import Resources
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.factories.spec_files import loads, problems_of, write_spec
 

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from reviews.stages.evaluation import answer_checks
-from specs.session.session_spec import ModelSource, SessionSpec, kind_in_order, kind_read
+from specs.session.design import ModelSource, kind_in_order, kind_read
+from specs.session.session_spec import SessionSpec
 from specs.stages.base.sampling import END_MARK
 from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.evaluation.rows import ConversationTurn, EvaluationRow

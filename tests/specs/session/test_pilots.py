@@ -12,8 +12,8 @@ from agents.playbook import propose_plan
 from reviews.checks import pilot_check
 from reviews.checks.definition import CheckOutcome
 from sessions.builder.stage_view import view_of
-from specs.lint.pilot_rules import SIZES
 from specs.loading.loading import find_spec, list_profiles, load_spec
+from specs.stages.base.stage import SIZES
 from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.builder_tools import LaunchStage

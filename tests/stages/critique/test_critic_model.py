@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from specs.stages.base.answer_end import Form
-from specs.stages.base.label_scores import LabelScores
 from specs.stages.base.rubric import Rubric
+from specs.stages.base.sampling import Form
+from specs.stages.base.witness import LabelScores
 from specs.stages.critique.parameters import CritiqueInstructionsParameters
 from testing.fixtures.real_model import smollm2_checkpoint
 from training.engines.checkpoint import load

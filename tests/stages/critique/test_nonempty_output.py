@@ -26,7 +26,7 @@ from testing.factories.spec_files import loads, problems_of, write_spec
 from testing.factories.text_evidence import TEXTS, instruct_rows, respond_rows, text_evidence
 from testing.factories.trace_evidence import answer_rows, trace_evidence
 from tests.docs.test_failures_text import gated, outcome_of
-from training.rules.critique.verified_pairs import verdicts, verified_pairs
+from training.rules.critique.preference_pairs import verdicts, verified_pairs
 
 ID = "health.kept"
 GIVEN = "{metric: accepted, at_least: 2}"

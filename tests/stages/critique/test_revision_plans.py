@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from specs.session.constitution import Constitution, Principle, Totals
-from specs.stages.base.answer_end import Finish
+from specs.stages.base.sampling import Finish
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionFault
 from testing.factories.critic_evidence import chains

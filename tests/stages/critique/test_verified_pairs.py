@@ -25,7 +25,7 @@ from testing.fixtures.critic_jobs import lines
 from testing.fixtures.stage_jobs import stage_job
 from training.jobs.critique.best_of_n_verified import prefer_verified
 from training.jobs.job import Job
-from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
+from training.rules.critique.preference_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 TASK = "format_instructions"
 GIVEN = BestOfNVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)

@@ -10,7 +10,6 @@ import pytest
 
 from reviews.evidence.evidence import ArmEvidence, Evidence
 from reviews.gate.check_list import run_checks
-from reviews.gate.design_checks import design_checks
 from reviews.gate.gate_decision import settle
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
@@ -43,6 +42,7 @@ from testing.factories.evaluation_evidence import (
 from testing.factories.evidence_on_disk import (
     N,
     answers,
+    design_results,
     evidence_of,
     heldout_items,
     prompt_items,
@@ -118,7 +118,7 @@ def test_the_same_session_with_the_tasks_own_verifier_is_admitted(tmp_path: Path
 
 
 def test_a_ruler_is_refused_before_anything_is_paid_for(tmp_path: Path, ruler: None) -> None:
-    found = design_checks(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
+    found = design_results(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
     assert {one.id: one.status for one in found}["design.scorer"] == "FAIL"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from testing.fixtures.inspect_library import library, needs_inspect
 from tests.training.rules.test_inspect_rules import SCORED
-from training.rules.evaluation.inspect_scores import scored_again
+from training.rules.evaluation.benchmark_scores import scored_again
 
 pytestmark = [pytest.mark.integration, needs_inspect]
 

@@ -10,7 +10,6 @@ import pytest
 
 from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence
-from reviews.gate.design_checks import design_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.stages.evaluation.item_checks import CHECKS, sound
@@ -19,7 +18,15 @@ from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item
 from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult
-from testing.factories.evidence_on_disk import N, answers, evidence_of, heldout_items, resolved_spec, write_rows
+from testing.factories.evidence_on_disk import (
+    N,
+    answers,
+    design_results,
+    evidence_of,
+    heldout_items,
+    resolved_spec,
+    write_rows,
+)
 from testing.factories.flaws_evaluation import with_plan
 from training.rules.tasks import load_items
 from training.rules.tasks.instruction_following import constraint_of
@@ -85,10 +92,10 @@ def test_two_forms_that_exclude_each_other_are_no_question() -> None:
 
 def test_one_unsound_item_closes_the_design_gate(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
-    results = {one.id: one for one in design_checks(resolved, heldout_items(), {})}
+    results = {one.id: one for one in design_results(resolved, heldout_items(), {})}
     assert results["design.items"].status == "PASS"
     odd = (*heldout_items()[1:], item("bullets", "List 3 facts about tea.", count=4))
-    result = next(one for one in design_checks(resolved, odd, {}) if one.id == "design.items")
+    result = next(one for one in design_results(resolved, odd, {}) if one.id == "design.items")
     assert (result.status, result.blocking, result.repairable) == ("FAIL", True, False)
 
 

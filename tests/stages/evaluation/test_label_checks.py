@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from reviews.checks.definition import CheckOutcome, apply
-from reviews.gate.design_checks import design_checks
 from reviews.stages.evaluation import label_checks
 from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, common_answer, told_of
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import Item
 from specs.trail.verdict import CheckResult
-from testing.factories.evidence_on_disk import evidence_of, heldout_items, resolved_spec
+from testing.factories.evidence_on_disk import design_results, evidence_of, heldout_items, resolved_spec
 from testing.factories.task_files import spec_with
 from testing.fixtures.sandbox import needs_sandbox
 from training.rules.tasks.form import Verifier
@@ -87,7 +86,7 @@ def test_a_split_that_one_answer_passes_stops_the_design(
     found = common_answer(spec, items, {})
     assert (found.status, found.figure, found.repairable) == (status, figure, status == "PASS"), found
     assert "yes" not in found.detail.casefold(), "builders read it"
-    checked = design_checks(resolved.model_copy(update={"spec": spec}), items, {})
+    checked = design_results(resolved.model_copy(update={"spec": spec}), items, {})
     assert next(one for one in checked if one.id == "design.common_answer").status == status
 
 
@@ -101,7 +100,7 @@ def test_the_share_of_one_answer_is_the_registered_one(tmp_path: Path) -> None:
 
 
 def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:
-    results = {one.id: one for one in design_checks(resolved_spec(tmp_path), heldout_items(), {})}
+    results = {one.id: one for one in design_results(resolved_spec(tmp_path), heldout_items(), {})}
     assert results["design.answers"].status == "NOT_APPLICABLE", "a form is not an answer that a prompt could tell"
     assert results["design.verdicts"].status == "PASS" and results["design.verdicts"].blocking
 

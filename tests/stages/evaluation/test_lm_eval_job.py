@@ -21,8 +21,8 @@ from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
 from testing.fixtures.witnessed_jobs import unwritten
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
+from training.rules.evaluation.benchmark_scores import scored_again
 from training.rules.evaluation.inspect_log import NAME, read_log
-from training.rules.evaluation.inspect_scores import scored_again
 
 library: Any = pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
 pytestmark = [

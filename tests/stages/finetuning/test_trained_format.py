@@ -11,7 +11,8 @@ import pytest
 
 from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import find_spec, load_spec
-from specs.session.session_spec import SessionSpec, kind_read
+from specs.session.design import kind_read
+from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
 from specs.stages.base.sampling import END_MARK, SHOTS
 from specs.stages.evaluation.parameters import EvaluateParameters

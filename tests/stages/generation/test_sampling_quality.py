@@ -16,9 +16,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from specs.stages.base.kind import StageKind
-from specs.stages.base.row_metric import RowMetric
-from specs.stages.base.sampling import Quality
-from specs.stages.base.sampling_metrics import SAMPLED
+from specs.stages.base.metric import RowMetric
+from specs.stages.base.sampling import SAMPLED, Quality
 from specs.stages.base.stage import Kind
 from specs.stages.generation.rows import GenerationRow, SelfInstructRow
 from specs.stages.metric_catalog import METRICS

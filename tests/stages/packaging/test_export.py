@@ -15,9 +15,7 @@ import pytest
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import Item
 from specs.stages.packaging import parameters as packaging_parameters
-from specs.stages.packaging.llama_cpp import PACKAGE
-from specs.stages.packaging.parameters import ExportParameters
-from specs.stages.packaging.parity import BARS, GgufFormat
+from specs.stages.packaging.parameters import BARS, PACKAGE, ExportParameters, GgufFormat
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
 from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called

@@ -11,7 +11,7 @@ import pytest
 from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
-from reviews.gate.packet_derivation import check_design_files
+from sessions.runtime.preflight import design_forecast
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, resolved_spec, write_rows
 from testing.factories.recipe_session import RECIPE, recipe_session
@@ -136,7 +136,7 @@ def scraped(folder: Path, *changes: tuple[str, str]) -> dict[str, str]:
     data = ("  prompts: {path", "  scraped: {path: scraped.jsonl, as: examples}\n  prompts: {path")
     reads = (READS[0], READS[1].replace("sample.accepted", "data.scraped"))
     resolved = resolved_spec(folder, *RECIPE, data, reads, *changes)
-    return {one.id: one.status for one in check_design_files(resolved)}
+    return {one.id: one.status for one in design_forecast(resolved).checks}
 
 
 def test_a_file_that_is_only_curated_is_judged_as_it_was_curated_and_another_at_the_design(tmp_path: Path) -> None:

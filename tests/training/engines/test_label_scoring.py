@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from specs.stages.base.answer_end import Form
-from specs.stages.base.label_scores import LabelScores
 from specs.stages.base.rubric import Rubric
+from specs.stages.base.sampling import Form
+from specs.stages.base.witness import LabelScores
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.engines import prefix_reading
 from training.engines.checkpoint import load

@@ -18,7 +18,8 @@ from sessions.pages.report.live_display import Terminal
 from sessions.run.money.estimate import estimate
 from sessions.runtime import runtime
 from specs.loading.loading import find_spec, list_profiles, load_spec
-from specs.session.session_spec import ModelSource, ResolvedSpec, kind_read
+from specs.session.design import ModelSource, kind_read
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.registry import kind_of

@@ -21,8 +21,7 @@ from tests.training.planning.test_data_fit import ROWS, experiment
 from training.engines.checkpoint import tokenizer_in
 from training.planning.data_fit import data_faults
 from training.rules import chat_template
-from training.rules.chat_template import ChatTemplate, TemplateRefusal, template_faults
-from training.rules.template_date import fix_date
+from training.rules.chat_template import ChatTemplate, TemplateRefusal, fix_date, template_faults
 
 NOW = datetime(2026, 1, 2)  # noqa: DTZ001 - a template has the local time
 TOKENS = {"bos_token": "<s>", "eos_token": "<|im_end|>"}

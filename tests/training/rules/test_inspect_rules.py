@@ -11,8 +11,8 @@ import pytest
 
 from testing.factories.benchmark_evidence import header, rows, samples
 from training.rules.evaluation import inspect_log
+from training.rules.evaluation.benchmark_scores import is_right, scored_again
 from training.rules.evaluation.inspect_log import NotALog, read_log, write_log
-from training.rules.evaluation.inspect_scores import is_right, scored_again
 
 SCORED: tuple[tuple[str, dict[str, Any], str, list[str], bool | None], ...] = (
     ("match", {}, "It is Cold.", ["cold"], True),

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.rules.evaluation.inspect_scores import scored_again
-from training.rules.evaluation.lm_eval_scores import MOST_TEXT, SCORER, scorer_of
+from training.rules.evaluation.benchmark_scores import MOST_TEXT, SCORER, scored_again, scorer_of
 
 REGEX = {"function": "regex", "regex_pattern": r"#### (\-?[0-9\.\,]+)"}
 FIRST = {"function": "take_first"}

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from specs.stages.generation.parameters import SelfInstructParameters
 from training.engines.stop_strings import find_stop
-from training.rules.numbered_lists import ListItem, fate_of, parse, render
-from training.rules.prompt_text import ExampleInstruction, answer_prompt, calls_of_round, seed_of, stops_of_round
+from training.rules.prompt_text import (
+    ExampleInstruction,
+    ListItem,
+    answer_prompt,
+    calls_of_round,
+    fate_of,
+    parse,
+    render,
+    seed_of,
+    stops_of_round,
+)
 
 ITEMS = ("Write a poem about rain.", "Name 3 birds, and 2. their colours.", "Is 4 > 3? Say why.")
 

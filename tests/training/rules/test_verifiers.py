@@ -20,9 +20,9 @@ from training.rules.tasks.instruction_following import (
     VERIFIERS,
     constraint_of,
     instructions_of,
+    language_of,
     sentences_of,
 )
-from training.rules.tasks.languages import language_of
 from training.rules.tasks.verifier_cases import VerifierCase, cases_of
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ifeval.yaml"

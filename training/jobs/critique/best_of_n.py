@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from specs.jobs.job_records import LEFT
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import Form
 from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow
 from training.engines.engine import CompletionEngine

@@ -12,7 +12,7 @@ from specs.stages.generation.rows import GenerationRow
 from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
 from training.rules.critique.pair_selection import PairSelection
-from training.rules.critique.verified_pairs import NotTheirs, verdicts, verified_pairs
+from training.rules.critique.preference_pairs import NotTheirs, verdicts, verified_pairs
 from training.rules.tasks import load_items
 
 

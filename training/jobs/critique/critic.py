@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.base.answer_end import Form
-from specs.stages.base.label_scores import Arrangement, decide
 from specs.stages.base.rubric import Rubric
+from specs.stages.base.sampling import Form
+from specs.stages.base.witness import Arrangement, decide
 from specs.stages.critique.parameters import CriticParameters, ShownResponse
 from specs.stages.critique.rows import (
     CalibrationRow,

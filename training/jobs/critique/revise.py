@@ -11,8 +11,8 @@ from typing import Any
 from specs.jobs.job_records import LEFT
 from specs.loading.loading import load_constitution
 from specs.session.constitution import Principle
-from specs.stages.base.answer_end import Finish, Form, Ids
 from specs.stages.base.artifacts import Example
+from specs.stages.base.sampling import Finish, Form, Ids
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionRound, RevisionRow
 from specs.system.digests import digest_value

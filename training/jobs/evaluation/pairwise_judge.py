@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from specs.stages.base.artifacts import Item
-from specs.stages.base.label_scores import Arrangement, arrangement, decide
 from specs.stages.base.rubric import Rubric
+from specs.stages.base.witness import Arrangement, arrangement, decide
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
 from training.engines.checkpoint import device_of, load, tokenizer_in

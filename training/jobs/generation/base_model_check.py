@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import Form
 from specs.stages.generation.parameters import BaseModelCheckParameters
 from specs.stages.generation.rows import BaseModelCheckRow
 from training.engines.checkpoint import free, tokenizer_in

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Example, Item
+from specs.stages.base.sampling import Form
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
 from training.engines.batched import Completion

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import Form
 from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
 from training.engines.engine import CompletionEngine

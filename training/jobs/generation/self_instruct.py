@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import Form
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
 from training.engines.engine import CompletionEngine

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.jobs.job_records import LEFT
-from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import Form
 from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
 from training.engines.checkpoint import device_of, free, load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specs.stages.base.answer_end import Finish, Form
+from specs.stages.base.sampling import Finish, Form
 from specs.stages.packaging.parameters import ExportParameters, PackageParameters
 from specs.stages.packaging.rows import ExportRow, PackageRow
 from training.engines.batched import output_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specs.stages.base.answer_end import Form
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import Form
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
 from training.engines.engine_factory import make_engine

@@ -19,7 +19,7 @@ from specs.system.regular_files import open_regular, read_regular
 from specs.system.text import plain
 from training.engines.checkpoint import UNSTABLE
 from training.rules import weight_files
-from training.rules.code_files import runs_code
+from training.rules.packaging.structure_rules import runs_code
 from training.rules.weight_files import INDEX, WEIGHTS, CheckpointChange, WrongWeights, describing, quote_name
 
 _PART = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")

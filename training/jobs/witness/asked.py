@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specs.jobs.job_records import LEFT
-from specs.stages.base.answer_end import Finish, Ids
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import Finish, Ids
 from specs.stages.base.witness import Copies
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job

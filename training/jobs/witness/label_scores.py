@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import Form
 from specs.stages.critique.rows import ComparisonRow, CritiqueRow
 from specs.stages.evaluation.rows import DuelRow
 from specs.system.digests import digest_bytes

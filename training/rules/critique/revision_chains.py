@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from specs.session.constitution import Constitution, Principle
-from specs.stages.base.answer_end import Finish, Form
+from specs.stages.base.sampling import Finish, Form
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionFault, RevisionRow
 from specs.system.digests import Contract

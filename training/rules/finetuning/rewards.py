@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from specs.stages.base.answer_end import Finish
+from specs.stages.base.sampling import Finish
 from specs.stages.finetuning.online_parameters import SelfDistillation
 from training.rules.tasks.format_instructions import Judgement, Span
 

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
-from training.rules.numbered_lists import Fate, parse
-from training.rules.prompt_text import ExampleInstruction
+from training.rules.prompt_text import ExampleInstruction, Fate, parse
 from training.rules.sampling_quality import of_calls, over, why_low
 from training.rules.similarity import NearIndex
 

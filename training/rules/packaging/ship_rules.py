@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from specs.system.digests import digest_file, list_tree
-from training.rules.packaging import lineage_rules, structure_rules, tokenizer_rules, weight_rules
+from training.rules.packaging import structure_rules, tokenizer_rules, weight_rules
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import Flaw, Layer, NotApplicable, NotRun
 from training.rules.packaging.gguf_rules import gguf
@@ -63,7 +63,7 @@ def check_files(
         apply("tokenizer", lambda: tokenizer_rules.tokenizer(folder)),
         apply("template", lambda: tokenizer_rules.template(folder, CheckpointFolder(base) if base else None)),
         apply("generation", lambda: tokenizer_rules.generation(folder)),
-        apply("training", lambda: lineage_rules.training_log(folder)),
+        apply("training", lambda: weight_rules.training_log(folder)),
         apply("lineage", *_lineage(folder, base, trained=trained)),
         apply("digests", lambda: _digests(path, listed)),
         apply("gguf", *(rule for file in files for rule in _of_file(folder, file))) if files else _without_gguf(),
@@ -83,9 +83,9 @@ def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> I
         yield _no_base
         return
     base = CheckpointFolder(path)
-    yield lambda: lineage_rules.find_description_flaws(folder, base)
+    yield lambda: weight_rules.find_description_flaws(folder, base)
     if trained:
-        yield lambda: lineage_rules.find_weight_flaws(folder, base)
+        yield lambda: weight_rules.find_weight_flaws(folder, base)
 
 
 def _no_base() -> Iterator[Flaw]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from specs.system.regular_files import open_regular
-from training.rules.code_files import runs_code
 from training.rules.packaging.bounded_json import WrongFile, read_object
 from training.rules.packaging.checkpoint_folder import (
     CONFIG,
@@ -19,6 +18,23 @@ from training.rules.packaging.checkpoint_folder import (
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.model_families import FAMILIES, REQUIRED, family_of, wrong_sizes
 from training.rules.weight_files import INDEX, WEIGHTS, quote_name
+
+_PICKLES = (
+    *(".bin", ".pt", ".pth", ".pt2", ".ckpt", ".pkl", ".pickle", ".dill", ".joblib", ".npy", ".npz", ".msgpack"),
+    *(".h5", ".hdf5", ".keras", ".mar", ".nemo", ".t7"),
+)
+_PROGRAMS = (
+    *(".py", ".pyc", ".pyo", ".pyd", ".pyw", ".pyz", ".so", ".dll", ".dylib", ".exe", ".sh", ".bat", ".ps1"),
+    *(".js", ".mjs", ".jar", ".whl", ".egg", ".ipynb", ".wasm"),
+)
+
+
+def runs_code(name: str) -> bool:
+    """Return whether a file of this name is code, or of a format that can carry it."""
+    suffixes = PurePath(name.lower()).suffixes
+    # "libx.so.1" is a library too.
+    return bool(suffixes) and (suffixes[-1] in (*_PICKLES, *_PROGRAMS) or ".so" in suffixes)
+
 
 _PICKLED = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How files of torch.save and pickle begin."""

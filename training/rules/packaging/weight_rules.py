@@ -1,14 +1,17 @@
-"""Are the tensors those that the configuration declares, and is every number of them one?"""
+"""Are the tensors those that the configuration declares, finite, and of the declared base; and did training go well?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
-from training.rules.packaging.bounded_json import WrongFile
-from training.rules.packaging.checkpoint_folder import CONFIG, CheckpointFolder
-from training.rules.packaging.flaw import Flaw, NotRun
+from training.rules.packaging.bounded_json import WrongFile, read_object
+from training.rules.packaging.checkpoint_folder import CONFIG, TEMPLATE, TOKENIZER, CheckpointFolder
+from training.rules.packaging.flaw import Flaw, NotApplicable, NotRun
+from training.rules.packaging.gguf_settings import rope_of
 from training.rules.packaging.model_families import EMBEDDING, HEAD, declared_tensors
-from training.rules.weight_files import FLOATS, Tensor, WrongWeights, quote_name, values_of
+from training.rules.weight_files import FLOATS, Tensor, WrongWeights, compare, quote_name, values_of
 
 LARGEST = 1e6
 """No weight of a trained model is near it; a flipped bit of an exponent is far above."""
@@ -110,3 +113,120 @@ def _equal(tensor: Tensor, other: Tensor) -> bool:
 
 def _names(folder: CheckpointFolder) -> str:
     return ", ".join(sorted(path.name for path in folder.path.glob("*.safetensors"))[:2]) or "model.safetensors"
+
+
+LOG = "trainer_state.json"
+_COMPUTING = (
+    *("model_type", "architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "vocab_size", "max_position_embeddings"),
+    *("attention_bias", "mlp_bias", "sliding_window", "use_sliding_window"),
+)
+"""Keys of config.json that decide what the weights compute."""
+_COPY = "copy it from the base"
+
+
+def find_description_flaws(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where a checkpoint is described otherwise than its base: configuration, tokenizer, template."""
+    try:
+        yield from _find_config_flaws(folder.config, base.config)
+    except WrongFile as error:
+        raise NotRun(f"{error}, so base and checkpoint cannot be compared") from error
+    yield from _same_text(folder, base)
+
+
+def find_weight_flaws(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield where weights are not those of the base, trained."""
+    try:
+        change = compare(base.path, folder.path)
+    except WrongWeights as error:
+        yield Flaw("lineage", "other_model", "model.safetensors", f"is not the base, trained: {error}", "name its base")
+        return
+    except OSError as error:
+        raise NotRun(f"the weights cannot be read: {error}") from error
+    if not change.changed:
+        why = f"all {change.tensors} tensors are those of the base: nothing was trained, or the base was copied"
+        yield Flaw("lineage", "untrained", "model.safetensors", why, "copy the trained checkpoint, or name its base")
+    matrices = [name for name, tensor in folder.tensors.items() if len(tensor.shape) > 1]
+    if 2 * len(change.replaced) > len(matrices):
+        why = (
+            f"{len(change.replaced)} of {len(matrices)} matrices are further from the base than zeros: "
+            "these are the weights of another model"
+        )
+        yield Flaw("lineage", "other_weights", "model.safetensors", why, "name the base it was trained from")
+
+
+def _find_config_flaws(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Flaw]:
+    for name in _COMPUTING:
+        was, now = old.get(name), new.get(name)
+        if was in (None, False) if now is None else was is None:
+            continue
+        if was != now:
+            why = f"{name} is {quote_name(str(now))}, in the base {quote_name(str(was))}"
+            yield Flaw("lineage", "config", CONFIG, why, f"write the base's {name}")
+    if (was := rope_of(old)) != (now := rope_of(new)):
+        why = f"positions are turned by {quote_name(str(now))}, in the base by {quote_name(str(was))}"
+        yield Flaw("lineage", "rope", CONFIG, why, "copy rope_parameters of the base")
+
+
+def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Flaw]:
+    if folder.has(TOKENIZER) and base.has(TOKENIZER):
+        try:
+            ours, theirs = _encodes(folder), _encodes(base)
+        except (WrongFile, KeyError, TypeError) as error:
+            raise NotRun(f"a tokenizer cannot be read: {quote_name(str(error))}") from error
+        for part in ours:
+            if ours[part] != theirs[part]:
+                yield Flaw("lineage", "tokenizer", TOKENIZER, f"has another {part} than the base", _COPY)
+                break
+    try:
+        now, was = folder.template, base.template
+    except WrongFile as error:
+        raise NotRun(str(error)) from error
+    if was and now != was:
+        why = "is another than the base's: the model would be asked otherwise than it was trained"
+        yield Flaw("lineage", "template", TEMPLATE, why, _COPY)
+
+
+def _encodes(folder: CheckpointFolder) -> dict[str, Any]:
+    tokenizer = folder.tokenizer
+    return {
+        "vocabulary": folder.token_ids,
+        "merges": [
+            tuple(value.split(" ") if isinstance(value, str) else value)
+            for value in tokenizer["model"].get("merges") or ()
+        ],
+        "pre-tokenizer": tokenizer.get("pre_tokenizer"),
+        "normalizer": tokenizer.get("normalizer"),
+    }
+
+
+def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
+    """Yield the first step whose loss or gradient was no number; raises NotRun without a log of the Trainer.
+
+    By default the Trainer logs a loss of NaN as 0.0 (``logging_nan_inf_filter``), which then looks like the best step.
+    """
+    if not folder.has(LOG):
+        raise NotApplicable(f"there is no {LOG}")
+    try:
+        history: Any = read_object(folder.path / LOG).get("log_history")
+    except WrongFile as error:
+        yield Flaw("training", "unreadable", LOG, error.why, "keep the log of the Trainer as it was written")
+        return
+    steps = (
+        [value for value in history if isinstance(value, dict) and "loss" in value] if isinstance(history, list) else []
+    )
+    for step in steps:
+        loss, norm = step["loss"], step.get("grad_norm")
+        empty = loss == 0 and (norm is None or norm == 0)
+        if empty or not _finite(loss) or (norm is not None and not _finite(norm)):
+            why = (
+                f"step {quote_name(str(step.get('step')))} has loss {quote_name(str(loss))} and gradient norm "
+                f"{quote_name(str(norm))}: a loss that is not a number is logged as 0.0"
+            )
+            mend = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
+            yield Flaw("training", "not_a_number", LOG, why, mend)
+            return
+
+
+def _finite(arguments: Any) -> bool:
+    return isinstance(arguments, int | float) and math.isfinite(arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from specs.stages.base.answer_end import Form
+from specs.stages.base.sampling import Form
 
 REQUEST = "Complete this Python function. Answer with the whole function in one code block.\n\n{prompt}"
 _BLOCK = re.compile(r"^```(?:python|py)?[ \t]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)

@@ -47,7 +47,7 @@ class _Serving:
         """Import the task and say what it brings; raises PluginFault if it cannot be used."""
         from specs.system import plugins
         from specs.system.confinement import task_file
-        from specs.system.confinement.verifier_limits import VerifierLimits
+        from specs.system.confinement.verifier_command import VerifierLimits
         from training.rules.tasks.task_module import task_module
 
         plugins.LOAD_SECONDS = self._hello["load_seconds"]

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specs.traces.turn import Lines, Part, TextPart, ToolResultPart, ToolUse, TraceTurn
-from training.rules.traces.message_parts import PartMaker, join_part
 from training.rules.traces.record_kinds import (
+    PartMaker,
     is_boundary,
+    join_part,
     list_preserved_records,
     message_key,
     queued_prompt,

@@ -11,8 +11,7 @@ from specs.stages.base.artifacts import Item, Preference, Taught
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
 from specs.system.masking import forms_only
-from specs.traces.teachers import Agreement
-from specs.traces.turn import Account
+from specs.traces.turn import Account, Agreement
 from training.rules.traces.ingest import ingest
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE, AnsweredState, make_pairs
 from training.rules.traces.rendering import tools_of

@@ -11,8 +11,7 @@ from itertools import combinations
 from typing import NamedTuple, Protocol
 
 from specs.system.digests import digest_value
-from specs.traces.teachers import Agreement, TeacherPair
-from specs.traces.turn import TraceTurn
+from specs.traces.turn import Agreement, TeacherPair, TraceTurn
 from training.rules.traces.rendering import TraceAction, action_of, read_action, render_action
 
 TRACE = "trace"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.evidence.subgroups import ArmPair, each_kind
 from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items

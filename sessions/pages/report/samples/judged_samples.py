@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import gather
 from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from sessions.pages.report.samples.compared_arms import arms_of

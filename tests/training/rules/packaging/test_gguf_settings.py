@@ -15,12 +15,12 @@ import pytest
 from testing.fixtures.real_model import smollm2_checkpoint
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
-from training.rules.code_files import runs_code
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import NotRun
 from training.rules.packaging.gguf_header import BLOCKS, GgufHeader, GgufTensor, read_header
 from training.rules.packaging.gguf_settings import SIZES, rope_of, settings, unknown_settings
 from training.rules.packaging.ship_rules import apply, check_files
+from training.rules.packaging.structure_rules import runs_code
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "rope_theta": 1e5, "factor": 4.0, "original_max_position_embeddings": 64}

@@ -18,8 +18,8 @@ from specs.system.errors import UserError
 from specs.system.masking import forms_only
 from specs.traces.turn import TraceTurn
 from testing.factories.transcripts import Transcript, long_session
-from training.rules.traces.history import by_id, history, states
 from training.rules.traces.ingest import DUPLICATE, IngestResult, ingest
+from training.rules.traces.shown_states import by_id, history, states
 
 REAL = os.environ.get("PEERGATE_TRACES", "")
 

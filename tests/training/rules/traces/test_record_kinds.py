@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sessions.commands.traces.teacher_file import circles
-from specs.stages.traces.family import family_of
+from specs.stages.traces.parameters import family_of
 from specs.system.errors import UserError
 from specs.system.masking import forms_only
 from specs.traces.teachers import Teacher, TeacherFile
 from specs.traces.turn import TraceTurn
-from training.rules.traces.history import by_id, history, states
 from training.rules.traces.ingest import IngestResult, ingest
 from training.rules.traces.record_kinds import CODEX
 from training.rules.traces.rendering import action_of, render_action
+from training.rules.traces.shown_states import by_id, history, states
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 

@@ -23,9 +23,9 @@ from specs.system.errors import UserError
 from specs.system.masking import forms_only
 from specs.traces.turn import TextPart, Thinking, TraceTurn
 from testing.fixtures.agent_programs import program
-from training.rules.traces.history import by_id, history, states
 from training.rules.traces.ingest import IngestResult, ingest
 from training.rules.traces.record_kinds import CODEX
+from training.rules.traces.shown_states import by_id, history, states
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "transcripts"
 CLAUDE = sorted(path.name for path in RECORDED.glob("claude-*"))

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from specs.stages.base.kind import StageKind
-from specs.stages.base.row_metric import Value, count, every, judged_value, mean, metric, share, where
+from specs.stages.base.metric import Value, count, every, judged_value, mean, metric, share, where
 from specs.stages.base.stage import DeviceParameters
 from specs.stages.finetuning.rows import TrainingRow
 
