@@ -26,7 +26,6 @@ from sessions.run.pause import CANCEL, PAUSE
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import PeergateError
-from specs.trail.gate_bodies import MetricsEntry
 
 Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "witness", "submit", "review"]
 
@@ -97,9 +96,7 @@ class Session:
 
     def metrics(self, stage: str, attempt: int) -> MetricSet | None:
         """Return the metrics of an attempt; None if nothing was measured."""
-        measured = self.find(MetricsEntry, stage, attempt)
-        digest = measured.body.metrics if measured else None
-        return MetricSet.model_validate(self.store.get_value(digest)) if digest else None
+        return self.history.attempt(stage, attempt).metric_set
 
     def checkpoint(self) -> None:
         """Stop here if someone asked to.

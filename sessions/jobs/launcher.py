@@ -126,11 +126,8 @@ def submit(
     write_durably(folder / "order.json", order.canonical())
     # The intent precedes the effect: after a crash in between, the job is started again, and its claim decides whether
     # that is the first time.
-    facts: dict[str, Any] = {
-        "resumes": order.resumes,
-        "clock": clock_here() if launcher.name == HERE else None,
-        "prepared": prepared,
-    }
+    clock = clock_here() if launcher.name == HERE else None
+    facts: dict[str, Any] = {"resumes": order.resumes, "clock": clock, "prepared": prepared}
     body = LaunchEntry(
         key=order.key,
         stage=order.grant.stage,
@@ -160,12 +157,9 @@ def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder)
     if isinstance(launcher, PerStage):
         launcher = launcher.of(order.key)
     folder = job_folder(run, order.key)
+    stage, attempt = order.grant.stage, order.grant.attempt
     body = ChallengeEntry(
-        key=order.key,
-        stage=order.grant.stage,
-        attempt=order.grant.attempt,
-        order=order.content_digest(),
-        launcher=launcher.name,
+        key=order.key, stage=stage, attempt=attempt, order=order.content_digest(), launcher=launcher.name
     )
     if trail.find(body.entry_key()) is None and (prepared := _set_aside(folder)):
         body = body.model_copy(update={"prepared": prepared})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 from reviews.evidence.gather import load_items
 from reviews.history.history import History
-from reviews.trail.chain.envelope import RecordedEntry, restore_entry
+from reviews.trail.chain.envelope import restore_entry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
@@ -44,7 +43,7 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     counts, unread, seeds = list[int](), 0, 0
     for run in _others(session.run):
         try:
-            history = History(_ends(run / TRAIL))
+            history = _ends(run / TRAIL)
             opened = history.find(OpenEntry)
             if opened is None:
                 continue
@@ -81,9 +80,9 @@ def _others(run: Path) -> list[Path]:
         return []
 
 
-def _ends(trail: Path) -> Sequence[RecordedEntry]:
+def _ends(trail: Path) -> History:
     """Return the registration of a session and the ends of its jobs."""
     if pointer_of(trail) is not None:
-        return [entry for entry in read_entries(trail) if entry.kind in ("open", "exit")]
+        return History(read_entries(trail))
     with reading(trail) as connection:
-        return [restore_entry(*row) for row in connection.execute(_ASKED)]
+        return History(restore_entry(*row) for row in connection.execute(_ASKED))

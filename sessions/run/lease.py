@@ -121,12 +121,9 @@ def take_up(trail: Trail, current: OwnedLease) -> None:
         _require(trail, current)
         epoch = max(current.record.number, trail.epoch() + 1)
         number = sum(1 for _ in trail.iterate(ResumeEntry)) + 1
-        trail.append(
-            ResumeEntry(
-                by=getpass.getuser(), reviewer_confined=is_confined(), lease=current.at(epoch), code_state=state
-            ),
-            ResumeEntry.key_of(number),
-        )
+        by, lease = getpass.getuser(), current.at(epoch)
+        body = ResumeEntry(by=by, reviewer_confined=is_confined(), lease=lease, code_state=state)
+        trail.append(body, ResumeEntry.key_of(number))
     trail.fence = epoch
 
 

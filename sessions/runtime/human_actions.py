@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
@@ -75,9 +76,7 @@ def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires:
         if check not in texts:
             hint = f"asked are: {', '.join(texts)}"
             raise UserError(f"check '{check}' is not asked of stage '{stage}' ({kind})", where=str(run), hint=hint)
-        ends = expiry(expires, time.time())
-        body = OverrideEntry(check=check, stage=stage, condition=None, by=by, reason=reason, expires=ends)
-        return _append_override(trail, body)
+        return _override(trail, by, reason, expires, {"check": check, "stage": stage, "condition": None})
 
 
 def waive_condition(run: Path, condition: str, by: str, reason: str, expires: str | None) -> RecordedEntry:
@@ -91,9 +90,7 @@ def waive_condition(run: Path, condition: str, by: str, reason: str, expires: st
         if condition not in still:
             hint = f"open are: {', '.join(still)}" if still else "no condition is open"
             raise UserError(f"condition '{condition}' is not open", where=str(run), hint=hint)
-        ends = expiry(expires, time.time())
-        body = OverrideEntry(check=None, stage=None, condition=condition, by=by, reason=reason, expires=ends)
-        return _append_override(trail, body)
+        return _override(trail, by, reason, expires, {"check": None, "stage": None, "condition": condition})
 
 
 @contextmanager
@@ -111,8 +108,10 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
         trail.close()
 
 
-def _append_override(trail: Trail, body: OverrideEntry) -> RecordedEntry:
-    return trail.append(body, OverrideEntry.key_of(sum(1 for _ in trail.iterate(OverrideEntry)) + 1))
+def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, Any]) -> RecordedEntry:
+    number = sum(1 for _ in trail.iterate(OverrideEntry)) + 1
+    body = OverrideEntry(**lifted, by=by, reason=reason, expires=expiry(expires, time.time()))
+    return trail.append(body, OverrideEntry.key_of(number))
 
 
 def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> RecordedEntry[RetractionEntry]:
@@ -137,8 +136,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
                 raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
             since = history[used.seq :]
             act.end_jobs(session, since.of(LaunchEntry), "the judgement that granted it was taken back")
-            why = "the judgement that granted its job was taken back"
-            end_witnesses(session, since.of(ChallengeEntry), why)
+            end_witnesses(session, since.of(ChallengeEntry), "the judgement that granted its job was taken back")
             body = RetractionEntry(
                 since=used.seq,
                 stage=used.body.stage,
@@ -149,8 +147,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
                 reason=reason,
                 reasons=(f"{by} took {used.key} back: {reason}",),
             )
-            number = len(history.of(RetractionEntry)) + 1
-            return session.trail.append(body, RetractionEntry.key_of(number))
+            return session.trail.append(body, RetractionEntry.key_of(len(history.of(RetractionEntry)) + 1))
         finally:
             session.trail.close()
 

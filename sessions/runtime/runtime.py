@@ -277,11 +277,7 @@ def _fill(
         begin_log(folder / TRAIL, name, address, run)
     trail = Trail(folder / TRAIL, name)
     # What does not apply is left out.
-    facts: dict[str, Any] = {
-        "constitution": resolved.constitution_digest,
-        "replicates": replicates,
-        "signed": signed,
-    }
+    facts = {"constitution": resolved.constitution_digest, "replicates": replicates, "signed": signed}
     body = OpenEntry(
         registration=resolved.registration(),
         measured_by=store.put_value(dict(measuring_files(resolved))),
@@ -296,7 +292,7 @@ def _fill(
         reviewer_confined=is_confined(),
         code_state=state,
         lease=Lease(epoch=1, host=platform.node(), pid=os.getpid(), over=None),
-        **{name: value for name, value in facts.items() if value is not None},
+        **dict[str, Any]((name, value) for name, value in facts.items() if value is not None),
     )
     trail.append(body)
     trail.close()
