@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.audit.verify import verify_run
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from reviews.trail.integrity import walk_trail
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
@@ -35,6 +35,7 @@ from sessions.run.lease import lease, take_up
 from sessions.runtime import runtime
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_path
+from specs.trail.session_bodies import CloseEntry, LaunchEntry, ModelEntry, OpenEntry, PauseEntry
 from testing.factories.evidence_on_disk import resolved_spec, weights
 from testing.fixtures.postgres_server import MISSING, Server, programs, running
 from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, no_plots, quick_session
@@ -87,8 +88,7 @@ def begin(runs: Path, name: str, spec: Spec) -> Path:
     runtime.register(run, spec.resolved, runtime.material_of(spec.path, spec.resolved), code_state())
     trail = Trail(run / "trail.sqlite", name)
     source = spec.resolved.spec.model.source
-    body = {"source": source, "kind": "instruct", "path": str(spec.model), "digest": digest_path(spec.model)}
-    trail.append_raw("model", "model", body)
+    trail.append(ModelEntry(source=source, kind="instruct", path=str(spec.model), digest=digest_path(spec.model)))
     trail.close()
     return run
 
@@ -218,14 +218,15 @@ def use(server: Server, where: str) -> str | None:
 def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: str) -> None:
     runs = folder / where
     whole_session(runs, "model", spec, folder / f"{where}-effects")
-    pattern = [entry for entry in read_entries(runs / "model" / "trail.sqlite") if entry.kind not in ("open", "close")]
-    attempts = sum(recorded_entry.kind == "launch" for recorded_entry in pattern)
+    recorded = read_entries(runs / "model" / "trail.sqlite")
+    pattern = [entry for entry in recorded if not isinstance(entry.body, OpenEntry | CloseEntry)]
+    attempts = len(entries_of(pattern, LaunchEntry))
     run = begin(runs, "long", spec)
     trail = Trail(run / "trail.sqlite", "long")
     lenient(trail)
     lengthen(trail, pattern, -(-stages // attempts))
     one_more = iter(range(10_000))
-    append = time_call(lambda: trail.append_raw("pause", f"pause/{next(one_more)}", {"by": "bench"}), 9)
+    append = time_call(lambda: trail.append(PauseEntry(by="bench"), PauseEntry.key_of(next(one_more))), 9)
     read = time_call(lambda: list(trail.iterate()))
     chain = time_call(trail.verify_chain, 1)
     size = trail.head().size
@@ -246,8 +247,7 @@ def lengthen(trail: Trail, pattern: list[RecordedEntry], times: int) -> None:
     for number in range(times):
         with trail.alone():
             for recorded in pattern:
-                key = f"{recorded.key}#{number}"
-                trail.append_raw(recorded.kind, key, dict(recorded.raw))  # pyright: ignore[reportArgumentType]
+                trail.append(recorded.body, f"{recorded.key}#{number}")
 
 
 def trail_kb(server: Server) -> float:

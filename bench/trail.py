@@ -36,9 +36,10 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from sessions.pages.report.trail_page import trail_page
+from specs.trail.session_bodies import SpendEntry, WorkspaceEntry
 
 APPENDS = 400
-BODY = {"what": "settle", "job": "bench.stage.1", "party": "job", "stage": "stage", "usd": 0.25, "seconds": 12.5}
+BODY = SpendEntry(what="settle", job="bench.stage.1", party="job", stage="stage", usd=0.25, seconds=12.5)
 
 
 def print_figure(what: str, value: float, unit: str, limit: float | None = None, *, at_least: bool = False) -> bool:
@@ -72,7 +73,7 @@ def append(folder: Path) -> bool:
     The third one makes two signatures before its insert, as an append does: what they alone cost on this disk.
     """
     trail = Trail(folder / "append" / "trail.sqlite", "bench")
-    trail.append_raw("workspace", "workspace", {})
+    trail.append(WorkspaceEntry())
     size = len(read_trail(trail.path).rows[0].envelope)
     bare = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     bare.execute("PRAGMA journal_mode=WAL")
@@ -96,7 +97,7 @@ def append(folder: Path) -> bool:
 
     for n in range(APPENDS):
         theirs.append(time_call(insert))
-        ours.append(time_call(lambda n=n: trail.append_raw("spend", f"spend/{n}", BODY)))
+        ours.append(time_call(lambda n=n: trail.append(BODY, f"spend/{n}")))
         signing.append(time_call(insert_signed))
     trail.close()
     bare.close()
@@ -116,11 +117,11 @@ def synthetic(folder: Path, count: int) -> Path:
     trail = Trail(run / "trail.sqlite", "bench")
     chance = random.Random(1)
     stages = [f"stage{n}" for n in range(20)]
-    trail.append_raw("workspace", "workspace", {})
+    trail.append(WorkspaceEntry())
     with trail.alone():
         for n in range(count - 1):
-            body = BODY | {"stage": chance.choice(stages), "job": f"bench.{n}", "usd": round(chance.random(), 4)}
-            trail.append_raw("spend", f"spend/{n}", body)
+            facts = {"stage": chance.choice(stages), "job": f"bench.{n}", "usd": round(chance.random(), 4)}
+            trail.append(BODY.model_copy(update=facts), f"spend/{n}")
     trail.close()
     (run / "store").mkdir()
     return run

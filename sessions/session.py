@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from agents.workbench_protocol import Builder
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.registered_evidence import gather
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
+from reviews.history.history import History
 from reviews.reviewers.process.client import ReviewerProcess
+from reviews.trail.chain.envelope import FormT, RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
@@ -72,22 +74,29 @@ class Session:
         """The reviewer, wired at its first use: ending or reading a session needs no key."""
         return self.wire_reviewer()
 
-    def body(self, key: str) -> dict[str, Any]:
-        """Return the body of a trail entry, or raise PeergateError if there is none."""
-        recorded = self.trail.find(key)
+    @property
+    def history(self) -> History:
+        """What is recorded so far."""
+        return History(self.trail.iterate(), self.store)
+
+    def find(self, form: type[FormT], *parts: object) -> RecordedEntry[FormT] | None:
+        """Return the entry of a kind that ``parts`` name, if there is one."""
+        return self.trail.find(form.key_of(*parts), form)
+
+    def entry(self, form: type[FormT], *parts: object) -> FormT:
+        """Return the body of the entry of a kind that ``parts`` name, or raise PeergateError if there is none."""
+        recorded = self.find(form, *parts)
         if recorded is None:
-            raise PeergateError(f"the trail has no entry '{key}'", where=self.name)
-        return recorded.raw
+            raise PeergateError(f"the trail has no entry '{form.key_of(*parts)}'", where=self.name)
+        return recorded.body
 
     def evidence(self, stage: str, attempt: int) -> Evidence:
         """Return the evidence of an attempt."""
-        return gather(self.run, list(self.trail.iterate()), self.store, stage, attempt)
+        return gather(self.run, self.history, self.store, stage, attempt)
 
     def metrics(self, stage: str, attempt: int) -> MetricSet | None:
         """Return the metrics of an attempt; None if nothing was measured."""
-        measured = self.trail.find(f"metrics/{stage}.{attempt}")
-        digest = measured.raw["metrics"] if measured else None
-        return MetricSet.model_validate(self.store.get_value(digest)) if digest else None
+        return self.history.attempt(stage, attempt).metric_set
 
     def checkpoint(self) -> None:
         """Stop here if someone asked to.

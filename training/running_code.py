@@ -41,7 +41,7 @@ def code_state(home: Path = HOME) -> CodeState:
         changed = status.count("\0")
     except _UnknownError as error:
         return CodeState(digest=digest, version=text, commit=None, branch=None, changed=None, unknown=str(error))
-    return CodeState(digest=digest, version=text, commit=commit, branch=branch, changed=changed)
+    return CodeState(digest=digest, version=text, commit=commit, branch=branch, changed=changed, unknown="")
 
 
 class _UnknownError(Exception):

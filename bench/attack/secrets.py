@@ -26,9 +26,9 @@ from agents.model_builder import ModelBuilder
 from bench.attack.outcome import Outcome
 from bench.attack.planted import PlantedSecret, Plants, squeeze_text
 from reviews.gate.reviewer import PacketReviewer
-from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.pages.report.live_display import Terminal
+from sessions.run.run_history import read_history
 from sessions.run.terminal import MaskedStream
 from specs.jobs.job_records import ExitRecord
 from specs.loading.loading import load_spec
@@ -36,6 +36,7 @@ from specs.system import masking
 from specs.system.digests import digest_file
 from specs.system.errors import ReviewerUnavailable, SpecError
 from specs.system.vendors import http_exchange
+from specs.trail.session_bodies import CloseEntry
 from specs.trail.verdict import Packet, Verdict
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
@@ -97,7 +98,7 @@ class _SecretFinding:
             parts = path.relative_to(run).parts
             area = "transcript" if "transcript" in path.name else {"store": "store", "report": "report"}.get(parts[0])
             self.add(area or "run folder", path.read_bytes())
-        for entry in read_entries(run / "trail.sqlite"):
+        for entry in read_history(run):
             self.add("trail", json.dumps(entry.raw, ensure_ascii=False))
 
     def door(self, name: str, area: str, tag: str) -> None:
@@ -213,7 +214,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
             *[{"answer": "approve", "reason": reason, "by": "me", "expires": None}] * 4,
         ]
         for answer in answers:
-            if any(entry.kind == "close" for entry in read_entries(run / "trail.sqlite")):
+            if read_history(run).find(CloseEntry) is not None:
                 break
             chosen: PacketReviewer = reviewer
             session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
@@ -224,8 +225,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
     result.add_run(run)
     if commands:
         _read_messages(folder, run, result)
-    closed = any(entry.kind == "close" for entry in read_entries(run / "trail.sqlite"))
-    result.doors["the session ends"] = closed
+    result.doors["the session ends"] = read_history(run).find(CloseEntry) is not None
     for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
         result.door(door, "store" if door != "door-exception" else "trail", door)
     result.door("door-reason", "trail", "door-reason")

@@ -14,13 +14,13 @@ from bench.flaws.operator import AUDIT, Answer, Change, Operator
 from bench.flaws.small_specs import APPROVED, Variation, register_spec, write_spec
 from reviews.audit.verify import verify_run
 from reviews.trail.chain import keys
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
+from sessions.run.run_history import read_history
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.runtime import human_actions, wiring
 from specs.system.errors import PeergateError
+from specs.trail.gate_bodies import PacketEntry
 from testing.fixtures.quick_session import Silent, draw_nothing, drive, quick_session
 from testing.fixtures.reviewer_here import key_here
 
@@ -62,9 +62,9 @@ class _Desk:
         path = write_spec(folder, self._model, self._variation, (*self._operator.spec, *changes))
         display = cast(Terminal, Silent())
         try:
-            done = human_actions.amend(self.run, path, PERSON, "it should pass now", override, display).raw
-            if done["outcome"] != "approve":
-                self.refused += [f"amendment: {done['outcome']}"]
+            done = human_actions.amend(self.run, path, PERSON, "it should pass now", override, display).body
+            if done.outcome != "approve":
+                self.refused += [f"amendment: {done.outcome}"]
         finally:
             shutil.copyfile(path, folder / "amended.yaml")
             (folder / "spec.yaml").write_text(text, encoding="utf-8")
@@ -170,9 +170,8 @@ def _read_report(run: Path) -> list[str]:
 
 def _checks(run: Path, status: str) -> dict[str, None]:
     """Return the ids of all checks with a status, in the order of the gates, those of amendments too."""
-    store, results = Store(run / STORE), dict[str, None]()
-    for entry in read_entries(run / TRAIL):
-        if entry.kind == "packet":
-            packet: Any = store.get_value(entry.raw["packet"])
-            results |= {check["id"]: None for check in packet["checks"] if check["status"] == status}
+    history, results = read_history(run), dict[str, None]()
+    for entry in history.of(PacketEntry):
+        packet: Any = history.store.get_value(entry.body.packet)
+        results |= {check["id"]: None for check in packet["checks"] if check["status"] == status}
     return results

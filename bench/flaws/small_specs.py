@@ -17,6 +17,7 @@ from sessions.runtime import runtime
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file, digest_path
 from specs.system.resources import LauncherName
+from specs.trail.session_bodies import ModelEntry
 from testing.fixtures.command_sessions import SPEC
 from testing.fixtures.critic_jobs import labelled_items
 from testing.fixtures.small_pipeline import (
@@ -192,8 +193,7 @@ def register_spec(folder: Path, model: Path, operator: Operator | None, variatio
     resolved, run = load_spec(path), folder / "runs" / "small"
     runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
-    body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
-    trail.append_raw("model", "model", body)
+    trail.append(ModelEntry(source=source.source, kind=source.kind, path=str(model), digest=digest_path(model)))
     trail.close()
     return run
 

@@ -15,7 +15,7 @@ from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
 from specs.trail.builder_bodies import PlanEntry
-from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, RetractionEntry
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, Opens, RetractionEntry
 from specs.trail.session_bodies import OpenEntry
 
 Judgement = DecisionEntry | HumanAnswerEntry
@@ -87,6 +87,12 @@ class History(EntryIndex):
     def newest_judgement(self) -> RecordedEntry[Judgement | RetractionEntry] | None:
         """The newest decision, answer of a person or retraction; a retraction leaves nothing open."""
         return self.newest(DecisionEntry, HumanAnswerEntry, RetractionEntry)
+
+    @property
+    def opens(self) -> Opens | None:
+        """The attempt that the newest judgement opens."""
+        newest = self.newest_judgement
+        return None if newest is None or isinstance(newest.body, RetractionEntry) else newest.body.opens
 
     # ---- attempts
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import find_retracted_judgements
+from reviews.history.history import History
 from sessions.builder.redaction import Redactor
 from sessions.builder.stage_view import opener_of
 from sessions.builder.tools.tool_context import PhaseWork
@@ -18,8 +16,9 @@ from specs.session.design import Budget
 from specs.session.operations import attempt_usd
 from specs.stages.registry import Stage
 from specs.system.text import enclose
+from specs.trail.builder_bodies import NoteEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry
 from specs.trail.tool_arguments import Phase
-from specs.trail.verdict import Verdict
 
 STATEMENT = 600
 NOTE = 1500
@@ -44,7 +43,7 @@ _DO: dict[Phase, str] = {
 def write_brief(work: PhaseWork, view: StageView) -> str:
     """Return the brief of one phase of one attempt."""
     session, stage, attempt, phase, wall = work.session, work.stage, work.attempt, work.phase, work.wall
-    entries = list(session.trail.iterate())
+    history = session.history
     spec = session.resolved.spec
     limits = [f"{name} in [{low:g}, {high:g}]" for name, (low, high) in sorted(view.ranges.items())]
     limits += [f"{name} one of {', '.join(map(str, values))}" for name, values in sorted(view.choices.items())]
@@ -57,21 +56,21 @@ def write_brief(work: PhaseWork, view: StageView) -> str:
         f"Parameters now: {', '.join(f'{name} = {value}' for name, value in view.parameters.items())}",
         f"May be changed: {'; '.join(limits) or 'nothing'}",
         f"Criteria of the gate: {'; '.join(str(criterion) for criterion in stage.gate.criteria) or 'only the checks'}",
-        _describe_remaining_budget(entries, spec.budget, stage),
-        *_obligations(session, wall, entries, stage),
-        *_before(session, wall, entries, stage, attempt, view),
-        *_so_far(session, entries),
-        *_notes(session, wall, entries),
+        _describe_remaining_budget(history, spec.budget, stage),
+        *_obligations(session, wall, history, stage),
+        *_before(session, wall, history, stage, attempt, view),
+        *_so_far(session, history),
+        *_notes(session, wall, history),
     ]
     return "\n\n".join(parts)
 
 
-def _describe_remaining_budget(entries: list[RecordedEntry], budget: Budget, stage: Stage) -> str:
+def _describe_remaining_budget(history: History, budget: Budget, stage: Stage) -> str:
     """Return what may still be spent, without what is held back for others."""
-    accounts = ledger.Accounts(entries, budget)
+    accounts = ledger.Accounts(history, budget)
     own = min(limit.usd for limit in accounts.limits("builder", stage))
     job = min(limit.usd for limit in accounts.limits("job", stage))
-    hours = budget.max_hours - ledger.active_hours(entries)
+    hours = budget.max_hours - ledger.active_hours(history)
     cap = attempt_usd(budget, stage)
     return (
         f"Left: {max(own, 0):.4f} USD for your own turns, {max(job, 0):.4f} USD for jobs of this stage (an attempt may "
@@ -79,11 +78,11 @@ def _describe_remaining_budget(entries: list[RecordedEntry], budget: Budget, sta
     )
 
 
-def _obligations(session: Session, wall: Redactor, entries: list[RecordedEntry], stage: Stage) -> Iterator[str]:
-    moment = entries[-1].time_ns
+def _obligations(session: Session, wall: Redactor, history: History, stage: Stage) -> Iterator[str]:
+    moment = history[-1].time_ns
     parts = [
         f"- {obligation.id}: {wall.clean(obligation.condition.text, STATEMENT)}"
-        for obligation in open_for(entries, session.resolved, stage.name, moment)
+        for obligation in open_for(history, session.resolved, stage.name, moment)
     ]
     if parts:
         yield "Conditions of earlier approvals that keep this stage from starting.\n" + enclose(
@@ -92,19 +91,17 @@ def _obligations(session: Session, wall: Redactor, entries: list[RecordedEntry],
 
 
 def _before(
-    session: Session, wall: Redactor, entries: list[RecordedEntry], stage: Stage, attempt: int, view: StageView
+    session: Session, wall: Redactor, history: History, stage: Stage, attempt: int, view: StageView
 ) -> Iterator[str]:
     """Yield what the gate said about the attempt before, as data."""
-    opener = opener_of(session, stage.name, attempt)
-    if view.opened_by == "retry":
-        yield f"A person asked for another attempt: {wall.clean(str(opener.raw.get('reason', '')), STATEMENT)}"
-    judged = find(entries, f"verdict/{stage.name}.{attempt - 1}")
-    decided = find(entries, f"decision/{stage.name}.{attempt - 1}")
-    if decided is None:
+    opener = opener_of(history, stage.name, attempt)
+    if isinstance(opener, HumanAnswerEntry) and opener.answer == "retry":
+        yield f"A person asked for another attempt: {wall.clean(opener.reason, STATEMENT)}"
+    before = history.attempt(stage.name, attempt - 1)
+    if before.decision is None:
         return
-    parts = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.raw["reasons"]]
-    if judged is not None:
-        verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
+    parts = [f"- {wall.clean(reason, STATEMENT)}" for reason in before.decision.body.reasons]
+    if (verdict := before.verdict_value) is not None:
         for finding in verdict.findings:
             change = (
                 f" Required: {wall.clean(finding.required_change.text, STATEMENT)}" if finding.required_change else ""
@@ -116,29 +113,28 @@ def _before(
     if tasks:
         yield "Your task in this attempt, as the gate requires it in words:\n" + enclose("task", "\n".join(tasks))
     yield (
-        f"The gate sent attempt {attempt - 1} back ({decided.raw['outcome']}). Required changes: {required}.\n"
+        f"The gate sent attempt {attempt - 1} back ({before.decision.body.outcome}). Required changes: {required}.\n"
         + enclose("decision", "\n".join(parts))
     )
 
 
-def _so_far(session: Session, entries: list[RecordedEntry]) -> Iterator[str]:
+def _so_far(session: Session, history: History) -> Iterator[str]:
     """Yield every attempt so far with its outcome and the metrics of its gate."""
-    void = find_retracted_judgements(entries)
     parts: list[str] = []
-    for entry in entries:
-        if entry.kind not in ("decision", "human") or not entry.raw.get("stage"):
+    for entry in history.of(DecisionEntry, HumanAnswerEntry):
+        body = entry.body
+        if not body.stage:
             continue
-        name, attempt = entry.raw["stage"], entry.raw["attempt"]
-        stage = next((each for each in session.resolved.spec.stages if each.name == name), None)
-        outcome = entry.raw.get("outcome") or f"{entry.raw.get('answer')} (a person)"
-        used = ", taken back" if entry.seq in void else ""
-        parts.append(f"- {name}.{attempt}: {outcome}{used}{_figures(session, stage, attempt)}")
+        stage = next((each for each in session.resolved.spec.stages if each.name == body.stage), None)
+        outcome = body.outcome if isinstance(body, DecisionEntry) else f"{body.answer} (a person)"
+        used = ", taken back" if entry.seq in history.retracted else ""
+        parts.append(f"- {body.stage}.{body.attempt}: {outcome}{used}{_figures(history, stage, body.attempt)}")
     if parts:
         yield "\n".join(["Decided so far:", *parts])
 
 
-def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
-    measured = session.metrics(stage.name, attempt) if stage else None
+def _figures(history: History, stage: Stage | None, attempt: int) -> str:
+    measured = history.attempt(stage.name, attempt).metric_set if stage else None
     if stage is None or measured is None:
         return ""
     metrics = measured.metrics
@@ -146,14 +142,13 @@ def _figures(session: Session, stage: Stage | None, attempt: int) -> str:
     return "".join(f"; {name} {metrics[name].value:.4g}" for name in names)
 
 
-def _notes(session: Session, wall: Redactor, entries: list[RecordedEntry]) -> Iterator[str]:
+def _notes(session: Session, wall: Redactor, history: History) -> Iterator[str]:
     """Yield the builder's newest notes; all can be read by name."""
-    notes = [entry for entry in entries if entry.kind == "note"]
+    notes = [entry.body for entry in history.of(NoteEntry)]
     if not notes:
         return
     parts: list[str] = []
-    for number, value in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
-        text = session.store.get(value.raw["text"]).decode("utf-8", "replace")
-        at = f"{value.raw['stage']}.{value.raw['attempt']}"
-        parts.append(f"note.{number} ({value.raw['what']}, {at}):\n{wall.clean(text, NOTE)}")
+    for number, note in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
+        text = session.store.get(note.text).decode("utf-8", "replace")
+        parts.append(f"note.{number} ({note.what}, {note.stage}.{note.attempt}):\n{wall.clean(text, NOTE)}")
     yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(parts))

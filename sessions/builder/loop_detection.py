@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
+from specs.trail.builder_bodies import ToolCallEntry, ToolResultEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, RetractionEntry
 
 MOST_CALLS = 120
 """Calls in one phase of one attempt."""
@@ -34,14 +37,14 @@ ACTING = (
 """Tools with an effect, after which the results of others may differ."""
 
 
-def revisions_in_a_row(judgements: Iterable[RecordedEntry], stage: str) -> int:
-    """Count how often in a row a gate has sent a stage back since a person answered, from judgements in order."""
+def revisions_in_a_row(history: History, stage: str) -> int:
+    """Count how often in a row a gate has sent a stage back since a person answered."""
     count = 0
-    for judgement in judgements:
-        if judgement.kind == "retraction":
+    for judgement in (entry.body for entry in history.of(DecisionEntry, HumanAnswerEntry, RetractionEntry)):
+        if isinstance(judgement, RetractionEntry):
             count = 0
-        elif judgement.raw["stage"] == stage:
-            count = count + 1 if judgement.raw.get("outcome") == "revise" else 0
+        elif judgement.stage == stage:
+            count = count + 1 if isinstance(judgement, DecisionEntry) and judgement.outcome == "revise" else 0
     return count
 
 
@@ -49,29 +52,33 @@ class PhaseRecord:
     """The calls and results of one phase, in order."""
 
     def __init__(
-        self, calls: Sequence[RecordedEntry], results: Sequence[RecordedEntry], turns: int, not_theirs: str
+        self,
+        calls: Sequence[RecordedEntry[ToolCallEntry]],
+        results: Sequence[RecordedEntry[ToolResultEntry]],
+        turns: int,
+        not_theirs: str,
     ) -> None:
         """Take the records; ``not_theirs`` is the digest of the result of calls that the session broke off."""
         self._calls = {call.key: call for call in calls}
         self._results = results
         self._turns = turns
         self._not_theirs = not_theirs
-        self._fresh: list[RecordedEntry] = []
+        self._fresh: list[RecordedEntry[ToolResultEntry]] = []
         """Results with a text that no earlier result had."""
         seen_texts: set[str] = set()
         for result in results:
-            if not result.raw["is_error"] and result.raw["text"] not in seen_texts:
+            if not result.body.is_error and result.body.text not in seen_texts:
                 self._fresh.append(result)
-            seen_texts.add(result.raw["text"])
+            seen_texts.add(result.body.text)
 
     def why_stop(self) -> str:
         """Return why a person must be asked; empty while the builder may continue."""
-        refused = takewhile(lambda value: value.raw["is_error"], reversed(self._results))
-        if (failed := sum(value.raw["text"] != self._not_theirs for value in refused)) >= MOST_ERRORS:
+        refused = takewhile(lambda result: result.body.is_error, reversed(self._results))
+        if (failed := sum(result.body.text != self._not_theirs for result in refused)) >= MOST_ERRORS:
             return f"{failed} calls in a row were refused"
         if len(self._calls) >= MOST_CALLS:
             return f"{len(self._calls)} calls were made without an end"
-        last = max((self._calls[value.raw["call"]].raw["turn"] for value in self._fresh), default=0)
+        last = max((self._calls[result.body.call].body.turn for result in self._fresh), default=0)
         # The newest turn is still being carried out.
         if (idle := self._turns - 1 - last) >= MOST_IDLE_TURNS:
             return f"{idle} turns in a row brought nothing new"
@@ -80,25 +87,23 @@ class PhaseRecord:
             return f"{idle} calls in a row brought nothing new"
         return ""
 
-    def repeats(self, call: RecordedEntry, refusal: str) -> bool:
+    def repeats(self, call: RecordedEntry[ToolCallEntry], refusal: str) -> bool:
         """Return whether a call has had the same result too often, without an effect since.
 
         ``refusal`` is its digest.
         """
-        if call.raw["tool"] in MAY_REPEAT:
+        if call.body.tool in MAY_REPEAT:
             return False
-        acts = [value for value in self._fresh if self._calls[value.raw["call"]].raw["tool"] in ACTING]
+        acts = [result for result in self._fresh if self._calls[result.body.call].body.tool in ACTING]
         since = acts[-1].seq if acts else -1
         same = {
             key
             for key, current_call in self._calls.items()
-            if (current_call.raw["tool"], current_call.raw["arguments"]) == (call.raw["tool"], call.raw["arguments"])
+            if (current_call.body.tool, current_call.body.arguments) == (call.body.tool, call.body.arguments)
         }
         texts = [
-            result.raw["text"]
+            result.body.text
             for result in self._results
-            if result.raw["call"] in same
-            and result.seq > since
-            and result.raw["text"] not in (refusal, self._not_theirs)
+            if result.body.call in same and result.seq > since and result.body.text not in (refusal, self._not_theirs)
         ]
         return len(texts) >= SAME_RESULTS and len(set(texts[-SAME_RESULTS:])) == 1

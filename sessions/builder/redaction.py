@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from reviews.evidence.heldout_screen import sees_heldout as sees_heldout
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from sessions.builder.phrase_match import ProtectedTexts
 from specs.session.session_spec import ResolvedSpec
@@ -25,7 +25,7 @@ from specs.stages.base.artifacts import Item
 from specs.system.masking import map_json, map_strings, masker_of
 from specs.system.text import enclose, plain
 from specs.trail.builder_tools import TOOLS
-from specs.trail.entry import EntryKind
+from specs.trail.session_bodies import ExitEntry
 from training.rules.tasks.conversation import said_in
 
 HELDOUT, PRIVATE, REVIEWER = "[held-out]", "[withheld]", "[a reviewer]"
@@ -44,14 +44,6 @@ MOST_READ = 4
 """Remembered artifacts, and (above) texts: every turn sends the conversation again, artifacts are read in pages."""
 
 
-class Entries(Protocol):
-    """The entries of a trail."""
-
-    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
-        """Yield those of some kinds, or all."""
-        ...
-
-
 class RedactionSource(Protocol):
     """What a wall reads of a session."""
 
@@ -66,8 +58,8 @@ class RedactionSource(Protocol):
         ...
 
     @property
-    def trail(self) -> Entries:
-        """The trail."""
+    def history(self) -> History:
+        """What is recorded so far."""
         ...
 
 
@@ -204,6 +196,6 @@ def rows_on_heldout(session: RedactionSource) -> Iterator[str]:
     """Yield the digests of the rows that were made from held-out items so far."""
     spec = session.resolved.spec
     seeing = {stage.name for stage in spec.stages if sees_heldout(spec, stage)}
-    for ended in session.trail.iterate("exit"):
-        if ended.raw["stage"] in seeing:
-            yield from (output["digest"] for output in ended.raw["outputs"].values() if output["stored"])
+    for ended in session.history.of(ExitEntry):
+        if ended.body.stage in seeing:
+            yield from (output.digest for output in ended.body.outputs.values() if output.stored)

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from reviews.evidence.gather import accepted_attempt
 from reviews.gate import grants
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History, Judgement
 from sessions.run.money.estimate import forecasts
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView
 from specs.stages.base.stage import SIZES
 from specs.stages.registry import Stage
 from specs.system.errors import PeergateError
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, Opens
+from specs.trail.session_bodies import ExitEntry, LaunchEntry
 from specs.trail.verdict import Decision
 
 _OpenedBy = Literal["approval", "revision", "retry"]
 _OPENED_BY: dict[str, _OpenedBy] = {"approve": "approval", "revise": "revision", "retry": "retry"}
 
 
-def opener_of(session: Session, stage: str, attempt: int) -> RecordedEntry:
+def opener_of(history: History, stage: str, attempt: int) -> Judgement:
     """Return the judgement that opened an attempt; raises PeergateError if nothing opened it."""
-    opens = {"stage": stage, "attempt": attempt}
-    results = [value for value in session.trail.iterate("decision", "human") if value.raw.get("opens") == opens]
-    if not results:
-        raise PeergateError("no decision opens this attempt", where=f"{session.name}.{stage}.{attempt}")
-    return results[-1]
+    opens = Opens(stage=stage, attempt=attempt)
+    judgements = (entry.body for entry in reversed(history.of(DecisionEntry, HumanAnswerEntry)))
+    opener = next((judgement for judgement in judgements if judgement.opens == opens), None)
+    if opener is None:
+        raise PeergateError("no decision opens this attempt", where=history.attempt(stage, attempt).job)
+    return opener
 
 
 def open_stage(session: Session) -> grants.Opening:
@@ -36,27 +38,26 @@ def open_stage(session: Session) -> grants.Opening:
     return opening
 
 
-def _read_pilot_changes(session: Session, stage: Stage) -> dict[str, Any]:
+def _read_pilot_changes(history: History, stage: Stage) -> dict[str, Any]:
     """Return the changes of the accepted pilot, without sizes."""
-    if stage.pilot is None:
+    pilot = history.accepted_attempt(stage.pilot) if stage.pilot else None
+    if pilot is None or pilot.plan is None:
         return {}
-    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), stage.pilot)
-    plan = session.trail.find(f"plan/{stage.pilot}.{attempt}") if attempt else None
-    moved: dict[str, Any] = plan.raw["changes"] if plan else {}
     return {
         name: value
-        for name, value in moved.items()
+        for name, value in pilot.plan.body.changes.items()
         if (name in stage.ranges or name in stage.choices) and name not in SIZES
     }
 
 
 def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
     """Return the view of an attempt: its start, what may be changed, what the gate required."""
-    opener = opener_of(session, stage.name, attempt)
-    answer = opener.raw.get("outcome") or opener.raw["answer"]
-    before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
+    history = session.history
+    opener = opener_of(history, stage.name, attempt)
+    answer = opener.outcome if isinstance(opener, DecisionEntry) else opener.answer
+    before = history.attempt(stage.name, attempt - 1).plan
     # The first time, or after a retraction, a stage begins with the spec or as its pilot ended.
-    changes = dict(before.raw["changes"]) if before and answer != "approve" else _read_pilot_changes(session, stage)
+    changes = dict(before.body.changes) if before and answer != "approve" else _read_pilot_changes(history, stage)
     return StageView(
         stage=stage.name,
         kind=stage.kind,
@@ -67,7 +68,7 @@ def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
         changes=changes,
         ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
         choices=dict(stage.choices),
-        required=opener.raw.get("required", {}),
+        required=opener.required if isinstance(opener, DecisionEntry) else {},
         tasks=_tasks(session, opener),
     )
 
@@ -77,11 +78,11 @@ def expected_s(session: Session, stage: Stage) -> float:
 
     Before there is one, as long as its training is forecast; 0 if nothing is known.
     """
-    counts = {value.raw["key"]: value.time_ns for value in session.trail.iterate("launch")}
+    launched = {launch.body.key: launch.time_ns for launch in session.trail.iterate(LaunchEntry)}
     took: dict[str, float] = {}
-    for ended in session.trail.iterate("exit"):
-        if (first := counts.get(ended.raw["key"])) is not None:
-            took[ended.raw["stage"]] = (ended.time_ns - first) / 1e9
+    for ended in session.trail.iterate(ExitEntry):
+        if (first := launched.get(ended.body.key)) is not None:
+            took[ended.body.stage] = (ended.time_ns - first) / 1e9
     if stage.name in took:
         return took[stage.name]
     alike = [
@@ -99,11 +100,11 @@ def expected_s(session: Session, stage: Stage) -> float:
         return 0.0
 
 
-def _tasks(session: Session, opener: RecordedEntry) -> tuple[str, ...]:
+def _tasks(session: Session, opener: Judgement) -> tuple[str, ...]:
     """Return the changes that a decision required in words, from the decision as it was computed."""
-    if opener.kind != "decision" or opener.raw["outcome"] != "revise":
+    if not isinstance(opener, DecisionEntry) or opener.outcome != "revise":
         return ()
-    decision = Decision.model_validate(session.store.get_value(opener.raw["decision"]))
+    decision = Decision.model_validate(session.store.get_value(opener.decision))
     return tuple(
         required_change.text for required_change in decision.required_changes if required_change.parameter is None
     )

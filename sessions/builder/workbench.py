@@ -13,7 +13,7 @@ from typing import Any
 
 from agents.turns import ModelTurn, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import FormT, RecordedEntry
 from sessions.builder.brief import write_brief
 from sessions.builder.loop_detection import SAME_RESULTS, PhaseRecord
 from sessions.builder.redaction import Redactor
@@ -28,8 +28,10 @@ from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
+from specs.trail.builder_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.builder_tools import TOOLS
 from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mode
+from specs.trail.session_bodies import SpendEntry
 from specs.trail.tool_arguments import Phase, Tool
 
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"
@@ -71,10 +73,9 @@ class SessionWorkbench:
         """Tokens of the answers so far."""
         self.gave_up = ""
         """Why a person is asked although the builder did not ask."""
-        mine = self._mine()
-        self._turns = sum(value.kind == "turn" for value in mine)
-        self._results: list[RecordedEntry] = [value for value in mine if value.kind == "result"]
-        self._calls: list[RecordedEntry] = [value for value in mine if value.kind == "call"]
+        self._turns = self._list_entries(TurnEntry)
+        self._results = self._list_entries(ToolResultEntry)
+        self._calls = self._list_entries(ToolCallEntry)
         self._answer_interrupted()
         self._end_again()
         self._look_after()
@@ -121,10 +122,10 @@ class SessionWorkbench:
             return ToolResult(call=call.id, text=_ENDED, is_error=True)
         self._session.checkpoint()
         intent, arguments = self._record_call(call)
-        self._session.display.call_begins(intent.raw["tool"])
+        self._session.display.call_begins(intent.body.tool)
         return self._record_result(intent, call.id, *self._try_call(intent, call, arguments))
 
-    def _try_call(self, intent: RecordedEntry, call: ToolCall, arguments: str) -> tuple[str, bool]:
+    def _try_call(self, intent: RecordedEntry[ToolCallEntry], call: ToolCall, arguments: str) -> tuple[str, bool]:
         """Carry a call out and return its result, and whether that is an error."""
         self.work.call = intent.key
         try:
@@ -139,51 +140,49 @@ class SessionWorkbench:
             return f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
         except Exception as error:
             # Every call gets a result, without details of a fault: they may quote what is withheld.
-            self._session.display.say(f"{intent.raw['tool']}: {type(error).__name__}: {error}")
+            self._session.display.say(f"{intent.body.tool}: {type(error).__name__}: {error}")
             return f"this tool failed ({type(error).__name__}) and did nothing that counts", True
 
-    def _record_call(self, call: ToolCall) -> tuple[RecordedEntry, str]:
+    def _record_call(self, call: ToolCall) -> tuple[RecordedEntry[ToolCallEntry], str]:
         """Record a call; return it with its redacted arguments, which are carried out."""
         text, number = call.arguments, len(self._calls) + 1
         whole = len(text) <= MOST_ARGUMENTS
         arguments = self._wall.scrub_json(text) if whole else self._wall.scrub(text[:MOST_ARGUMENTS])
-        body = {
+        body = ToolCallEntry(
             **self._at,
-            "number": number,
-            "turn": self._turns,
-            "call_id": self._wall.clean(call.id, 200),
-            "tool": self._wall.clean(call.name, 64),
-            "arguments": self._session.store.put(arguments.encode("utf-8", "replace")),
-        }
-        intent = self._session.trail.append_raw("call", f"call/{self._prefix}.{number}", body)
+            number=number,
+            turn=len(self._turns),
+            call_id=self._wall.clean(call.id, 200),
+            tool=self._wall.clean(call.name, 64),
+            arguments=self._session.store.put(arguments.encode("utf-8", "replace")),
+        )
+        intent = self._session.trail.append(body, ToolCallEntry.key_of(self._prefix, number))
         self._calls.append(intent)
         return intent, arguments
 
     @property
     def sent_back(self) -> int:
         """How many submissions were sent back for their claims."""
-        submitted = {call.key for call in self._calls if call.raw["tool"] == "submit_stage"}
-        refused = [result for result in self._results if result.raw["is_error"] and result.raw["call"] in submitted]
-        return sum(self._session.store.get(value.raw["text"]).startswith(SENT_BACK.encode()) for value in refused)
+        submitted = {call.key for call in self._calls if call.body.tool == "submit_stage"}
+        results = [result.body for result in self._results]
+        refused = [result for result in results if result.is_error and result.call in submitted]
+        return sum(self._session.store.get(result.text).startswith(SENT_BACK.encode()) for result in refused)
 
     def history(self) -> tuple[PastTurn, ...]:
         """Return the recorded turns of this phase with the results of their calls."""
         store = self._session.store
         by_turn: dict[int, list[ToolResult]] = {}
-        answered = {result.raw["call"]: result for result in self._results}
+        answered = {result.body.call: result.body for result in self._results}
         for call in self._calls:
-            if (value := answered.get(call.key)) is not None:
-                text, is_error = self._text(value.raw["text"]), value.raw["is_error"]
-                image = self._image(value.raw.get("image"))
-                result = ToolResult(call=call.raw["call_id"], text=text, is_error=is_error, image=image)
-                by_turn.setdefault(call.raw["turn"], []).append(result)
+            if (recorded := answered.get(call.key)) is not None:
+                text, image = self._text(recorded.text), self._image(recorded.image)
+                result = ToolResult(call=call.body.call_id, text=text, is_error=recorded.is_error, image=image)
+                by_turn.setdefault(call.body.turn, []).append(result)
         return tuple(
             PastTurn(
-                ModelTurn.model_validate(store.get_value(value.raw["said"])),
-                tuple(by_turn.get(value.raw["number"], ())),
+                ModelTurn.model_validate(store.get_value(turn.body.said)), tuple(by_turn.get(turn.body.number, ()))
             )
-            for value in self._mine()
-            if value.kind == "turn"
+            for turn in self._turns
         )
 
     def reserve(self, cap_usd: float) -> str:
@@ -222,29 +221,30 @@ class SessionWorkbench:
         )
         # A stream spells texts in pieces, and no piece can be recognized as withheld.
         in_pieces = b"data:" in response and (reported_turn.text, reported_turn.calls) != (turn.text, turn.calls)
-        body = {
+        number = len(self._turns) + 1
+        body = TurnEntry(
             **self._at,
-            "number": self._turns + 1,
-            "said": store.put_value(reported_turn),
-            "request": store.put(wall.scrub_bytes(request)),
-            "response": store.put(IN_PIECES if in_pieces else wall.scrub_bytes(response)),
-            "model": reported_turn.model,
-            "stop": turn.stop,
-            "usage": turn.usage.model_dump(mode="json") if turn.usage else None,
-            "usd": turn.usd,
-            "usd_is_measured": turn.usd_is_measured,
-            "reservation": reservation,
-        }
+            number=number,
+            said=store.put_value(reported_turn),
+            request=store.put(wall.scrub_bytes(request)),
+            response=store.put(IN_PIECES if in_pieces else wall.scrub_bytes(response)),
+            model=reported_turn.model,
+            stop=turn.stop,
+            usage=turn.usage.model_dump(mode="json") if turn.usage else None,
+            usd=turn.usd,
+            usd_is_measured=turn.usd_is_measured,
+            reservation=reservation,
+        )
 
-        def record() -> None:
-            recorded = self._session.trail.append_raw("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
-            ledger.settle(self._session.trail, recorded.raw["reservation"], recorded.raw["usd"])
+        def record() -> RecordedEntry[TurnEntry]:
+            recorded = self._session.trail.append(body, TurnEntry.key_of(self._prefix, number))
+            ledger.settle(self._session.trail, recorded.body.reservation, recorded.body.usd)
+            return recorded
 
-        self._session.trail.together(record)
-        self._turns += 1
+        self._turns.append(self._session.trail.together(record))
         self.written += turn.usage.output_tokens if turn.usage else 0
         budget = self._session.resolved.spec.budget
-        accounts = ledger.Accounts(self._session.trail.iterate("spend"), budget)
+        accounts = ledger.Accounts(self._session.trail.iterate(SpendEntry), budget)
         self._session.display.turn(reported_turn, accounts.sum_committed("builder", "helper"), budget.builder_usd)
         self._look_after()
 
@@ -265,28 +265,30 @@ class SessionWorkbench:
             arguments = call.arguments
         return CARRY_OUT[tool.name](self.work, read_arguments(tool, arguments))
 
-    def _record_result(self, intent: RecordedEntry, id: str, reported_text: str, is_error: bool) -> ToolResult:
+    def _record_result(
+        self, intent: RecordedEntry[ToolCallEntry], id: str, reported_text: str, is_error: bool
+    ) -> ToolResult:
         """Record the result of a call; its effect on the phase has happened or follows from this entry."""
         text = self._wall.clean(reported_text, MOST_RESULT)
-        body: dict[str, Any] = {
-            "stage": intent.raw["stage"],
-            "attempt": intent.raw["attempt"],
-            "call": intent.key,
-            "text": self._session.store.put(text.encode()),
-            "is_error": is_error,
-            "ends_phase": self.work.done,
-        }
+        body = ToolResultEntry(
+            stage=intent.body.stage,
+            attempt=intent.body.attempt,
+            call=intent.key,
+            text=self._session.store.put(text.encode()),
+            is_error=is_error,
+            ends_phase=self.work.done,
+        )
         drawn, self.work.image = self.work.image, None
         if drawn is not None and not is_error:
-            body["image"] = self._session.store.put(drawn)
-        recorded = self._session.trail.append_raw("result", f"result/{intent.key.partition('/')[2]}", body)
-        self._results.append(recorded)
-        self._session.display.call(intent.raw["tool"], self._text(intent.raw["arguments"]), text, is_error)
+            body = body.model_copy(update={"image": self._session.store.put(drawn)})
+        key = ToolResultEntry.key_of(intent.key.partition("/")[2])
+        self._results.append(self._session.trail.append(body, key))
+        self._session.display.call(intent.body.tool, self._text(intent.body.arguments), text, is_error)
         self._look_after()
-        return ToolResult(call=id, text=text, is_error=is_error, image=self._image(body.get("image")))
+        return ToolResult(call=id, text=text, is_error=is_error, image=self._image(body.image))
 
     def _phase_record(self) -> PhaseRecord:
-        return PhaseRecord(self._calls, self._results, self._turns, digest_bytes(INTERRUPTED.encode()))
+        return PhaseRecord(self._calls, self._results, len(self._turns), digest_bytes(INTERRUPTED.encode()))
 
     def _look_after(self) -> None:
         """Stop a builder that repeats itself."""
@@ -297,13 +299,13 @@ class SessionWorkbench:
 
     def _answer_interrupted(self) -> None:
         """Answer calls during which the process died, with their effect; those that end a phase are carried out now."""
-        answered = {result.raw["call"] for result in self._results}
+        answered = {result.body.call for result in self._results}
         for intent in self._calls:
             if intent.key in answered:
                 continue
-            id, tool = intent.raw["call_id"], intent.raw["tool"]
+            id, tool = intent.body.call_id, intent.body.tool
             if tool in ENDING:
-                input_text = self._text(intent.raw["arguments"])
+                input_text = self._text(intent.body.arguments)
                 text, is_error = self._try_call(intent, ToolCall(id=id, name=tool, arguments=input_text), input_text)
             else:
                 effect = what_came_of(self._session, self._wall, intent)
@@ -313,26 +315,24 @@ class SessionWorkbench:
     def _end_again(self) -> None:
         """End the phase if a recorded call ended it before the process died, unless an amendment forbids it since."""
         calls = {call.key: call for call in self._calls}
-        for last in [result for result in self._results if result.raw["ends_phase"]]:
-            call = calls[last.raw["call"]]
-            tool = next((tool for tool in self.tools if tool.name == call.raw["tool"]), None)
+        for last in [result.body for result in self._results if result.body.ends_phase]:
+            call = calls[last.call]
+            tool = next((tool for tool in self.tools if tool.name == call.body.tool), None)
             if tool is None or self.work.done:
                 continue
             self.work.call = call.key
             with suppress(ToolCallRefusal):
-                CARRY_OUT[tool.name](self.work, read_arguments(tool, self._text(call.raw["arguments"])))
+                CARRY_OUT[tool.name](self.work, read_arguments(tool, self._text(call.body.arguments)))
 
-    def _mine(self) -> list[RecordedEntry]:
-        return [
-            value
-            for value in self._session.trail.iterate("turn", "call", "result")
-            if value.key.partition("/")[2].rpartition(".")[0] == self._prefix
-        ]
+    def _list_entries(self, form: type[FormT]) -> list[RecordedEntry[FormT]]:
+        """Return the entries of a kind of this phase."""
+        entries = self._session.trail.iterate(form)
+        return [entry for entry in entries if entry.key.partition("/")[2].rpartition(".")[0] == self._prefix]
 
 
-def what_came_of(session: Session, wall: Redactor, call: RecordedEntry) -> str | None:
+def what_came_of(session: Session, wall: Redactor, call: RecordedEntry[ToolCallEntry]) -> str | None:
     """Return the result of a call by its recorded effect; None if it had none."""
-    tool = call.raw["tool"]
+    tool = call.body.tool
     if tool in _NOTES and session.trail.find(note_key(call.key)) is not None:
         return kept_as(session, note_key(call.key))
     if tool in _REVIEWS:
@@ -343,15 +343,11 @@ def what_came_of(session: Session, wall: Redactor, call: RecordedEntry) -> str |
 def _review(session: Session, wall: Redactor, call: RecordedEntry, mode: Mode) -> str | None:
     """Return the recorded answer to the request that a call sent, if there is one."""
     # One call is carried out at a time, so requests after its entry are its own.
-    later = (value for value in session.trail.iterate("asked") if value.seq > call.seq)
-    sent = [AskedEntry.model_validate(value.raw) for value in later]
-    asked_entry = next(
-        (asked_entry for asked_entry in sent if asked_entry.mode == mode and asked_entry.by == session.builder.name),
-        None,
-    )
-    result = session.trail.find(f"answered/{asked_entry.number}") if asked_entry else None
+    later = (entry.body for entry in session.trail.iterate(AskedEntry) if entry.seq > call.seq)
+    sent = next((asked for asked in later if asked.mode == mode and asked.by == session.builder.name), None)
+    result = session.find(AnsweredEntry, sent.number) if sent else None
     if result is None:
         return None
-    answered = AnsweredEntry.model_validate(result.raw)
+    answered = result.body
     answer = ANSWERS[mode].model_validate_json(session.store.get(answered.answer)) if answered.answer else None
     return format_review_answer(wall, answered, answer) if answer else None

@@ -10,22 +10,22 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.registered_evidence import gather, registered_spec
+from reviews.evidence.registered_evidence import gather
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet_derivation import check_design
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
+from reviews.history.history import History
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_block, print_json, print_line
-from sessions.run.run_layout import STORE, TRAIL
+from sessions.run.run_history import read_history
 from sessions.run.terminal import masked_line
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import known_names
 from specs.system.errors import EvidenceMissing, ExitCode, UserError
 from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import ChecksEntry
+from specs.trail.session_bodies import ExitEntry, LostJobEntry
 from specs.trail.verdict import CheckResult
 
 COLUMNS = 100
@@ -107,8 +107,8 @@ def run_again(
     Read-only; it decides nothing. Exit codes: 0 nothing closes a gate, 3 a blocking check fails, 4 one has no answer.
     """
     run = chosen(run, runs)
-    entries = read_entries(run / TRAIL)
-    done = [_again(run, entries, *pair) for pair in select_ended_attempts(entries, stage, attempt)]
+    history = read_history(run)
+    done = [_again(run, history, *pair) for pair in select_ended_attempts(history, stage, attempt)]
     code = exit_code([check for rerun in done for check in rerun.checks])
     if as_json:
         print_json({"run": str(run), "exit_code": int(code), "attempts": [rerun.as_json() for rerun in done]})
@@ -120,18 +120,15 @@ def run_again(
     raise SystemExit(int(code))
 
 
-def select_ended_attempts(
-    entries: Sequence[RecordedEntry], stage: str | None, attempt: int | None
-) -> list[tuple[str, int]]:
+def select_ended_attempts(history: History, stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
     """Return the ended attempts that were asked for, or the newest of each stage, in order; UserError without any."""
     if attempt is not None and stage is None:
         raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
     counts: dict[str, list[int]] = {}
-    if any(entry.kind == "checks" and entry.raw.get("stage") == DESIGN for entry in entries):
+    if any(entry.body.stage == DESIGN for entry in history.of(ChecksEntry)):
         counts[DESIGN] = [1]
-    for entry in entries:
-        if entry.kind in ("exit", "lost"):
-            counts.setdefault(entry.raw["stage"], []).append(entry.raw["attempt"])
+    for ended in (entry.body for entry in history.of(ExitEntry, LostJobEntry)):
+        counts.setdefault(ended.stage, []).append(ended.attempt)
     if stage is not None and stage not in counts:
         raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(counts) or '-'}")
     if stage is not None and attempt is not None and attempt not in counts[stage]:
@@ -148,13 +145,11 @@ def exit_code(checks: Sequence[CheckResult]) -> ExitCode:
     return ExitCode.BLOCKED if closing & {"BLOCKED", "ERROR"} else ExitCode.DONE
 
 
-def _again(run: Path, entries: list[RecordedEntry], stage: str, attempt: int) -> Rerun:
-    store = Store(run / STORE)
+def _again(run: Path, history: History, stage: str, attempt: int) -> Rerun:
     if stage == DESIGN:
-        resolved, _ = registered_spec(entries, store)
-        checks = check_design(resolved, store, resolved.attempt_costs())
+        checks = check_design(history.resolved, history.store, history.resolved.attempt_costs())
         return Rerun(stage, attempt, None, "a design has no metrics", checks)
-    evidence = gather(run, entries, store, stage, attempt)
+    evidence = gather(run, history, history.store, stage, attempt)
     try:
         metrics, why = measure(evidence), ""
     except EvidenceMissing as error:

@@ -6,11 +6,9 @@ from typing import Any
 
 import typer
 
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.amendments import waits_for_budget
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import newest_judgement
+from reviews.history.history import History
+from reviews.trail.chain.envelope import as_entry_of
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line, print_table
@@ -18,8 +16,8 @@ from sessions.run.money.accounts import PARTIES, Accounts
 from sessions.run.money.ledger import active_hours
 from sessions.run.terminal import masked_line
 from specs.session.operations import attempt_usd, held_hours
-from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
+from specs.trail.session_bodies import BudgetEntry
 
 app = typer.Typer()
 
@@ -31,23 +29,22 @@ def cost(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> N
     Amounts are listed by party and by stage. Can be called while the session runs.
     """
     place = session_at(run, runs)
-    entries = place.history()
-    resolved, _ = registered_spec(entries, place.store)
-    costs = told_of(place.folder.resolve().name, list(entries), resolved)
+    costs = told_of(place.folder.resolve().name, place.history())
     if as_json:
         print_json(costs)
     else:
         _print(costs)
 
 
-def told_of(name: str, entries: list[RecordedEntry], resolved: ResolvedSpec) -> dict[str, Any]:
+def told_of(name: str, history: History) -> dict[str, Any]:
     """Return everything the command prints, in the form of its JSON."""
-    spec, budget = resolved.spec, resolved.spec.budget
-    now = Accounts(entries, budget)
-    hours = active_hours(entries)
-    coming = _next(entries, resolved, now, budget.max_hours - hours)
+    spec = history.resolved.spec
+    budget = spec.budget
+    now = Accounts(history, budget)
+    hours = active_hours(history)
+    coming = _next(history, now, budget.max_hours - hours)
     stage: Stage | str = spec.stage(coming["stage"]) if coming else "none"
-    short = waits_for_budget(entries)
+    short = waits_for_budget(history)
     by_name: dict[str, Stage] = {stage.name: stage for stage in spec.stages}
     # The design gate, amendments and requests cost too.
     places = list(dict.fromkeys([*by_name, *(line.stage for line in now.lines.values())]))
@@ -73,7 +70,7 @@ def told_of(name: str, entries: list[RecordedEntry], resolved: ResolvedSpec) -> 
         "left_hours": round(budget.max_hours - hours, 4),
         "storage_usd_per_gb": budget.storage_usd_per_gb,
         "next": coming,
-        "waits": list(short.raw["reasons"]) if short else [],
+        "waits": list(as_entry_of(short, BudgetEntry).body.reasons) if short else [],
     }
 
 
@@ -98,19 +95,15 @@ def _held_back(now: Accounts) -> list[dict[str, Any]]:
     return [{"share": name, "usd": round(usd[name], 6), "left_usd": round(remaining[name], 6)} for name in remaining]
 
 
-def _next(
-    entries: list[RecordedEntry], resolved: ResolvedSpec, now: Accounts, left_hours: float
-) -> dict[str, Any] | None:
+def _next(history: History, now: Accounts, left_hours: float) -> dict[str, Any] | None:
     """Return the open attempt that is not launched, and what it may take, if there is one."""
-    judged = newest_judgement(entries)
-    opens = judged.raw.get("opens") if judged else None
-    session = entries[0].session
-    if opens is None or find(entries, f"launch/{session}.{opens['stage']}.{opens['attempt']}") is not None:
+    opens = history.opens
+    if opens is None or history.attempt(opens.stage, opens.attempt).launch is not None:
         return None
-    stage, budget = resolved.spec.stage(opens["stage"]), resolved.spec.budget
+    stage, budget = history.resolved.spec.stage(opens.stage), now.budget
     least = min(now.limits("job", stage)).usd
     cap = attempt_usd(budget, stage)
-    return opens | {
+    return opens.model_dump() | {
         "attempt_may_cost_usd": cap,
         "may_take_usd": _positive(least),
         "may_take_hours": round(held_hours(stage), 4),

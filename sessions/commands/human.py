@@ -8,21 +8,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reviews.history.history import History
+from reviews.history.history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen
 from sessions.commands.output import print_line
 from sessions.commands.run import carry_on
 from sessions.commands.status import print_ways_out
 from sessions.pages.report.live_display import Terminal
 from sessions.pages.report.next_steps import waiting_for
-from sessions.run.run_layout import STORE, TRAIL
+from sessions.run.run_history import read_history
 from sessions.run.terminal import masked_line
 from sessions.runtime import human_actions
 from specs.loading.loading import find_spec
 from specs.system.errors import ExitCode, UserError
+from specs.trail.session_bodies import CloseEntry
 
 app = typer.Typer()
 Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail and in every report.")]
@@ -71,15 +70,15 @@ def retract(
     """Take a decision back, with everything that was granted after it."""
     run = chosen(run, runs)
     used = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
-    _print_entry(used, f"taken back: {', '.join(used.raw['judgements'])}")
-    entries, store = read_entries(run / TRAIL), Store(run / STORE)
-    if any(entry.kind == "close" for entry in entries):
+    _print_entry(used, f"taken back: {', '.join(used.body.judgements)}")
+    history = read_history(run)
+    if history.find(CloseEntry) is not None:
         print_line(
             "the session is closed and stays so; its state is now *retracted*, in `list`, `status` and the report"
         )
         return
     print_line("what you can do:")
-    print_ways_out(waiting_for(History(entries, store), run)["answers"])
+    print_ways_out(waiting_for(history, run)["answers"])
 
 
 @app.command()
@@ -109,18 +108,17 @@ def amend(
         recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *arguments)
     else:
         recorded = human_actions.amend(chosen(run, runs), find_spec(str(spec)), *arguments)
-    body = recorded.raw
-    in_force = body["outcome"] == "approve" or body["overridden"]
-    _print_entry(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
-    for change in body["changes"]:
-        message = f"{change['pointer']}: {change['before']} -> {change['after']}"
+    body, in_force = recorded.body, is_in_force(recorded)
+    _print_entry(recorded, f"amendment: {body.outcome}{', overridden' if body.overridden else ''}")
+    for change in body.changes:
+        message = f"{change.pointer}: {change.before} -> {change.after}"
         print_line(f"  {masked_line(message, 2000)}")
-    for line in () if in_force else body["reasons"]:
+    for line in () if in_force else body.reasons:
         print_line(f"  - {masked_line(line, 2000)}")
-    if in_force and body["exploratory"]:
+    if in_force and body.exploratory:
         print_line("  every later claim of this session is exploratory: data had been seen")
     print_line("in force" if in_force else "not in force: the session stays as it was registered")
-    refused = ExitCode.REJECTED if body["outcome"] == "reject" else ExitCode.BLOCKED
+    refused = ExitCode.REJECTED if body.outcome == "reject" else ExitCode.BLOCKED
     raise SystemExit(int(ExitCode.DONE if in_force else refused))
 
 

@@ -10,8 +10,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reviews.history.history import History
-from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import (
     HERE,
     Answer,
@@ -37,7 +35,7 @@ from sessions.pods.pod_checks import PodCheck
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import PodPlace, PodRecord, place_of
-from sessions.run.run_layout import TRAIL, session_name
+from sessions.run.run_layout import session_name
 from sessions.run.terminal import masked_line
 from specs.loading.loading import find_spec, load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
@@ -197,6 +195,7 @@ def _report_end(ended: WatchOutcome, place: PodPlace, pods: Path) -> ExitCode:
     """Print how the session ended and return its exit code."""
     # Slow: takes a second to import.
     from sessions.pages.overview import EXIT_CODES, is_waiting, overview
+    from sessions.run.run_history import read_history
 
     again = f"`peergate pod start {place.name}{_option(pods)}`"
     status = ended.status
@@ -218,7 +217,7 @@ def _report_end(ended: WatchOutcome, place: PodPlace, pods: Path) -> ExitCode:
     if status.ending is not None:
         say(f"the pod was ended ({masked_line(status.ending, 300)}); the session is paused and everything was pulled")
         return ExitCode.INTERRUPTED
-    if ended.pulled is not None and is_waiting(History(read_entries(place.run / TRAIL))):
+    if ended.pulled is not None and is_waiting(read_history(place.run)):
         for reason in overview(place.run).reasons:
             say(f"  - {masked_line(reason, 2000)}")
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")

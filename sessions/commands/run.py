@@ -8,7 +8,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from reviews.gate.amendments import waits_for_budget
-from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import check_address, keep_database
 from sessions.commands.options import (
     DEFAULT_RUNS,
@@ -33,7 +32,8 @@ from sessions.pages.report.live_display import Terminal
 from sessions.run.lease import is_running, lease
 from sessions.run.pause import PAUSE, when_free
 from sessions.run.private_files import warn_of_readers
-from sessions.run.run_layout import TRAIL, require_run
+from sessions.run.run_history import read_history
+from sessions.run.run_layout import require_run
 from sessions.session import PauseSignal
 from specs.loading.loading import find_spec, list_shipped_specs
 from specs.session_words import session_words
@@ -170,6 +170,6 @@ def finish(run: Path) -> NoReturn:
     print_summary(run)
     state = overview(run)
     code = EXIT_CODES[state.decision] if state.decision else ExitCode.BLOCKED
-    if state.state == "waiting" and waits_for_budget(read_entries(run / TRAIL)) is not None:
+    if state.state == "waiting" and waits_for_budget(read_history(run)) is not None:
         code = ExitCode.BUDGET
     raise SystemExit(int(code))

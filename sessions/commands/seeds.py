@@ -11,16 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from reviews.comparison.seed_comparison import SeedComparison, compare_seed, together
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.statistics.seed_variance import OverSeeds
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
 from sessions.commands.output import print_json, print_line, print_table, say
 from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.run_history import read_history
+from sessions.run.run_layout import require_run
 from sessions.session import PauseSignal
 from specs.session_words import session_words, shown_path
 from specs.system.errors import ExitCode, UserError
@@ -149,12 +147,8 @@ def _confirm(folder: Path, further: int | None) -> None:
     state = overview(require_run(folder))
     if state.state != "closed" or state.decision in _SETTLED:
         return
-    resolved, _ = registered_spec(read_entries(folder / TRAIL), Store(folder / STORE))
-    cost = (
-        f"up to {resolved.spec.budget.max_cost_usd:g} USD each"
-        if further is None
-        else (f"up to {further * resolved.spec.budget.max_cost_usd:g} USD for {further} seeds")
-    )
+    usd = read_history(folder).resolved.spec.budget.max_cost_usd
+    cost = f"up to {usd:g} USD each" if further is None else f"up to {further * usd:g} USD for {further} seeds"
     question = f"{folder.name} was not accepted ({state.decision}); further seeds cost {cost}"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(question, where=str(folder), hint="add --yes to run them all the same")

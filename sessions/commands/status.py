@@ -14,13 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.amendments import waits_for_budget
 from reviews.gate.conditions import obligations
 from reviews.history.history import History
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
@@ -41,12 +37,15 @@ from sessions.pages.view.job_progress import running_job
 from sessions.run.money import ledger
 from sessions.run.money.accounts import Accounts
 from sessions.run.private_files import warn_of_readers
+from sessions.run.run_history import read_history
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.run.terminal import masked_line
 from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing, UserError
+from specs.trail.builder_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
+from specs.trail.gate_bodies import DecisionEntry, RetractionEntry
 
 app = typer.Typer()
 
@@ -122,20 +121,16 @@ def status(
     run = require_run(chosen(named[0] if named else None, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
-    entries = read_entries(run / TRAIL)
-    resolved, _ = registered_spec(entries, Store(run / STORE))
-    budget = resolved.spec.budget
-    spent = ledger.balance_of(entries, budget)
-    decisions = [
-        {"stage": entry.raw.get("stage"), "attempt": entry.raw.get("attempt"), "outcome": entry.raw["outcome"]}
-        for entry in entries
-        if entry.kind == "decision"
-    ]
-    builder = builder_status(entries, budget)
-    conditions = obligations(entries, time.time_ns())
-    acceptance = acceptance_of(entries, Store(run / STORE))
-    scorecard = page_scorecard(History(entries, Store(run / STORE)))
-    job = running_job(run, History(entries))
+    history = read_history(run)
+    store, budget = history.store, history.resolved.spec.budget
+    spent = ledger.balance_of(history, budget)
+    decisions = [entry.body.model_dump(include={"stage", "attempt", "outcome"}) for entry in history.of(DecisionEntry)]
+    builder = builder_status(history, budget)
+    conditions = obligations(history, time.time_ns())
+    acceptance = acceptance_of(history, store)
+    scorecard = page_scorecard(history)
+    job = running_job(run, history)
+    seeds = further_seeds(history)
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         visible = [
@@ -151,12 +146,12 @@ def status(
         whole |= {"decisions": decisions, "conditions": visible, "builder": builder, "acceptance": acceptance.as_json()}
         whole |= {"scorecard": scorecard}
         whole |= {"job": job and {name: value for name, value in job.items() if name != "losses"}}
-        whole |= {"further_seeds": further_seeds(History(entries, Store(run / STORE)))}
+        whole |= {"further_seeds": seeds}
         print_json(state.as_json() | whole)
         return
     print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.state == "closed":
-        result = page_result(History(entries, Store(run / STORE)))
+        result = page_result(history)
         print_line(masked_line(result["sentence"] if result else "its result cannot be read", 2000))
     else:
         _print_now(state, job, builder)
@@ -165,7 +160,7 @@ def status(
     for reason in state.reasons:
         print_line(f"    - {masked_line(reason, 2000)}")
     print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
-    if seeds := further_seeds(History(entries, Store(run / STORE))):
+    if seeds:
         print_line(f"  {masked_line(seeds, 2000)}")
     for obligation in conditions:
         text = masked_line(obligation.condition.text, 500)
@@ -174,7 +169,7 @@ def status(
     print_indented((*acceptance_lines(acceptance), *claims), 500)
     if state.state == "waiting":
         print_line("it waits for a person")
-        _print_next_steps(entries, run)
+        _print_next_steps(history, run)
     elif state.state == "paused":
         print_line(f"to continue: peergate resume {session_words(run)}")
 
@@ -210,24 +205,30 @@ def job_in_words(job: Mapping[str, Any]) -> str:
     return f"{what}: {job['done']} of {job['total']} {job['unit']}{''.join(f', {text}' for text in note)}"
 
 
-def builder_status(entries: Sequence[RecordedEntry], budget: Budget) -> dict[str, Any] | None:
+def builder_status(history: History, budget: Budget) -> dict[str, Any] | None:
     """Return the newest phase of the builder, its last call and its spending; None before its first call or turn."""
-    newest = next((entry for entry in reversed(entries) if entry.kind in ("call", "turn")), None)
+    newest = history.newest(ToolCallEntry, TurnEntry)
     if newest is None:
         return None
-    at = {name: newest.raw[name] for name in ("stage", "attempt", "phase")}
-    mine = [entry for entry in entries if entry.kind in ("call", "turn") and at.items() <= entry.raw.items()]
-    calls = [value for value in mine if value.kind == "call"]
-    results = {entry.raw["call"]: entry.raw["is_error"] for entry in entries if entry.kind == "result"}
+    stage, attempt, phase = at = _phase(newest.body)
+    calls = [entry for entry in history.of(ToolCallEntry) if _phase(entry.body) == at]
+    results = {entry.body.call: entry.body.is_error for entry in history.of(ToolResultEntry)}
     last = calls[-1] if calls else None
-    return at | {
-        "turns": len(mine) - len(calls),
+    return {
+        "stage": stage,
+        "attempt": attempt,
+        "phase": phase,
+        "turns": sum(_phase(entry.body) == at for entry in history.of(TurnEntry)),
         "calls": len(calls),
-        "last_call": last.raw["tool"] if last else "",
+        "last_call": last.body.tool if last else "",
         "outcome": {None: "under way", True: "refused", False: "done"}[results.get(last.key)] if last else "",
-        "taken_usd": Accounts(entries, budget).sum_committed("builder", "helper"),
+        "taken_usd": Accounts(history, budget).sum_committed("builder", "helper"),
         "most_usd": budget.builder_usd,
     }
+
+
+def _phase(body: ToolCallEntry | TurnEntry) -> tuple[str, int, str]:
+    return body.stage, body.attempt, body.phase
 
 
 @app.command()
@@ -239,26 +240,24 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     """
     run = require_run(chosen(run, runs))
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
-    entries, data, taken_back = read_entries(run / TRAIL), dict[str, Any](), list[str]()
+    history, data, taken_back = read_history(run), dict[str, Any](), list[str]()
     if path.is_file():
         text = path.read_text(encoding="utf-8")
         # A report is not written again: later retractions, and further seeds, are shown above it.
         if overview(run).decision == "retracted":
-            taken_back = [line for entry in entries if entry.kind == "retraction" for line in entry.raw["reasons"]]
-    elif (request := question(History(entries))) is not None:
+            taken_back = [line for entry in history.of(RetractionEntry) for line in entry.body.reasons]
+    elif (request := question(history)) is not None:
         print_line(result_of(request), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
     else:
         hint = f"`peergate status {session_words(run)}` shows its state"
         raise EvidenceMissing(f"session '{run.resolve().name}' has no report yet", where=str(run), hint=hint)
+    seeds = further_seeds(history)
     if as_json:
         data = data or json.loads(text)
         data.pop("schema_version", None)
-        print_json(
-            data | {"retracted": taken_back, "further_seeds": further_seeds(History(entries, Store(run / STORE)))}
-        )
+        print_json(data | {"retracted": taken_back, "further_seeds": seeds})
         return
-    seeds = further_seeds(History(entries, Store(run / STORE)))
     for what, line in (*(("Taken back.", line) for line in taken_back), *([("Seeds:", seeds)] if seeds else [])):
         print_line(f"> **{what}** {markdown.line(line, 2000)}")
         print_line()
@@ -369,7 +368,7 @@ def print_summary(run: Path) -> None:
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")
-        if seeds := further_seeds(History(read_entries(run / TRAIL), Store(run / STORE))):
+        if seeds := further_seeds(read_history(run)):
             print_line(f"  {masked_line(seeds, 2000)}")
         _print_remedies(data.get("remedies", []))
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
@@ -379,13 +378,13 @@ def print_summary(run: Path) -> None:
     print_line(f"{state.name}: {state.state}")
     for reason in state.reasons:
         print_line(f"  - {masked_line(reason, 2000)}")
-    entries = read_entries(run / TRAIL)
-    if waits_for_budget(entries) is not None:
+    history = read_history(run)
+    if waits_for_budget(history) is not None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
-        if question(History(entries)) is not None:
+        if question(history) is not None:
             print_line(f"report so far: peergate report {session_words(run)}")
-        _print_next_steps(entries, run)
+        _print_next_steps(history, run)
 
 
 def _print_model(remaining: dict[str, Any] | None, where: str, run: Path, *, accepted: bool) -> None:
@@ -399,17 +398,16 @@ def _print_model(remaining: dict[str, Any] | None, where: str, run: Path, *, acc
         print_line(f"model, not accepted: {where}/{remaining['path']}; `{take} --unaccepted` copies it")
 
 
-def _print_next_steps(entries: list[RecordedEntry], run: Path) -> None:
+def _print_next_steps(history: History, run: Path) -> None:
     """Print what a person can do, as the report says it, with the session named as it is from here."""
     named = session_words(run)
     print_line("what you can do:")
-    history = History(entries, Store(run / STORE))
     request = question(history)
     if waits_for_verdict(history) is not None or request is None:
         print_ways_out(waiting_for(history, run)["answers"])
         return
     print_ways_out(answers_to(history, request, named))
-    _print_remedies([each._asdict() for each in remedies(history)])
+    _print_remedies([remedy._asdict() for remedy in remedies(history)])
 
 
 def print_ways_out(ways: Sequence[WayOut]) -> None:

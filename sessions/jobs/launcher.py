@@ -23,6 +23,8 @@ from specs.jobs.job_records import WITNESS, ExitRecord, JobOrder
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_path
 from specs.system.errors import EvidenceMissing, InvalidGrant
+from specs.trail.gate_bodies import GrantEntry
+from specs.trail.session_bodies import ChallengeEntry, ExitEntry, LaunchEntry
 
 HERE = "local"
 """The launcher whose jobs are processes of the orchestrator's machine."""
@@ -90,7 +92,9 @@ def job_folder(run: Path, key: str) -> Path:
     return run / "jobs" / key
 
 
-def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registration: str) -> RecordedEntry:
+def submit(
+    launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registration: str
+) -> RecordedEntry[LaunchEntry]:
     """Launch a job under its grant: verify, record the intent, start the wrapper. Safe to repeat.
 
     Raises:
@@ -105,10 +109,10 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
         except (OSError, ValueError) as error:
             raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
     grants.verify(trail, order, registration, results)
-    used = trail.find(f"launch/{order.key}")
-    if used is not None and used.raw["order"] != order.content_digest():
+    used = trail.find(LaunchEntry.key_of(order.key), LaunchEntry)
+    if used is not None and used.body.order != order.content_digest():
         raise InvalidGrant(
-            f"the grant was used for the order {used.raw['order']}, not {order.content_digest()}",
+            f"the grant was used for the order {used.body.order}, not {order.content_digest()}",
             where=order.key,
             hint="one attempt has one order; a change needs a new decision",
         )
@@ -122,45 +126,45 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     write_durably(folder / "order.json", order.canonical())
     # The intent precedes the effect: after a crash in between, the job is started again, and its claim decides whether
     # that is the first time.
-    body: dict[str, Any] = {
-        "key": order.key,
-        "stage": order.grant.stage,
-        "attempt": order.grant.attempt,
-        "grant": order.grant.content_digest(),
-        "order": order.content_digest(),
-        "launcher": launcher.name,
-    }
-    if order.resumes is not None:
-        body["resumes"] = order.resumes.model_dump(mode="json")
-    if launcher.name == HERE and (clock := clock_here()) is not None:
-        body["clock"] = clock.model_dump(mode="json")
-    body |= {"prepared": prepared} if prepared else {}
-    launch = trail.append_raw("launch", f"launch/{order.key}", body)
+    clock = clock_here() if launcher.name == HERE else None
+    facts: dict[str, Any] = {"resumes": order.resumes, "clock": clock, "prepared": prepared}
+    body = LaunchEntry(
+        key=order.key,
+        stage=order.grant.stage,
+        attempt=order.grant.attempt,
+        grant=order.grant.content_digest(),
+        order=order.content_digest(),
+        launcher=launcher.name,
+        **{name: value for name, value in facts.items() if value},
+    )
+    launch = trail.append(body)
     launcher.start(folder)
     return launch
 
 
-def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder) -> RecordedEntry:
+def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder) -> RecordedEntry[ChallengeEntry]:
     """Start the witness of a job that has ended: check, record the intent, start the wrapper. Safe to repeat.
 
     Raises:
         GrantRefused: the trail has no such grant, or the job has not ended as the challenge says.
     """
     job = order.grant.key()
-    granted, ended = trail.find(f"grant/{job}"), trail.find(f"exit/{job}")
-    if granted is None or granted.raw != order.grant.model_dump(mode="json"):
+    granted, ended = trail.find(GrantEntry.key_of(job), GrantEntry), trail.find(ExitEntry.key_of(job))
+    if granted is None or dict(granted.body) != dict(order.grant):
         raise InvalidGrant("no such grant is in the trail", where=order.key)
     if order.challenge is None or ended is None or ended.digest != order.challenge.ended:
         raise InvalidGrant("its challenge was not drawn from the end of the job", where=order.key)
     if isinstance(launcher, PerStage):
         launcher = launcher.of(order.key)
-    folder, place = job_folder(run, order.key), f"challenge/{order.grant.stage}.{order.grant.attempt}"
-    prepared = None if trail.find(place) is not None else _set_aside(folder)
+    folder = job_folder(run, order.key)
+    stage, attempt = order.grant.stage, order.grant.attempt
+    body = ChallengeEntry(
+        key=order.key, stage=stage, attempt=attempt, order=order.content_digest(), launcher=launcher.name
+    )
+    if trail.find(body.entry_key()) is None and (prepared := _set_aside(folder)):
+        body = body.model_copy(update={"prepared": prepared})
     write_durably(folder / "order.json", order.canonical())
-    at = {"key": order.key, "stage": order.grant.stage, "attempt": order.grant.attempt}
-    body = at | {"order": order.content_digest(), "launcher": launcher.name}
-    body |= {"prepared": prepared} if prepared else {}
-    challenge = trail.append_raw("challenge", place, body)
+    challenge = trail.append(body)
     launcher.start(folder)
     return challenge
 

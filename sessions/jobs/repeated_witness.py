@@ -21,7 +21,7 @@ from reviews.evidence.evidence import Evidence, WitnessEvidence
 from reviews.evidence.registered_evidence import gather
 from reviews.gate.challenge import RepeatedChallenge, witness_order
 from reviews.gate.check_list import CHECKS
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from reviews.trail.chain.store import Store, write_durably
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, Launcher, job_folder
@@ -36,6 +36,7 @@ from specs.system.errors import BlockedError, EvidenceMissing, PeergateError
 from specs.system.regular_files import read_regular
 from specs.system.strict_json import read_json
 from specs.system.text import plain
+from specs.trail.session_bodies import ExitEntry, ModelEntry
 from specs.trail.verdict import CheckResult
 from training.running_code import code_digest
 
@@ -142,11 +143,8 @@ class Repetition:
             for pruned_weights in weights_left(self.entries, self.store)
             if pruned_weights.digest == artifact.digest
         ]
-        same += [
-            entry.raw["path"]
-            for entry in self.entries
-            if entry.kind == "model" and entry.raw["digest"] == artifact.digest
-        ]
+        models = (entry.body for entry in entries_of(self.entries, ModelEntry))
+        same += [model.path for model in models if model.digest == artifact.digest]
         places = [kept_path, *(self.folder / text for text in (artifact.path, *same))]
         if artifact.digest in self.copies:
             places.insert(1, self.copies[artifact.digest])
@@ -189,8 +187,8 @@ def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, 
 def stages_without(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return the stages whose jobs ended and were not witnessed."""
     witnessed = {stage for stage, _ in witnessed_attempts(entries)}
-    return [fromkey for fromkey in dict.fromkeys(entry.raw["stage"] for entry in entries if entry.kind == "exit")
-            if fromkey not in witnessed]  # fmt: skip
+    ended = dict.fromkeys(entry.body.stage for entry in entries_of(entries, ExitEntry))
+    return [stage for stage in ended if stage not in witnessed]
 
 
 def _progress(folder: Path) -> str:

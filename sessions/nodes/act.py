@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 from reviews.gate import grants
-from reviews.gate.human_answers import BY_PEOPLE, overrides
+from reviews.gate.human_answers import overrides
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
@@ -27,6 +27,17 @@ from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
 from specs.system.errors import PeergateError
 from specs.system.strict_json import read_json
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.session_bodies import (
+    ChallengeEntry,
+    CloseEntry,
+    ExitEntry,
+    LaunchEntry,
+    LostJobEntry,
+    ModelEntry,
+    OpenEntry,
+    ReportEntry,
+)
 
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
@@ -37,7 +48,7 @@ FIRST_TOLD_S, LATER_TOLD_S = 60.0, 1800.0
 
 def open_session(session: Session, state: State) -> State:
     """Make sure that the trail holds the registration, which is written before the graph runs."""
-    if session.trail.find("open") is None:
+    if session.find(OpenEntry) is None:
         raise PeergateError("the session was never opened", where=session.name)
     return {"session": session.name, "route": "go"}
 
@@ -50,14 +61,14 @@ def plan(session: Session, state: State) -> State:
     names = [item.name for item in spec.stages]
     session.display.stage(stage.name, attempt, names.index(stage.name) + 1, len(names))
     ensure_model(session)
-    recorded = session.trail.find(f"plan/{stage.name}.{attempt}")
+    recorded = session.find(PlanEntry, stage.name, attempt)
     if recorded is None:
-        launch = work_through(session, stage, attempt)
-        body = {"stage": stage.name, "attempt": attempt, "builder": session.builder.name} | asdict(launch)
-        recorded = session.trail.append_raw("plan", f"plan/{stage.name}.{attempt}", body)
-    if recorded.raw["changes"]:
-        session.display.say(f"{stage.name}: {recorded.raw['reason']}")
-    return {"stage": stage.name, "attempt": attempt, "route": "human" if recorded.raw["escalate"] else "go"}
+        launch = asdict(work_through(session, stage, attempt))
+        body = PlanEntry(stage=stage.name, attempt=attempt, builder=session.builder.name, **launch)
+        recorded = session.trail.append(body)
+    if recorded.body.changes:
+        session.display.say(f"{stage.name}: {recorded.body.reason}")
+    return {"stage": stage.name, "attempt": attempt, "route": "human" if recorded.body.escalate else "go"}
 
 
 def build(session: Session, state: State) -> State:
@@ -66,9 +77,9 @@ def build(session: Session, state: State) -> State:
     grants.mint(
         session.trail,
         session.resolved,
-        changes=session.body(f"plan/{stage.name}.{attempt}")["changes"],
+        changes=session.entry(PlanEntry, stage.name, attempt).changes,
         inputs={role: resolve_input(session, named).digest for role, named in sorted(stage.inputs.items())},
-        model=session.body("model")["digest"],
+        model=session.entry(ModelEntry).digest,
         price_cap_usd=attempt_usd(session.resolved.spec.budget, stage),
     )
     return {"route": "go"}
@@ -78,9 +89,7 @@ def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = current_attempt(session, state)
     folder = job_folder(session.run, key)
-    if session.trail.find(f"launch/{key}") is not None and (
-        (folder / "claim").exists() or (folder / "exit.json").exists()
-    ):
+    if session.find(LaunchEntry, key) and ((folder / "claim").exists() or (folder / "exit.json").exists()):
         # It has begun. Otherwise a kill may have come between the entry and the start, and everything is repeated.
         session.on_launch(key)
         return {"route": "go"}
@@ -91,17 +100,16 @@ def launch(session: Session, state: State) -> State:
     keeps = _expected_bytes(session, stage, order) if rated else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)
     launched = submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
-    tell_of_prepared(session, launched)
+    tell_of_prepared(session, launched.body)
     session.on_launch(key)
     return {"route": "go"}
 
 
-def tell_of_prepared(session: Session, launched: RecordedEntry) -> None:
+def tell_of_prepared(session: Session, launched: LaunchEntry | ChallengeEntry) -> None:
     """Print whether someone had written into the folder of a job or witness before it was launched."""
-    if aside := launched.raw.get("prepared"):
-        key = launched.raw["key"]
+    if aside := launched.prepared:
         session.display.say(
-            f"jobs/{key} was not empty before its launch: what lay there counts for nothing, see jobs/{aside}"
+            f"jobs/{launched.key} was not empty before its launch: what lay there counts for nothing, see jobs/{aside}"
         )
 
 
@@ -150,16 +158,15 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
     return job, alive[-1] - alive[0] if alive else 0.0
 
 
-def end_jobs(session: Session, launches: Sequence[RecordedEntry], why: str) -> None:
+def end_jobs(session: Session, launches: Iterable[RecordedEntry[LaunchEntry]], why: str) -> None:
     """End the launched jobs that still run, and record how they ended."""
-    for launch in launches:
-        key, stage = launch.raw["key"], session.resolved.spec.stage(launch.raw["stage"])
-        folder = job_folder(session.run, key)
-        if ended := session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
-            if ended.kind == "exit":
-                mask_log(folder, session.store.get(ended.raw["log"]))
-            continue
-        record_end(session, stage, launch.raw["attempt"], key, cancel_job(session, folder, why))
+    for launch in (entry.body for entry in launches):
+        folder = job_folder(session.run, launch.key)
+        if ended := session.find(ExitEntry, launch.key):
+            mask_log(folder, session.store.get(ended.body.log))
+        elif session.find(LostJobEntry, launch.key) is None:
+            stage, job = session.resolved.spec.stage(launch.stage), cancel_job(session, folder, why)
+            record_end(session, stage, launch.attempt, launch.key, job)
 
 
 def cancel_job(session: Session, folder: Path, why: str) -> JobState:
@@ -181,15 +188,15 @@ def close(session: Session, state: State) -> State:
 
 def close_with(session: Session, outcome: str) -> None:
     """Record the report and the end of the session."""
-    recorded = session.trail.find("report")
+    recorded = session.find(ReportEntry)
     if recorded is None:
         # The files precede the entry, and must not overwrite those of a process that took the session over.
         session.trail.guard()
-        if outcome == "approve" and overrides(list(session.trail.iterate(*BY_PEOPLE))):
+        if outcome == "approve" and overrides(session.history):
             outcome = "overridden"
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
-        recorded = session.trail.append_raw("report", "report", written)
-    session.trail.append_raw("close", "close", {"decision": recorded.raw["outcome"], "report": recorded.digest})
+        recorded = session.trail.append(ReportEntry.model_validate(written))
+    session.trail.append(CloseEntry(decision=recorded.body.outcome, report=recorded.digest))
 
 
 def _show_progress(session: Session, stage: str, path: Path, seen_count: int) -> int:

@@ -8,30 +8,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.evidence.gather import is_in_force
 from reviews.gate.amendments import waits_for_budget
 from reviews.gate.grants import latest_opening
 from reviews.gate.human_answers import answer_effect, design_attempt
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History, is_in_force
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from sessions.nodes.position import after_answer
 from sessions.pages.report import report
 from sessions.session import Session, State
 from specs.system.errors import BudgetExceeded, UserError
+from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, RetractionEntry
+from specs.trail.session_bodies import BudgetEntry
 
 BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "witness", "submit", "review")
 """Nodes of the graph that spend."""
+Question = BudgetEntry | DecisionEntry | PlanEntry | RetractionEntry
+"""What a person can be asked by."""
 
 
 def ask_for_budget(session: Session, node: str, state: State, error: BudgetExceeded) -> State:
     """Record that a node cannot be paid, write the interim report, and lead the session to a person."""
-    entries = list(session.trail.iterate())
+    history = session.history
     stage, attempt = _where(session, node, state)
-    request, at = waits_for_budget(entries), {"stage": stage, "attempt": attempt, "at": node}
+    body = BudgetEntry.model_validate({"stage": stage, "attempt": attempt, "at": node, "reasons": [error.message]})
+    request = waits_for_budget(history)
+    asked = as_entry_of(request, BudgetEntry).body if request else None
     # The process may have died after the entry.
-    if request is None or any(request.raw[name] != value for name, value in at.items()):
-        number = sum(entry.kind == "budget" for entry in entries) + 1
-        session.trail.append_raw("budget", f"budget/{number}", at | {"reasons": [error.message]})
+    if asked is None or (asked.stage, asked.attempt, asked.at) != (stage, attempt, node):
+        session.trail.append(body, BudgetEntry.key_of(len(history.of(BudgetEntry)) + 1))
     session.display.say(f"{stage or DESIGN}: {error}")
     report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
     return {"route": "human"}
@@ -40,14 +46,12 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
 def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
     """Return stage and attempt; until they are planned the graph's state still names the previous stage."""
     if node == "design_gate":
-        return None, design_attempt(list(session.trail.iterate("human")))
+        return None, design_attempt(session.history)
     opening = latest_opening(session.trail) if node == "plan" else None
     return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 
 
-def answer_of(
-    entries: list[RecordedEntry], request: RecordedEntry, arguments: dict[str, Any] | None
-) -> dict[str, Any] | None:
+def answer_of(history: History, request: RecordedEntry, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a person's *stop*, *retry* after an amendment, or None; raise UserError for any other answer."""
     if arguments is not None:
         if arguments["answer"] != "stop":
@@ -57,22 +61,25 @@ def answer_of(
                 hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
             )
         return arguments
-    amendment = next((entry for entry in reversed(entries[request.seq :]) if is_in_force(entry)), None)
+    amendments = reversed(history[request.seq :].of(AmendmentEntry))
+    amendment = next((entry for entry in amendments if is_in_force(entry)), None)
     if amendment is None:
         return None
-    reason = f"{amendment.key}: {amendment.raw['reason']}"
-    return {"answer": "retry", "reason": reason, "by": amendment.raw["by"], "expires": None}
+    reason = f"{amendment.key}: {amendment.body.reason}"
+    return {"answer": "retry", "reason": reason, "by": amendment.body.by, "expires": None}
 
 
-def follow_answer(session: Session, request: RecordedEntry, answer: dict[str, Any]) -> State:
-    """Follow an answer.
+def follow_answer(session: Session, request: RecordedEntry[Question], answer: dict[str, Any]) -> State:
+    """Record an answer and return where it leads.
 
-    An unused grant is bound to the registration before the amendment, so the stage gets another attempt and grant.
-    Every other node is entered again and finds what it had done.
+    After a larger budget nothing is recorded: the node is entered again and finds what it had done. Only an unused
+    grant is bound to the registration before the amendment, so that stage gets another attempt and grant.
     """
-    body = request.raw
-    if answer["answer"] == "retry" and body["at"] != "launch":
-        return {"route": body["at"]}
-    effect = {"stage": body["stage"], "attempt": body["attempt"], "asked": request.digest, **answer}
-    effect |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
-    return after_answer(session.trail.append_raw("human", f"human/{request.key}", effect))
+    asked = request.body
+    if isinstance(asked, BudgetEntry) and answer["answer"] == "retry" and asked.at != "launch":
+        return {"route": asked.at}
+    effect = answer_effect(session.resolved, session.history, request, answer["answer"])
+    body = {"stage": asked.stage, "attempt": asked.attempt, "asked": request.digest, **answer, **effect}
+    return after_answer(
+        session.trail.append(HumanAnswerEntry.model_validate(body), HumanAnswerEntry.key_of(request.key))
+    )

@@ -9,8 +9,10 @@ from sessions.builder.loop_detection import MOST_REVISIONS, revisions_in_a_row
 from sessions.builder.tools.tool_context import LaunchRequest
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session, State
+from specs.jobs.grant_and_claim import Claim
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded
+from specs.trail.builder_bodies import SubmitEntry
 from specs.trail.tool_arguments import Phase
 
 
@@ -21,7 +23,7 @@ def open_bench(session: Session, stage: Stage, attempt: int, phase: Phase) -> Se
 
 def work_through(session: Session, stage: Stage, attempt: int) -> LaunchRequest:
     """Have the builder plan; a person is asked if it gives up or the gate sends too many attempts back."""
-    back = revisions_in_a_row(session.trail.iterate("decision", "human", "retraction"), stage.name)
+    back = revisions_in_a_row(session.history, stage.name)
     if back >= MOST_REVISIONS:
         return LaunchRequest(reason=f"the gate sent {back} attempts in a row back", escalate=True)
     bench = open_bench(session, stage, attempt, "plan")
@@ -45,20 +47,20 @@ def submit(session: Session, state: State) -> State:
     """Let the builder state its claims about the attempt; without a submission there are none."""
     stage = session.resolved.spec.stage(state.get("stage", ""))
     attempt = state.get("attempt", 0)
-    key = f"submit/{stage.name}.{attempt}"
-    if session.trail.find(key) is not None:
+    if session.find(SubmitEntry, stage.name, attempt) is not None:
         return {"route": "go"}
     bench = open_bench(session, stage, attempt, "submit")
     if not bench.done:
         session.builder.work(bench)
     handed_in = bench.work.submission
-    body = {
-        "stage": stage.name,
-        "attempt": attempt,
-        "claims": [claim.model_dump(mode="json") for claim in handed_in.claims] if handed_in else [],
-        "answers": handed_in.answers if handed_in else {},
-        "sent_back": bench.sent_back,
-        "unsubmitted": "" if handed_in else bench.gave_up or "the builder handed nothing in",
-    }
-    session.trail.append_raw("submit", key, body)
+    body = SubmitEntry(
+        stage=stage.name,
+        attempt=attempt,
+        # Whole: a tolerance that was not stated is recorded too.
+        claims=tuple(Claim(**dict(claim)) for claim in handed_in.claims) if handed_in else (),
+        answers=handed_in.answers if handed_in else {},
+        sent_back=bench.sent_back,
+        unsubmitted="" if handed_in else bench.gave_up or "the builder handed nothing in",
+    )
+    session.trail.append(body)
     return {"route": "go"}

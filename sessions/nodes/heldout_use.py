@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 from reviews.evidence.gather import load_items
-from reviews.trail.chain.envelope import RecordedEntry, restore_entry
+from reviews.history.history import History
+from reviews.trail.chain.envelope import restore_entry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
@@ -18,6 +18,7 @@ from sessions.session import Session
 from specs.jobs.job_records import HeldoutUse
 from specs.stages.registry import Stage, kind_of
 from specs.system.errors import PeergateError
+from specs.trail.session_bodies import ExitEntry, OpenEntry
 from training.rules.disguise import Words
 from training.rules.similarity import words_of
 
@@ -36,30 +37,30 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     """
     if not (stage.reads_heldout and kind_of(stage).only_measures):
         return None
-    opened = session.trail.find("open")
+    mine = session.find(OpenEntry)
     prompts = _prompts(session.run, session.resolved.data_digests["heldout"])
-    split, seen_texts = session.resolved.data_digests["heldout"], {opened.digest if opened else ""}
-    family = (opened.raw.get("replicates") if opened else None) or {}
+    split, seen_texts = session.resolved.data_digests["heldout"], {mine.digest if mine else ""}
+    family = mine.body.replicates if mine else None
     counts, unread, seeds = list[int](), 0, 0
     for run in _others(session.run):
         try:
-            entries = _ends(run / TRAIL)
-            opened = next(entry for entry in entries if entry.kind == "open")
+            history = _ends(run / TRAIL)
+            opened = history.find(OpenEntry)
+            if opened is None:
+                continue
             # A copy of a run folder is the same session.
-            theirs = opened.raw["data"].get("heldout")
+            theirs = opened.body.data.get("heldout")
             if (
                 opened.digest not in seen_texts
                 and theirs
                 and (theirs == split or _has_overlap(prompts, _prompts(run, theirs)))
             ):
-                count = sum(entry.kind == "exit" and entry.raw.get("heldout") is not None for entry in entries)
-                if family and (run.name == family["session"] or opened.raw.get("replicates") == family):
+                count = sum(entry.body.heldout is not None for entry in history.of(ExitEntry))
+                if family and (run.name == family.session or opened.body.replicates == family):
                     seeds += count > 0
                 else:
                     counts.append(count)
             seen_texts.add(opened.digest)
-        except StopIteration:
-            continue
         except (sqlite3.Error, PeergateError, OSError, ValueError, KeyError, TypeError, AttributeError):
             unread += 1
     return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread, seeds=seeds)
@@ -80,9 +81,9 @@ def _others(run: Path) -> list[Path]:
         return []
 
 
-def _ends(trail: Path) -> Sequence[RecordedEntry]:
+def _ends(trail: Path) -> History:
     """Return the registration of a session and the ends of its jobs."""
     if pointer_of(trail) is not None:
-        return [entry for entry in read_entries(trail) if entry.kind in ("open", "exit")]
+        return History(read_entries(trail))
     with reading(trail) as connection:
-        return [restore_entry(*row) for row in connection.execute(_ASKED)]
+        return History(restore_entry(*row) for row in connection.execute(_ASKED))

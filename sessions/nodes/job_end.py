@@ -18,7 +18,7 @@ from sessions.nodes.heldout_use import used_elsewhere
 from sessions.run.claim import clock_here
 from sessions.run.money import ledger
 from sessions.session import Session
-from specs.jobs.job_records import MachineClock, Manifest, ObservedRuntime
+from specs.jobs.job_records import Manifest, ObservedRuntime
 from specs.session.operations import held_hours
 from specs.stages.base.stage import FOLDERS
 from specs.stages.registry import Stage, outputs_of
@@ -27,6 +27,7 @@ from specs.system.masking import current
 from specs.system.regular_files import MOST_BYTES, open_regular, read_regular
 from specs.system.strict_json import read_json
 from specs.system.text import plain
+from specs.trail.session_bodies import ChallengeEntry, ExitEntry, JobOutput, LaunchEntry, LostJobEntry
 
 MOST_KEPT = 64 << 20
 """Bytes of a folder of files that the store keeps a copy of. Larger ones, as an exported model, stay where they are."""
@@ -40,60 +41,65 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     """Record the end of a job seen alive here for ``alive_s``, and keep its files; those of a lost one do not count."""
     folder = job_folder(session.run, key)
     budget = session.resolved.spec.budget
-    common = {"key": key, "stage": stage.name, "attempt": attempt}
     # Before a witness reads its files, or a decision opens the next attempt: a running process could touch both, and an
     # exit record may have been written by the job itself.
     orphans.end_left_behind(folder)
     if job.exit is None:
         # No one deletes them: they count against the limit of the disk.
-        remaining = {"bytes": _bytes_in(folder / "out")} | ({"why": job.message} if job.message else {})
-        session.trail.append_raw("lost", f"lost/{key}", common | remaining)
+        facts = {"why": job.message} if job.message else {}
+        count = _bytes_in(folder / "out")
+        session.trail.append(LostJobEntry(key=key, stage=stage.name, attempt=attempt, bytes=count, **facts))
         # The cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
         why = job.message or "its process is gone and left no exit record"
         session.display.job_ended(stage.name, f"{key} is lost: {why}")
         return
-    observed = observed_from(session.trail.find(f"launch/{key}"), alive_s)
+    observed = observed_from(session.find(LaunchEntry, key), alive_s)
     manifest, outputs = _keep_outputs(session, stage, folder, partial=job.exit.reason == "cancelled")
     remaining = log_of(session, stage, folder)
     log = current().data(remaining)
-    body: dict[str, Any] = common | {
-        "exit": session.store.put_value(job.exit),
-        "manifest": manifest,
-        "outputs": outputs,
-        "log": session.store.put(log),
-        "observed": observed.model_dump(mode="json"),
+    # What does not apply is left out.
+    facts: dict[str, Any] = {
+        "log_left": digest_bytes(remaining) if log != remaining else None,
+        "beside": _beside(stage, folder / "out"),
+        "heldout": used_elsewhere(session, stage),
     }
-    if log != remaining:
-        body["log_left"] = digest_bytes(remaining)
-    if beside := _beside(stage, folder / "out"):
-        body["beside"] = beside
-    if (used := used_elsewhere(session, stage)) is not None:
-        body["heldout"] = used.model_dump(mode="json")
+    body = ExitEntry(
+        key=key,
+        stage=stage.name,
+        attempt=attempt,
+        exit=session.store.put_value(job.exit),
+        manifest=manifest,
+        outputs=outputs,
+        log=session.store.put(log),
+        observed=observed,
+        **{name: value for name, value in facts.items() if value},
+    )
     # After a crash the first body counts, with the time that was observed then.
-    body = session.trail.append_raw("exit", f"exit/{key}", body).raw
+    observed = session.trail.append(body).body.observed or observed
     mask_log(folder, log)
-    observed = ObservedRuntime.model_validate(body["observed"])
     seconds = observed.bound_seconds(job.exit.seconds)
     if not observed.fits(job.exit.seconds):
         text = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for, as observed"
         session.display.say(f"{stage.name}: the exit record of job {key} {text}")
     ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)
-    ledger.settle_storage(session.trail, budget, key, sum(output["bytes"] for output in outputs.values()))
+    ledger.settle_storage(session.trail, budget, key, sum(output.bytes for output in outputs.values()))
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
     where = "" if job.exit.code == 0 else f"; why is in its log: {session.run / 'jobs' / key / 'log.txt'}"
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s{where}")
 
 
-def observed_from(launch: RecordedEntry | None, alive_s: float) -> ObservedRuntime:
+def observed_from(
+    launch: RecordedEntry[LaunchEntry] | RecordedEntry[ChallengeEntry] | None, alive_s: float
+) -> ObservedRuntime:
     """Return how long a job can have run: from its launch, under any orchestrator, until now.
 
     Of a job that was launched on this machine, by a clock that no one sets. Nothing is asked of the job itself, which
     would say that it read another clock.
     """
-    noted = launch.raw.get("clock") if launch else None
-    then, now = MachineClock.model_validate(noted) if noted else None, clock_here()
+    # A witness notes no clock.
+    then, now = launch.body.clock if launch and isinstance(launch.body, LaunchEntry) else None, clock_here()
     moved = None
     if then is not None and now is not None and then.boot == now.boot:
         since = now.up_s - then.up_s
@@ -103,12 +109,14 @@ def observed_from(launch: RecordedEntry | None, alive_s: float) -> ObservedRunti
     return ObservedRuntime(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3), clock_set_s=moved)
 
 
-def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool) -> tuple[str | None, dict[str, Any]]:
+def _keep_outputs(
+    session: Session, stage: Stage, folder: Path, *, partial: bool
+) -> tuple[str | None, dict[str, JobOutput]]:
     """Digest the job's outputs; row files also go into the store, weights stay where they are.
 
     ``partial``: rows are kept of a job without a manifest too. They show what it did, and open no gate.
     """
-    outputs: dict[str, Any] = {}
+    outputs: dict[str, JobOutput] = {}
     raw = manifest_of(session, stage, folder / "manifest.json")
     if raw is None and not partial:
         return None, outputs
@@ -136,9 +144,8 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path, *, partial: bool
         else:
             digest = session.store.put(read_regular(path)) if stored else digest_path(path)
         relative = path.relative_to(session.run).as_posix()
-        outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
-        if flag:
-            outputs[name]["kept"] = True
+        facts = {"kept": True} if flag else {}
+        outputs[name] = JobOutput(path=relative, digest=digest, bytes=size, stored=stored, **facts)
     return None if raw is None else session.store.put(raw), outputs
 
 

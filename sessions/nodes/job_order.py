@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.evidence.gather import accepted_attempt
 from reviews.evidence.heldout_screen import is_screened, screen_items
 from reviews.evidence.resumable_steps import sources
 from sessions.jobs.job_environment import job_environment
@@ -23,16 +22,19 @@ from specs.stages.registry import Stage, resolve_parameters
 from specs.system.confinement import task_file
 from specs.system.confinement.verifier_command import VerifierLimits
 from specs.system.errors import PeergateError, UserError
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.gate_bodies import GrantEntry
+from specs.trail.session_bodies import ExitEntry, LaunchEntry, ModelEntry, OpenEntry, ResumeEntry
 from training.jobs.saved_steps import find_resumable_step
 
-CONTROL = "model/control"
+CONTROL = ModelEntry.key_of("control")
 """The key under which the second checkpoint of a session is recorded."""
 
 
 def order_of(session: Session, state: State) -> JobOrder:
     """Rebuild the order from the recorded grant: the same bytes every time."""
     stage, attempt, key = current_attempt(session, state)
-    changes = session.body(f"plan/{stage.name}.{attempt}")["changes"]
+    changes = session.entry(PlanEntry, stage.name, attempt).changes
     return JobOrder.model_validate(
         {
             "key": key,
@@ -42,7 +44,7 @@ def order_of(session: Session, state: State) -> JobOrder:
             "task": session.resolved.spec.task,
             "task_text": session.resolved.task_text,
             "verifier": _verifier_limits(session.resolved.spec),
-            "grant": session.body(f"grant/{key}"),
+            "grant": dict(session.entry(GrantEntry, key)),
             "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
@@ -60,10 +62,10 @@ def _verifier_limits(spec: SessionSpec) -> VerifierLimits:
 
 def resolve_resume_step(session: Session, order: JobOrder) -> JobOrder:
     """Return the order with the newest whole step of earlier attempts, bound by its digest; a launched order stays."""
-    launched = session.trail.find(f"launch/{order.key}")
+    launched = session.find(LaunchEntry, order.key)
     if launched is not None:
-        return JobOrder.model_validate_json(session.store.get(launched.raw["order"]))
-    for before in sources(list(session.trail.iterate()), session.store, order):
+        return JobOrder.model_validate_json(session.store.get(launched.body.order))
+    for before in sources(session.history, session.store, order):
         try:
             resume_step = find_resumable_step(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:
@@ -79,19 +81,21 @@ def resolve_resume_step(session: Session, order: JobOrder) -> JobOrder:
 def ensure_model(session: Session) -> None:
     """Find or convert the session's weights and record their digest, once; errors as in :func:`prepare_model`."""
     spec = session.resolved.spec
-    for key, source in ((CONTROL, spec.control), ("model", spec.model)):
+    for key, source in ((CONTROL, spec.control), (ModelEntry.KIND, spec.model)):
         if source is not None and session.trail.find(key) is None:
             model = prepare_model(session.resolved, source, session.cache, session.display.say)
-            body = {"source": source.source, "kind": source.kind, "path": str(model.path), "digest": model.digest}
-            revision = {} if model.revision is None else {"revision": model.revision}
-            session.trail.append_raw("model", key, body | revision)
+            facts = {"revision": model.revision} if model.revision is not None else {}
+            body = ModelEntry(
+                source=source.source, kind=source.kind, path=str(model.path), digest=model.digest, **facts
+            )
+            session.trail.append(body, key)
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
     """Return the artifact that a reference of the spec names, generated instructions without held-out prompts."""
     if reference in ("model", "control"):
-        body = session.body(CONTROL if reference == "control" else "model")
-        return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
+        model = session.entry(ModelEntry, *(("control",) if reference == "control" else ()))
+        return Artifact(name=reference, path=model.path, digest=model.digest, bytes=0)
     owner, _, output = reference.partition(".")
     if reference in ("heldout", "constitution") or owner == "data":
         pinned = dict[str, str | None](session.resolved.data_digests)
@@ -100,15 +104,15 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         if digest is None:
             raise PeergateError("the registered spec names no constitution", where=reference)
         return _make_stored_artifact(session, reference, digest)
-    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
+    attempt = session.history.accepted_attempt(owner)
     if attempt is None:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
-    made = session.body(f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
+    made = session.entry(ExitEntry, attempt.job).outputs[output]
     if is_screened(session.resolved.spec.stage(owner), output):
-        data = screen_items(session.store, session.resolved, made["digest"])
+        data = screen_items(session.store, session.resolved, made.digest)
         if data is not None:
             return _make_stored_artifact(session, reference, session.store.put(data))
-    return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
+    return Artifact(name=reference, path=made.path, digest=made.digest, bytes=made.bytes)
 
 
 def _make_stored_artifact(session: Session, reference: str, digest: str) -> Artifact:
@@ -162,7 +166,9 @@ def prepare_model(
 
 def _running_code(session: Session) -> str:
     """Return the digest of the code that was recorded when the session was last opened or resumed."""
-    return list(session.trail.iterate("open", "resume"))[-1].raw["code_state"]["digest"]
+    started = session.history.newest(OpenEntry, ResumeEntry)
+    assert started is not None, "the graph starts after the registration"
+    return started.body.code_state.digest
 
 
 def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:

@@ -12,28 +12,30 @@ from reviews.checks.measuring_code import measuring_code
 from reviews.gate.check_list import run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
-from reviews.gate.human_answers import answer_effect, design_attempt, last_question
+from reviews.gate.human_answers import design_attempt, last_question
 from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import as_entry_of
 from sessions.nodes.budget import follow_answer
-from sessions.nodes.position import after_answer, after_decision
+from sessions.nodes.position import after_decision
 from sessions.pages.diagnosis.diagnosis import gate_line
 from sessions.requests.reviewer_call import ask
 from sessions.run.money import ledger
 from sessions.session import Session, State
-from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
+from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN
-from specs.trail.verdict import CheckResult, Packet, Verdict
+from specs.trail.gate_bodies import ChecksEntry, DecisionEntry, MetricsEntry, RetractionEntry, VerdictEntry
+from specs.trail.session_bodies import BudgetEntry
+from specs.trail.verdict import CheckResult, Packet, Status, Verdict
 
 
 def design_gate(session: Session, state: State) -> State:
     """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
     session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
-    resolved, attempt = session.resolved, design_attempt(list(session.trail.iterate("human")))
+    resolved, attempt = session.resolved, design_attempt(session.history)
     results = check_design(resolved, session.store, resolved.attempt_costs())
     session.display.checks(results)
     digest = keep_checks(session, DESIGN, attempt, results)
@@ -52,14 +54,14 @@ def measure(session: Session, state: State) -> State:
     except EvidenceMissing as error:
         digest, why = None, str(error)
         session.display.say(f"  not measured: {error.message}")
-    body = {"stage": stage, "attempt": attempt, "metrics": digest, "why": why, "code": measuring_code(session.resolved)}
-    session.trail.append_raw("metrics", f"metrics/{stage}.{attempt}", body)
+    code = measuring_code(session.resolved)
+    session.trail.append(MetricsEntry(stage=stage, attempt=attempt, metrics=digest, why=why, code=code))
     return {"route": "go"}
 
 
 def check(session: Session, state: State) -> State:
     """Run the deterministic checks of the stage's kind."""
-    results = run_checks(session.evidence(*_where(state)), _metrics(session, state))
+    results = run_checks(session.evidence(*_where(state)), session.metrics(*_where(state)))
     session.display.checks(results)
     stage, attempt = _where(state)
     keep_checks(session, stage, attempt, results)
@@ -71,13 +73,14 @@ def check(session: Session, state: State) -> State:
 def review(session: Session, state: State) -> State:
     """Build the packet and ask the reviewer."""
     stage, attempt = _where(state)
-    checked = session.body(f"checks/{stage}.{attempt}")["checks"]
+    checked = session.entry(ChecksEntry, stage, attempt).checks
+    history = session.history
     packet = derive_packet(
-        list(session.trail.iterate()),
+        history,
         session.store,
-        session.evidence(*_where(state)),
-        _metrics(session, state),
-        tuple(CheckResult.model_validate(value) for value in session.store.get_value(checked)),
+        session.evidence(stage, attempt),
+        session.metrics(stage, attempt),
+        history.attempt(stage, attempt).check_results,
         checked,
     )
     ask(session, stage, attempt, packet)
@@ -92,23 +95,20 @@ def decide(session: Session, state: State) -> State:
 
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
-    request = last_question(list(session.trail.iterate()), session.name)
-    answer = interrupt({"session": session.name, "asked": request.key, "reasons": request.raw.get("reasons", [])})
-    if request.kind == "budget":
-        return follow_answer(session, request, answer)
-    stage, attempt = request.raw["stage"], request.raw["attempt"]
-    body = {"stage": stage, "attempt": attempt, "asked": request.digest, **answer}
-    body |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
-    return after_answer(session.trail.append_raw("human", f"human/{request.key}", body))
+    asked = last_question(session.history, session.name)
+    request = as_entry_of(asked, BudgetEntry, DecisionEntry, PlanEntry, RetractionEntry)
+    reasons = () if isinstance(request.body, PlanEntry) else request.body.reasons
+    answer = interrupt({"session": session.name, "asked": request.key, "reasons": list(reasons)})
+    return follow_answer(session, request, answer)
 
 
-def _record_decision(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> RecordedEntry:
+def _record_decision(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> DecisionEntry:
     """Compute the decision of the recorded packet and verdict and record it."""
-    judged = session.body(f"verdict/{stage}.{attempt}")
-    packet = Packet.model_validate(session.store.get_value(judged["packet"]))
-    verdict = Verdict.model_validate(session.store.get_value(judged["verdict"]))
-    looked = looked_up(list(session.trail.iterate("look")), session.store, stage)
-    decision = settle(session.resolved, packet, verdict, attempt, looked)
+    judged = session.entry(VerdictEntry, stage, attempt)
+    packet = Packet.model_validate(session.store.get_value(judged.packet))
+    verdict = Verdict.model_validate(session.store.get_value(judged.verdict))
+    history = session.history
+    decision = settle(session.resolved, packet, verdict, attempt, looked_up(history, session.store, stage))
     body = {
         "stage": recorded_stage,
         "attempt": attempt,
@@ -121,29 +121,20 @@ def _record_decision(session: Session, stage: str, recorded_stage: str | None, a
         },
         "decision": session.store.put_value(decision),
         "code": measuring_code(session.resolved),
-        "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
+        "opens": opened_by(session.resolved, history, recorded_stage, decision.outcome),
     } | summarise_conditions(decision)
-    recorded = session.trail.append_raw("decision", f"decision/{stage}.{attempt}", body)
+    recorded = session.trail.append(DecisionEntry.model_validate(body)).body
     session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
     return recorded
 
 
 def keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:
     """Record check results and return the digest they are kept under."""
-    body = {
-        "stage": stage,
-        "attempt": attempt,
-        "checks": session.store.put_value([result.model_dump(mode="json") for result in results]),
-        "summary": {result.id: result.status for result in results},
-    }
-    return session.trail.append_raw("checks", f"checks/{stage}.{attempt}", body).raw["checks"]
+    digest = session.store.put_value([result.model_dump(mode="json") for result in results])
+    summary: dict[str, Status] = {result.id: result.status for result in results}
+    body = ChecksEntry(stage=stage, attempt=attempt, checks=digest, summary=summary)
+    return session.trail.append(body).body.checks
 
 
 def _where(state: State) -> tuple[str, int]:
     return state.get("stage", ""), state.get("attempt", 0)
-
-
-def _metrics(session: Session, state: State) -> MetricSet | None:
-    stage, attempt = _where(state)
-    digest = session.body(f"metrics/{stage}.{attempt}")["metrics"]
-    return MetricSet.model_validate(session.store.get_value(digest)) if digest else None

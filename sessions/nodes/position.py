@@ -6,26 +6,17 @@ started, an exit or a verdict before it is paid) is not finished and is entered 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from reviews.gate.human_answers import is_design_again
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from sessions.session import Route, State
+from specs.trail.builder_bodies import PlanEntry
+from specs.trail.entry import Body
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, Opens, RetractionEntry
+from specs.trail.session_bodies import BudgetEntry, ReportEntry
 
 _AFTER: dict[str, Route] = {"revise": "again", "escalate": "human"}
-_STEPS: tuple[tuple[str, str], ...] = (
-    ("plan/{stage}.{attempt}", "plan"),
-    ("grant/{session}.{stage}.{attempt}", "build"),
-    ("exit/{session}.{stage}.{attempt}", "launch"),
-    ("lost/{session}.{stage}.{attempt}", "launch"),
-    ("challenge/{stage}.{attempt}", "wait"),
-    ("witness/{stage}.{attempt}", "wait"),
-    ("metrics/{stage}.{attempt}", "measure"),
-    ("submit/{stage}.{attempt}", "submit"),
-    ("checks/{stage}.{attempt}", "check"),
-)
-"""The entries of an attempt in their order, and the node that each of them finishes."""
 
 
 class Position(NamedTuple):
@@ -36,60 +27,67 @@ class Position(NamedTuple):
     told_by: RecordedEntry
 
 
-def position(entries: Sequence[RecordedEntry]) -> Position | None:
+def position(history: History) -> Position | None:
     """Return where a session is; None before its design is judged."""
-    newest = next((entry for entry in reversed(entries) if _leads(entry)), None)
+    newest = next((entry for entry in reversed(history) if _leads(entry.body)), None)
     if newest is None:
         return None
-    match newest.kind:
-        case "report":
-            return Position("decide", {"route": "close", "outcome": newest.raw["outcome"]}, newest)
-        case "decision":
-            return _within(entries, newest) or Position("decide", after_decision(newest), newest)
-        case "human":
-            return _within(entries, newest) or Position("human", after_answer(newest), newest)
-        case _:
-            state: State = {"stage": newest.raw["stage"] or "", "attempt": newest.raw["attempt"], "route": "human"}
+    match newest.body:
+        case ReportEntry(outcome=outcome):
+            return Position("decide", {"route": "close", "outcome": outcome}, newest)
+        case DecisionEntry() as decision:
+            return _within(history, decision.opens) or Position("decide", after_decision(decision), newest)
+        case HumanAnswerEntry() as answer:
+            after = after_answer(as_entry_of(newest, HumanAnswerEntry))
+            return _within(history, answer.opens) or Position("human", after, newest)
+        case PlanEntry() | BudgetEntry() | RetractionEntry() as question:
+            state: State = {"stage": question.stage or "", "attempt": question.attempt, "route": "human"}
             return Position("decide", state, newest)
+        case _:
+            return None
 
 
-def _leads(value: RecordedEntry) -> bool:
+def _leads(body: Body) -> bool:
     """Return whether an entry leads the session elsewhere than to the next node of an attempt."""
-    kind = value.kind
-    return kind in ("decision", "human", "retraction", "budget", "report") or (
-        kind == "plan" and bool(value.raw["escalate"])
-    )
+    if isinstance(body, PlanEntry):
+        return body.escalate
+    return isinstance(body, DecisionEntry | HumanAnswerEntry | RetractionEntry | BudgetEntry | ReportEntry)
 
 
-def _within(entries: Sequence[RecordedEntry], judgement: RecordedEntry) -> Position | None:
+def _within(history: History, opens: Opens | None) -> Position | None:
     """Return where a session is in the attempt that a judgement opened; None before its plan."""
-    opens = judgement.raw.get("opens")
     if opens is None:
         return None
-    there = {entry.key: entry for entry in entries[judgement.seq + 1 :]}
-    state: State = {"stage": opens["stage"], "attempt": opens["attempt"], "route": "go"}
-    for key, node in reversed(_STEPS):
-        if (value := there.get(key.format(session=judgement.session, **opens))) is not None:
-            return Position(node, state, value)
-    return None
+    attempt = history.attempt(opens.stage, opens.attempt)
+    steps: tuple[tuple[RecordedEntry | None, str], ...] = (
+        (attempt.checks, "check"),
+        (attempt.submission, "submit"),
+        (attempt.metrics, "measure"),
+        (attempt.witness or attempt.challenge, "wait"),
+        (attempt.end, "launch"),
+        (attempt.grant, "build"),
+        (attempt.plan, "plan"),
+    )
+    state: State = {"stage": opens.stage, "attempt": opens.attempt, "route": "go"}
+    return next((Position(node, state, entry) for entry, node in steps if entry is not None), None)
 
 
-def after_decision(decision: RecordedEntry) -> State:
+def after_decision(decision: DecisionEntry) -> State:
     """Return where a decision leads."""
-    outcome = decision.raw["outcome"]
-    if outcome == "approve" and decision.raw["opens"] is not None:
+    outcome = decision.outcome
+    if outcome == "approve" and decision.opens is not None:
         return {"route": "next"}
     return {"route": _AFTER[outcome]} if outcome in _AFTER else {"route": "close", "outcome": outcome}
 
 
-def after_answer(answer: RecordedEntry) -> State:
+def after_answer(recorded: RecordedEntry[HumanAnswerEntry]) -> State:
     """Return where a person's answer leads."""
-    body = answer.raw
-    if is_design_again(body):
+    body = recorded.body
+    if body.stage is None and body.answer == "retry":
         return {"route": "design_gate"}
-    if body["opens"] is not None:
-        return {"route": "again" if body["answer"] == "retry" else "next"}
-    if answer.key.startswith("human/budget/"):
+    if body.opens is not None:
+        return {"route": "again" if body.answer == "retry" else "next"}
+    if recorded.key.startswith(HumanAnswerEntry.key_of(BudgetEntry.key_of(""))):
         return {"route": "close", "outcome": "budget"}
     # Nothing is left to open: an override of the last gate accepts the session, any other answer ends it.
-    return {"route": "close", "outcome": "approve" if body["answer"] == "approve" else "stop"}
+    return {"route": "close", "outcome": "approve" if body.answer == "approve" else "stop"}

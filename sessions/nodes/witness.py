@@ -5,7 +5,7 @@ Which rows follows from the trail's entry of the end, so a kill anywhere leaves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,88 +19,91 @@ from sessions.nodes.job_end import log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.run.money import ledger
 from sessions.session import Session, State
-from specs.jobs.job_records import ExitRecord, JobOrder, Manifest, ObservedRuntime
+from specs.jobs.job_records import ExitRecord, JobOrder, Manifest
 from specs.stages.base.witness import LEAST_SHARE, ROWS
+from specs.system.errors import PeergateError
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
 from specs.system.resources import usd_per_hour
+from specs.trail.session_bodies import ChallengeEntry, SpendEntry, WitnessEntry
 
 
 def witness(session: Session, state: State) -> State:
     """Have a witness read what its challenge names, and record what it read; a lost one closes the gate."""
     stage, attempt, key = current_attempt(session, state)
-    order = witness_order(list(session.trail.iterate()), session.store, key)
+    order = witness_order(session.history, session.store, key)
     if order is None:
         return {"route": "go"}
     order = order.model_copy(update={"max_seconds": _seconds(session, order, key)})
     challenge = order.challenge
     assert challenge is not None
     rate = usd_per_hour(session.resolved.spec.budget, stage.resources)
-    if session.trail.find(f"witness/{stage.name}.{attempt}") is None:
+    ended = session.find(WitnessEntry, stage.name, attempt)
+    if ended is None:
         cap = round(order.max_seconds / 3600 * rate, 6)
         ledger.reserve(session.trail, session.resolved.spec.budget, "job", stage, order.key, cap)
         session.store.put_value(order)
-        tell_of_prepared(session, submit_witness(session.launcher, session.trail, session.run, order))
+        tell_of_prepared(session, submit_witness(session.launcher, session.trail, session.run, order).body)
         session.display.say(f"{stage.name}: a witness {challenge.describe()}")
         job, alive_s = await_end(session, f"{stage.name} (witness)", job_folder(session.run, order.key))
-        _record(session, stage.name, attempt, order.key, job, alive_s)
-    _settle(session, session.trail.find(f"witness/{stage.name}.{attempt}"), order.max_seconds)
+        ended = _record(session, stage.name, attempt, order.key, job, alive_s)
+    _settle(session, ended.body, order.max_seconds)
     return {"route": "go"}
 
 
-def end_witnesses(session: Session, challenges: Sequence[RecordedEntry], why: str) -> None:
+def end_witnesses(session: Session, challenges: Iterable[RecordedEntry[ChallengeEntry]], why: str) -> None:
     """End the witnesses that still run, and record how they ended."""
-    for challenge in challenges:
-        body = challenge.raw
-        key = f"witness/{body['stage']}.{body['attempt']}"
-        if session.trail.find(key) is None:
-            job = cancel_job(session, job_folder(session.run, body["key"]), why)
-            _record(session, body["stage"], body["attempt"], body["key"], job, 0.0)
-            order = JobOrder.model_validate_json(session.store.get(body["order"]))
-            _settle(session, session.trail.find(key), order.max_seconds)
+    for challenge in (entry.body for entry in challenges):
+        if session.find(WitnessEntry, challenge.stage, challenge.attempt) is None:
+            job = cancel_job(session, job_folder(session.run, challenge.key), why)
+            ended = _record(session, challenge.stage, challenge.attempt, challenge.key, job, 0.0)
+            order = JobOrder.model_validate_json(session.store.get(challenge.order))
+            _settle(session, ended.body, order.max_seconds)
 
 
 def _seconds(session: Session, order: JobOrder, key: str) -> float:
     """Return how long a witness may run: what the job left of the attempt's time, or a share of it if that is more."""
-    used = session.body(f"settle/{key}")["seconds"]
+    settled = session.trail.find(SpendEntry.settlement_key(key), SpendEntry)
+    used = settled.body.seconds if settled else None
+    if used is None:
+        raise PeergateError(f"nothing says how long job '{key}' ran", where=session.name)
     return round(max(order.max_seconds - used, LEAST_SHARE * order.max_seconds), 3)
 
 
-def _record(session: Session, name: str, attempt: int, key: str, job: JobState, alive_s: float) -> None:
+def _record(
+    session: Session, name: str, attempt: int, key: str, job: JobState, alive_s: float
+) -> RecordedEntry[WitnessEntry]:
     """Record the end of a witness, once."""
     folder, stage = job_folder(session.run, key), session.resolved.spec.stage(name)
-    body: dict[str, Any] = {"stage": name, "attempt": attempt, "key": key}
+    facts: dict[str, Any]
     if job.exit is None:
         orphans.end_left_behind(folder)
-        body |= dict.fromkeys(("exit", "manifest", "rows", "log", "observed"))
-        body["why"] = job.message or "its process is gone and left no exit record"
+        facts = dict.fromkeys(("exit", "manifest", "rows", "log", "observed"))
+        facts["why"] = job.message or "its process is gone and left no exit record"
     else:
         raw = manifest_of(session, stage, folder / "manifest.json")
         log = current().data(log_of(session, stage, folder))
         mask_log(folder, log)
-        body |= {
+        facts = {
             "exit": session.store.put_value(job.exit),
             "manifest": session.store.put(raw) if raw is not None else None,
             "rows": _rows(session, folder, raw),
             "log": session.store.put(log),
-            "observed": observed_from(session.trail.find(f"challenge/{name}.{attempt}"), alive_s).model_dump(
-                mode="json"
-            ),
+            "observed": observed_from(session.find(ChallengeEntry, name, attempt), alive_s),
             "why": "" if job.exit.code == 0 else f"it ended with code {job.exit.code} ({job.exit.reason})",
         }
-    if body["why"]:
-        session.display.say(f"{name}: the witness read nothing that counts: {body['why']}; its log is in {folder}")
-    session.trail.append_raw("witness", f"witness/{name}.{attempt}", body)
+    if facts["why"]:
+        session.display.say(f"{name}: the witness read nothing that counts: {facts['why']}; its log is in {folder}")
+    return session.trail.append(WitnessEntry(stage=name, attempt=attempt, key=key, **facts))
 
 
-def _settle(session: Session, ended: RecordedEntry | None, most: float) -> None:
+def _settle(session: Session, ended: WitnessEntry, most: float) -> None:
     """Pay for a witness that has ended: for the time that was seen, or for all of its time where it is lost."""
-    assert ended is not None
     seconds = most
-    if ended.raw["exit"] is not None:
-        record = ExitRecord.model_validate_json(session.store.get(ended.raw["exit"]))
-        seconds = ObservedRuntime.model_validate(ended.raw["observed"]).bound_seconds(record.seconds)
-    ledger.settle_job(session.trail, session.resolved.spec.budget, ended.raw["key"], seconds)
+    if ended.exit is not None and ended.observed is not None:
+        record = ExitRecord.model_validate_json(session.store.get(ended.exit))
+        seconds = ended.observed.bound_seconds(record.seconds)
+    ledger.settle_job(session.trail, session.resolved.spec.budget, ended.key, seconds)
 
 
 def _rows(session: Session, folder: Path, manifest: bytes | None) -> str | None:

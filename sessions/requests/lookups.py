@@ -15,6 +15,7 @@ from reviews.reviewers.vendors.looking import MOST_CALLS
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.session import Session
+from specs.trail.gate_bodies import LookupEntry
 
 
 @contextmanager
@@ -36,7 +37,10 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
             raise ValueError(f"it looks up more than {reviewer.looks} answers with {MOST_CALLS} calls each")
         left -= 1
         session.display.say(f"  {reviewer.name} looks something up: {requested_look.tool}")
-        at, call = f"look/{stage}.{attempt}/", (requested_look.tool, requested_look.arguments, requested_look.most)
+        at, call = (
+            LookupEntry.key_of(stage, f"{attempt}/"),
+            (requested_look.tool, requested_look.arguments, requested_look.most),
+        )
         return messages.LookupAnswerMessage(
             **carry_out(shelf, session.trail, session.store, at, facts, *call)._asdict()
         )
@@ -62,16 +66,16 @@ def carry_out(
     """Answer a reviewer's call, and record both in an entry with a key that begins with ``at``."""
     most = min(most, MOST_ANSWER)
     answer = texts.answer(tool, arguments, most)
-    number = sum(value.key.startswith(at) for value in trail.iterate("look")) + 1
+    number = sum(entry.key.startswith(at) for entry in trail.iterate(LookupEntry)) + 1
     text = store.put_text(answer.text)
-    body = {
+    body = LookupEntry(
         **facts,
-        "number": number,
-        "tool": tool,
-        "arguments": store.put_text(arguments),
-        "most": most,
-        "answer": text,
-        "is_error": answer.is_error,
-    }
-    recorded = trail.append_raw("look", f"{at}{number}", body)
+        number=number,
+        tool=tool,
+        arguments=store.put_text(arguments),
+        most=most,
+        answer=text,
+        is_error=answer.is_error,
+    )
+    recorded = trail.append(body, f"{at}{number}")
     return LookupAnswer(store.get(text).decode(), answer.is_error, recorded.key)

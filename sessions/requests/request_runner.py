@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.reviewer import Looking, LookupAnswer
+from reviews.history.history import History
 from reviews.requests import request_record
 from reviews.requests.ask_policy import policy_digest
 from reviews.requests.kept_texts import KeptTexts, as_file
@@ -32,6 +32,7 @@ from specs.system.extras import install_hint
 from specs.system.masking import current, without_secrets
 from specs.system.text import plain
 from specs.system.vendors.parties import ReviewerSpec, ReviewLimits
+from specs.trail.gate_bodies import LookupEntry
 from specs.trail.requested_review import (
     LOOKS,
     AdversarialRequest,
@@ -47,6 +48,7 @@ from specs.trail.requested_review import (
     ReviewRequest,
     Tier,
 )
+from specs.trail.session_bodies import SpendEntry
 
 if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model needs.
     from reviews.reviewers.vendors.looking import Lookups
@@ -120,7 +122,7 @@ class Book:
         try:
             trail.verify_chain()
             request_record.refuse_closed(trail)
-            self.resolved, _ = registered_spec(list(trail.iterate()), store)
+            self.resolved = History(trail.iterate(), store).resolved
         except BaseException:
             trail.close()
             raise
@@ -247,7 +249,7 @@ class Book:
             self.desk.say(f"{body.reviewer} looks something up: {tool}")
             with self.trail.alone():
                 request_record.refuse_closed(self.trail)
-                at = f"look/asked/{body.number}/"
+                at = LookupEntry.key_of(f"asked/{body.number}/")
                 result = carry_out(texts, self.trail, self.store, at, facts, tool, arguments, most)
             answers.append(as_file(len(answers) + 1, digest_bytes(result.text.encode()), result.text))
             return result
@@ -317,8 +319,7 @@ class Book:
         if self.resolved is not None:
             return ledger.reserve_review(trail, self.resolved.spec.budget, STAGE, number, cap)
         key = f"review/{STAGE}.{number}"
-        body = {"what": "reserve", "job": key, "party": "reviewer", "stage": STAGE, "usd": cap}
-        trail.append_raw("spend", f"reserve/{key}", body)
+        trail.append(SpendEntry(what="reserve", job=key, party="reviewer", stage=STAGE, usd=cap))
         return key
 
     def _close(
@@ -345,9 +346,9 @@ class Book:
 
     def _describe_lookup(self, entry: str) -> str:
         """Return what a ``look`` entry asked for."""
-        result = self.trail.find(entry)
+        result = self.trail.find(entry, LookupEntry)
         assert result is not None, "it was recorded before its answer was sent"
-        return f"{result.raw['tool']} {self.store.get(result.raw['arguments']).decode()}"
+        return f"{result.body.tool} {self.store.get(result.body.arguments).decode()}"
 
 
 def _topic(request: AnyRequest) -> str:

@@ -20,6 +20,7 @@ from sessions.run.money import ledger
 from sessions.session import CancelSignal, PauseSignal, Session
 from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.system.masking import current, without_secrets
+from specs.trail.gate_bodies import PacketEntry, VerdictEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.verdict import HELP, NoVerdict, Packet, Verdict, no_verdict_of
 
@@ -41,10 +42,10 @@ class _Case:
     @property
     def key(self) -> str:
         """The key of the verdict."""
-        return f"verdict/{self.stage}.{self.attempt}"
+        return VerdictEntry.key_of(self.stage, self.attempt)
 
 
-def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedEntry:
+def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedEntry[VerdictEntry]:
     """Record the packet, have it reviewed, and record and return the verdict's entry.
 
     Raises:
@@ -52,16 +53,15 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedE
             can be asked for again.
         ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
     """
-    body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
-    recorded = session.trail.append_raw("packet", f"packet/{stage}.{attempt}", body)
-    case = _Case(session, stage, attempt, recorded.raw["packet"])
-    judged = session.trail.find(case.key)
+    body = PacketEntry(stage=stage, attempt=attempt, packet=session.store.put_value(packet))
+    case = _Case(session, stage, attempt, session.trail.append(body).body.packet)
+    judged = session.find(VerdictEntry, stage, attempt)
     if judged is not None:
         return _settle_cost(session, judged)
     displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
     if displayed_packet.withdrawn:
         return _record(case, ReviewerAnswer(_name(session), None, _withdrawn(displayed_packet)), {})
-    again = verdict_again(list(session.trail.iterate()), session.store, displayed_packet)
+    again = verdict_again(session.history, session.store, displayed_packet)
     if again is not None:
         return _repeat(case, displayed_packet, again)
     if isinstance(session.reviewer, ReviewPanel):
@@ -69,27 +69,27 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedE
     return _record(case, *_ask_one(case, session.reviewer, displayed_packet))
 
 
-def _repeat(case: _Case, packet: Packet, again: Verdict) -> RecordedEntry:
+def _repeat(case: _Case, packet: Packet, again: Verdict) -> RecordedEntry[VerdictEntry]:
     """Record an earlier verdict again, signed by its reviewer. Nothing is judged, so a killed process is replaced."""
     session, answer, facts = case.session, ReviewerAnswer(again.reviewer, again), {"same_as": packet.unchanged_since}
     if again.reviewer == PERSON:
         return _record(case, answer, facts)
-    before = f"{case.stage}.{packet.unchanged_since}"
-    earlier = session.store.get(session.body(f"packet/{before}")["packet"])
+    before = case.stage, packet.unchanged_since
+    earlier = session.store.get(session.entry(PacketEntry, *before).packet)
     repeats = REPEATS
     while True:
         repeats -= 1
         try:
-            reviewer_proxy.repeat(session.reviewing, packet.canonical(), earlier, _spoken(session, f"verdict/{before}"))
+            reviewer_proxy.repeat(session.reviewing, packet.canonical(), earlier, _spoken(session, *before))
             return _record(case, answer, facts)
         except ReviewerUnavailable:
             if not repeats:
                 raise
 
 
-def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> RecordedEntry:
+def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> RecordedEntry[VerdictEntry]:
     """Record that no money was left for a review: a verdict that approves nothing."""
-    case = _Case(session, stage, attempt, session.body(f"packet/{stage}.{attempt}")["packet"])
+    case = _Case(session, stage, attempt, session.entry(PacketEntry, stage, attempt).packet)
     return _record(case, ReviewerAnswer(_name(session), None, no_verdict_of(error)), {})
 
 
@@ -108,7 +108,7 @@ def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[Reviewe
     session, answers, members = case.session, list[ReviewerAnswer](), list(panel.members)
     while members:
         reviewer, number = members.pop(0), len(answers) + 1
-        judged = session.trail.find(f"{case.key}/{number}")
+        judged = session.find(VerdictEntry, case.stage, f"{case.attempt}/{number}")
         if judged is None:
             judged = _record(case, *_ask_one(case, reviewer, packet, f"/member-{number}"), f"/{number}")
         _settle_cost(session, judged)
@@ -117,7 +117,7 @@ def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[Reviewe
         if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
             members.append(panel.tie_breaker)
     try:
-        spoken = [_spoken(session, f"{case.key}/{number}") for number in range(1, len(answers) + 1)]
+        spoken = [_spoken(session, case.stage, f"{case.attempt}/{number}") for number in range(1, len(answers) + 1)]
         merged = reviewer_proxy.merge(session.reviewing, case.digest, panel.quorum, spoken)
     except ReviewerUnavailable as failed:
         return ReviewerAnswer(NAME, None, no_verdict_of(failed)), {}
@@ -171,7 +171,9 @@ def _ask_reviewer(
         raise
 
 
-def _record(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str = "") -> RecordedEntry:
+def _record(
+    case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str = ""
+) -> RecordedEntry[VerdictEntry]:
     try:
         return _settle_cost(case.session, _append_verdict(case, answer, facts, member))
     except ReviewerUnavailable as failed:
@@ -184,7 +186,9 @@ def _record(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: 
         return _settle_cost(case.session, _append_verdict(case, lost, facts, member))
 
 
-def _append_verdict(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str) -> RecordedEntry:
+def _append_verdict(
+    case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str
+) -> RecordedEntry[VerdictEntry]:
     session, verdict = case.session, answer.verdict
     # Masked as the trail will hold it, because the reviewer's process signs these words.
     why = without_secrets(answer.no_verdict, current()) if answer.no_verdict else None
@@ -203,13 +207,13 @@ def _append_verdict(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], 
     }
     if why:
         body["cause"] = why.cause
-    return session.trail.append_raw("verdict", f"{case.key}{member}", body | facts)
+    return session.trail.append(VerdictEntry.model_validate(body | facts), f"{case.key}{member}")
 
 
-def _settle_cost(session: Session, judged: RecordedEntry) -> RecordedEntry:
+def _settle_cost(session: Session, judged: RecordedEntry[VerdictEntry]) -> RecordedEntry[VerdictEntry]:
     """Settle the cost of a verdict from its entry: a process may have died between the two."""
-    if "reservation" in judged.raw:
-        ledger.settle(session.trail, judged.raw["reservation"], judged.raw["usd"])
+    if judged.body.reservation is not None:
+        ledger.settle(session.trail, judged.body.reservation, judged.body.usd)
     return judged
 
 
@@ -218,8 +222,8 @@ def exchange_facts(store: Store, exchange: ReviewExchange) -> dict[str, Any]:
     return facts_of(exchange, store.put_text)
 
 
-def _spoken(session: Session, key: str) -> messages.Spoken:
+def _spoken(session: Session, *parts: object) -> messages.Spoken:
     """Return a recorded verdict as it was signed, so that the reviewer's process can check it."""
-    payload, signatures = session.trail.envelope(key)
-    verdict = session.store.get(session.body(key)["verdict"])
+    payload, signatures = session.trail.envelope(VerdictEntry.key_of(*parts))
+    verdict = session.store.get(session.entry(VerdictEntry, *parts).verdict)
     return messages.Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews.audit.pruning import pruned_weights
-from reviews.evidence.gather import accepted_attempt, find
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.weight_lineage import NAMED
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from reviews.trail.integrity import walk_trail
-from reviews.trail.tables.open_table import read_entries, read_trail
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from reviews.trail.tables.open_table import read_trail
+from sessions.run.run_history import read_history
+from sessions.run.run_layout import TRAIL, require_run
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.system.digests import digest_path, list_tree
 from specs.system.errors import AuditDamage, EvidenceMissing, UserError
 from specs.system.new_folder import new_folder
 from specs.system.text import size_in_words
+from specs.trail.gate_bodies import RetractionEntry
+from specs.trail.session_bodies import CloseEntry, ExitEntry
 
 
 class FinalModel(NamedTuple):
@@ -35,7 +35,7 @@ class FinalModel(NamedTuple):
     bytes: int
 
 
-def final_model(entries: Sequence[RecordedEntry], spec: SessionSpec) -> FinalModel | None:
+def final_model(history: History, spec: SessionSpec) -> FinalModel | None:
     """Return the package of the weights that the registered treatment evaluated, or those weights; None without any."""
     evaluated = spec.stage(spec.analysis.treatment).inputs.get("model", "")
     packages = [
@@ -45,7 +45,7 @@ def final_model(entries: Sequence[RecordedEntry], spec: SessionSpec) -> FinalMod
     ]
     for reference in (*packages, *(() if evaluated in NAMED else (evaluated,))):
         stage, _, output = reference.partition(".")
-        if (model := _find_output(entries, stage, output)) is not None:
+        if (model := _find_output(history, stage, output)) is not None:
             return model
     return None
 
@@ -59,28 +59,23 @@ def _find_package_output(stage: Stage, evaluated: str) -> str:
     return next((name for name, what in outputs.items() if what == "checkpoint"), "")
 
 
-def _find_output(entries: Sequence[RecordedEntry], stage: str, output: str) -> FinalModel | None:
+def _find_output(history: History, stage: str, output: str) -> FinalModel | None:
     """Return what the accepted attempt of a stage left, or the newest attempt of one that was not accepted."""
-    session, accepted = entries[0].session, accepted_attempt(entries, stage)
+    accepted = history.accepted_attempt(stage)
     if accepted is not None:
-        ended = find(entries, f"exit/{session}.{stage}.{accepted}")
+        ended = accepted.exit
     else:
-        mine = (entry for entry in reversed(entries) if entry.kind == "exit" and entry.raw["stage"] == stage)
-        ended = next(mine, None)
-    remaining = ended.raw["outputs"].get(output) if ended is not None else None
+        ended = next((entry for entry in reversed(history.of(ExitEntry)) if entry.body.stage == stage), None)
+    remaining = ended.body.outputs.get(output) if ended is not None else None
     if ended is None or remaining is None:
         return None
-    return FinalModel(stage, ended.raw["attempt"], remaining["path"], remaining["digest"], remaining["bytes"])
+    return FinalModel(stage, ended.body.attempt, remaining.path, remaining.digest, remaining.bytes)
 
 
-def is_accepted(entries: Sequence[RecordedEntry]) -> bool:
+def is_accepted(history: History) -> bool:
     """Return whether a session is closed as accepted, by its gates alone, and no one has taken that back since."""
-    closed = find(entries, "close")
-    return (
-        closed is not None
-        and closed.raw["decision"] == "approve"
-        and not any(entry.kind == "retraction" for entry in entries[closed.seq :])
-    )
+    closed = history.find(CloseEntry)
+    return closed is not None and closed.body.decision == "approve" and not history[closed.seq :].of(RetractionEntry)
 
 
 def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepted: bool = False) -> FinalModel:
@@ -95,12 +90,11 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
     path = require_run(run) / TRAIL
     if walk_trail(read_trail(path)).damage:
         raise AuditDamage("the trail is damaged, so nothing is copied", where=str(run), hint=_AUDIT)
-    entries = read_entries(path)
-    resolved, _ = registered_spec(entries, Store(run / STORE))
-    if not unaccepted and not is_accepted(entries):
+    history = read_history(run)
+    if not unaccepted and not is_accepted(history):
         hint = "`peergate status` says why; --unaccepted copies its model all the same"
         raise UserError("the session is not accepted", where=str(run), hint=hint)
-    model = final_model(entries, resolved.spec)
+    model = final_model(history, history.resolved.spec)
     if model is None:
         raise EvidenceMissing("the session left no model", where=str(run), hint="no stage has trained or packaged one")
     weights = run / model.path
@@ -120,7 +114,7 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
 
 def _require_not_pruned(run: Path, model: FinalModel) -> None:
     """Raise EvidenceMissing for weights that were pruned; it may have been a moment ago."""
-    if not (run / model.path).exists() and model.path in pruned_weights(read_entries(run / TRAIL)):
+    if not (run / model.path).exists() and model.path in pruned_weights(read_history(run)):
         hint = "only a copy from before has it; `peergate prune --keep STAGE` keeps the weights of a stage"
         raise EvidenceMissing(f"{model.path} was pruned", where=str(run), hint=hint)
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import psutil
 from filelock import FileLock, Timeout
@@ -32,6 +32,7 @@ from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import LeaseHeld, LeaseLost, PeergateError
 from specs.system.text import plain
+from specs.trail.session_bodies import Lease, PreviousOwner, ResumeEntry
 from training.running_code import code_state
 
 if TYPE_CHECKING:
@@ -46,16 +47,16 @@ class OwnedLease:
     """A lease this process holds."""
 
     record: LeaseRecord
-    over: dict[str, Any] | None = None
+    over: PreviousOwner | None = None
     """The owner it was taken over from; None if it was free."""
     is_mine: Callable[[], bool] = lambda: True
     """Says whether the newest record is still this one."""
     on_loss: Callable[[], object] = lambda: None
     """Called from another thread after a take-over by another process."""
 
-    def body(self, epoch: int) -> dict[str, Any]:
-        """Return the lease's part of a trail entry."""
-        return {"epoch": epoch, "host": self.record.host, "pid": self.record.pid, "over": self.over}
+    def at(self, epoch: int) -> Lease:
+        """Return the lease as a trail entry records it."""
+        return Lease(epoch=epoch, host=self.record.host, pid=self.record.pid, over=self.over)
 
 
 Records: TypeAlias = "FileRecords | PostgresRecords"
@@ -115,13 +116,14 @@ def is_running(run: Path) -> bool:
 
 def take_up(trail: Trail, current: OwnedLease) -> None:
     """Record that this process has resumed the session, and append under its number; raise LeaseLost if it lost it."""
-    state = code_state().model_dump(mode="json")
+    state = code_state()
     with trail.alone():
         _require(trail, current)
         epoch = max(current.record.number, trail.epoch() + 1)
-        number = sum(1 for _ in trail.iterate("resume")) + 1
-        body = {"by": getpass.getuser(), "reviewer_confined": is_confined(), "lease": current.body(epoch)}
-        trail.append_raw("resume", f"resume/{number}", body | {"code_state": state})
+        number = sum(1 for _ in trail.iterate(ResumeEntry)) + 1
+        by, lease = getpass.getuser(), current.at(epoch)
+        body = ResumeEntry(by=by, reviewer_confined=is_confined(), lease=lease, code_state=state)
+        trail.append(body, ResumeEntry.key_of(number))
     trail.fence = epoch
 
 
@@ -151,7 +153,7 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[OwnedLease, Fi
         record = records.read()
         name = record.lock if record else LOCK
         lock = FileLock(run / name)
-        over: dict[str, Any] | None = None
+        over: PreviousOwner | None = None
         try:
             lock.acquire(timeout=max(0.0, deadline - time.monotonic()), poll_interval=0.02)
         except Timeout as error:
@@ -213,9 +215,9 @@ def _is_silent(records: Records) -> bool:
     return True
 
 
-def _over(record: LeaseRecord, records: Records) -> dict[str, Any]:
+def _over(record: LeaseRecord, records: Records) -> PreviousOwner:
     silent = round(records.silent_s(), 1)
-    return {"epoch": record.number, "by": record.by, "host": record.host, "pid": record.pid, "silent_s": silent}
+    return PreviousOwner(epoch=record.number, by=record.by, host=record.host, pid=record.pid, silent_s=silent)
 
 
 def _refusal(run: Path, record: LeaseRecord | None, records: Records) -> LeaseHeld:

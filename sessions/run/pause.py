@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from reviews.trail.chain.store import write_durably
-from reviews.trail.tables.open_table import read_entries
-from sessions.run.run_layout import TRAIL
+from sessions.run.run_history import read_history
 from specs.system.errors import LeaseHeld, PeergateError
 from specs.system.text import plain
 
@@ -66,5 +65,5 @@ def when_free(
 
 def _where(run: Path) -> str:
     with suppress(PeergateError, OSError, IndexError):
-        return f" (newest entry: {plain(read_entries(run / TRAIL)[-1].key, 100)})"
+        return f" (newest entry: {plain(read_history(run)[-1].key, 100)})"
     return ""

@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reviews.audit.pruning import not_witnessed_again, pruned_weights, saved_steps, weights_left
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store, sync_folder
-from reviews.trail.tables.open_table import read_entries
+from reviews.history.history import History
+from reviews.trail.chain.store import sync_folder
 from reviews.trail.trail import Trail
 from sessions.run.lease import lease
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.run_history import read_history
+from sessions.run.run_layout import TRAIL, require_run
 from specs.session_words import session_words
 from specs.system.digests import digest_path
 from specs.system.errors import AuditDamage, UserError
 from specs.system.text import size_in_words
-from specs.trail.session_bodies import PrunedWeights, PruningEntry
+from specs.trail.session_bodies import CloseEntry, LaunchEntry, PrunedWeights, PruningEntry
 
 ASIDE = ".pruned-"
 """Begins the name, in its job's folder, of a folder that is being deleted."""
@@ -70,14 +70,14 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
         UserError: there is no session, it is open, or it has no stage of a name in ``keep``.
         AuditDamage: its trail cannot be read, or a folder on the way is a link.
     """
-    entries = read_entries(require_run(run) / TRAIL)
-    if not any(entry.kind == "close" for entry in entries):
+    history = read_history(require_run(run))
+    if history.find(CloseEntry) is None:
         raise UserError(
             "the session has not ended, so nothing is pruned",
             where=str(run),
             hint=f"its jobs and witnesses may still need them; `peergate cancel {session_words(run)}` ends it for good",
         )
-    return _prunable(run, entries, keep)
+    return _prunable(run, history, keep)
 
 
 def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None]) -> Prunable:
@@ -90,7 +90,7 @@ def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None])
     """
     with lease(run):
         prunable_result = prunable(run, keep)
-        with closing(Trail(run / TRAIL, read_entries(run / TRAIL)[0].session)) as trail:
+        with closing(Trail(run / TRAIL, read_history(run).session)) as trail:
             trail.verify_chain()
             for pruned_weights in (*prunable_result.weights, *prunable_result.unfinished):
                 say(f"comparing {pruned_weights.path} ({size_in_words(pruned_weights.bytes)}) with its record")
@@ -102,8 +102,8 @@ def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None])
     return prunable_result
 
 
-def _prunable(run: Path, entries: Sequence[RecordedEntry], keep: Collection[str]) -> Prunable:
-    remaining_pruned_weights, before = weights_left(entries, Store(run / STORE)), pruned_weights(entries)
+def _prunable(run: Path, history: History, keep: Collection[str]) -> Prunable:
+    remaining_pruned_weights, before = weights_left(history, history.store), pruned_weights(history)
     if unknown := sorted(set(keep) - {pruned_weights.stage for pruned_weights in remaining_pruned_weights}):
         known = ", ".join(dict.fromkeys(pruned_weights.stage for pruned_weights in remaining_pruned_weights)) or "none"
         raise UserError(f"stage '{unknown[0]}' left no weights", where=str(run), hint=f"those that did: {known}")
@@ -113,11 +113,10 @@ def _prunable(run: Path, entries: Sequence[RecordedEntry], keep: Collection[str]
         for pruned_weights in here
         if pruned_weights.path not in before and pruned_weights.stage not in keep
     )
-    texts = {f"jobs/{entry.session}.{entry.raw['stage']}.{entry.raw['attempt']}" for entry in entries
-            if entry.kind == "launch" and entry.raw["stage"] in keep}  # fmt: skip
+    texts = {f"jobs/{launch.body.key}" for launch in history.of(LaunchEntry) if launch.body.stage in keep}
     leftovers = tuple(
         saved_step
-        for saved_step in saved_steps(entries)
+        for saved_step in saved_steps(history)
         if _is_here(run, saved_step) and str(Path(saved_step).parent) not in texts
     )
     prunable = Prunable(
@@ -126,7 +125,7 @@ def _prunable(run: Path, entries: Sequence[RecordedEntry], keep: Collection[str]
         aside=tuple(path.relative_to(run).as_posix() for path in sorted((run / "jobs").glob(f"*/{ASIDE}*"))),
         leftovers=leftovers,
         gone=tuple(pruned_weights for pruned_weights in before.values() if not _is_here(run, pruned_weights.path)),
-        loses=tuple(not_witnessed_again(entries, Store(run / STORE), (*before.values(), *weights))),
+        loses=tuple(not_witnessed_again(history, history.store, (*before.values(), *weights))),
         frees=0,
     )
     return replace(prunable, frees=_frees(run, prunable.paths))
@@ -174,13 +173,13 @@ def _require_recorded(run: Path, pruned_weights: PrunedWeights) -> None:
 
 def _record(trail: Trail, by: str, prunable: Prunable) -> None:
     """Add the entries; a kill before the last leaves what the earlier name for the next prune."""
-    before = list(trail.iterate("pruned"))
-    names = {path for value in before for path in value.raw["leftovers"]}
+    before = list(trail.iterate(PruningEntry))
+    names = {path for entry in before for path in entry.body.leftovers}
     leftovers = tuple(leftover for leftover in prunable.leftovers if leftover not in names)
     for first in range(0, max(len(prunable.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
         some = prunable.weights[first : first + ENTRY_WEIGHTS]
         body = PruningEntry(by=by, weights=some, leftovers=leftovers if first == 0 else ())
-        trail.append_raw("pruned", f"pruned/{len(before) + 1 + first // ENTRY_WEIGHTS}", body.model_dump(mode="json"))
+        trail.append(body, PruningEntry.key_of(len(before) + 1 + first // ENTRY_WEIGHTS))
 
 
 def _delete(run: Path, relative: str) -> None:

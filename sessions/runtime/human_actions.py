@@ -8,17 +8,17 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from reviews.checks.measuring_code import measuring_files
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
 from reviews.gate.conditions import obligations
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.loosening_check import amendment_checks
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import JUDGEMENTS, find_retracted_judgements
 from reviews.trail.trail import Trail
 from sessions.nodes import act
 from sessions.nodes.judge import keep_checks
@@ -39,6 +39,16 @@ from specs.system.masking import current
 from specs.system.regular_files import read_regular
 from specs.system.text import json_text
 from specs.trail.entry import AMENDMENT
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    ChecksEntry,
+    DecisionEntry,
+    GrantEntry,
+    HumanAnswerEntry,
+    OverrideEntry,
+    RetractionEntry,
+)
+from specs.trail.session_bodies import ChallengeEntry, CloseEntry, LaunchEntry
 from specs.trail.verdict import Packet, Verdict
 
 _DURATION = re.compile(r"(\d{1,4})([mhd])")
@@ -74,7 +84,7 @@ def waive_condition(run: Path, condition: str, by: str, reason: str, expires: st
     with _trail(run) as (trail, _):
         still = [
             obligation.id
-            for obligation in obligations(list(trail.iterate()), time.time_ns())
+            for obligation in obligations(History(trail.iterate()), time.time_ns())
             if obligation.state == "open"
         ]
         if condition not in still:
@@ -90,21 +100,21 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
     trail = Trail(path, run.resolve().name)
     try:
         trail.verify_chain()
-        if trail.find("close") is not None:
+        history = History(trail.iterate(), Store(run / STORE))
+        if history.find(CloseEntry) is not None:
             raise UserError("the session is closed, nothing can be lifted any more", where=str(run))
-        resolved, _ = registered_spec(list(trail.iterate()), Store(run / STORE))
-        yield trail, resolved
+        yield trail, history.resolved
     finally:
         trail.close()
 
 
-def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, str | None]) -> RecordedEntry:
-    number = sum(1 for _ in trail.iterate("override")) + 1
-    body = lifted | {"by": by, "reason": reason, "expires": expiry(expires, time.time())}
-    return trail.append_raw("override", f"override/{number}", body)
+def _override(trail: Trail, by: str, reason: str, expires: str | None, lifted: dict[str, Any]) -> RecordedEntry:
+    number = sum(1 for _ in trail.iterate(OverrideEntry)) + 1
+    body = OverrideEntry(**lifted, by=by, reason=reason, expires=expiry(expires, time.time()))
+    return trail.append(body, OverrideEntry.key_of(number))
 
 
-def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> RecordedEntry:
+def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> RecordedEntry[RetractionEntry]:
     """Retract a judgement, and every later judgement and grant; end the jobs that those granted.
 
     An open session then asks a person about the stage of the judgement. A closed one stays closed, and reports that its
@@ -118,35 +128,33 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
         session = make_session(run, display)
         try:
             stand_by(session.trail, current)
-            entries = list(session.trail.iterate())
-            used = next((entry for entry in entries if wanted in (str(entry.seq), entry.key)), None)
-            void = find_retracted_judgements(entries)
-            standing = [entry for entry in entries if entry.kind in JUDGEMENTS and entry.seq not in void]
-            if used is None or used not in standing:
+            history = session.history
+            standing = history.standing_of(DecisionEntry, HumanAnswerEntry)
+            used = next((entry for entry in standing if wanted in (str(entry.seq), entry.key)), None)
+            if used is None:
                 known = ", ".join(f"{value.seq} ({value.key})" for value in standing) or "none"
                 raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
-            since = used.seq
-            launches = [entry for entry in entries[since:] if entry.kind == "launch"]
-            act.end_jobs(session, launches, "the judgement that granted it was taken back")
-            challenges = [entry for entry in entries[since:] if entry.kind == "challenge"]
-            end_witnesses(session, challenges, "the judgement that granted its job was taken back")
-            body = {
-                "since": since,
-                "stage": used.raw["stage"],
-                "attempt": used.raw["attempt"],
-                "judgements": [value.key for value in standing if value.seq >= since],
-                "grants": [entry.key for entry in entries[since:] if entry.kind == "grant"],
-                "by": by,
-                "reason": reason,
-                "reasons": [f"{by} took {used.key} back: {reason}"],
-            }
-            number = sum(entry.kind == "retraction" for entry in entries) + 1
-            return session.trail.append_raw("retraction", f"retraction/{number}", body)
+            since = history[used.seq :]
+            act.end_jobs(session, since.of(LaunchEntry), "the judgement that granted it was taken back")
+            end_witnesses(session, since.of(ChallengeEntry), "the judgement that granted its job was taken back")
+            body = RetractionEntry(
+                since=used.seq,
+                stage=used.body.stage,
+                attempt=used.body.attempt,
+                judgements=tuple(entry.key for entry in standing if entry.seq >= used.seq),
+                grants=tuple(entry.key for entry in since.of(GrantEntry)),
+                by=by,
+                reason=reason,
+                reasons=(f"{by} took {used.key} back: {reason}",),
+            )
+            return session.trail.append(body, RetractionEntry.key_of(len(history.of(RetractionEntry)) + 1))
         finally:
             session.trail.close()
 
 
-def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, display: Terminal) -> RecordedEntry:
+def amend(
+    run: Path, spec_path: Path, by: str, reason: str, override: bool, display: Terminal
+) -> RecordedEntry[AmendmentEntry]:
     """Have a changed spec reviewed and, if it is approved, register it in place of the old one.
 
     With ``override`` it is registered after any review, and counted as an override. Every try is recorded.
@@ -168,7 +176,9 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
     return _amend(run, load_amended_spec, str(spec_path), by, reason, override, display)
 
 
-def raise_budget(run: Path, usd: float, by: str, reason: str, override: bool, display: Terminal) -> RecordedEntry:
+def raise_budget(
+    run: Path, usd: float, by: str, reason: str, override: bool, display: Terminal
+) -> RecordedEntry[AmendmentEntry]:
     """Have the registered spec reviewed with a larger ``max_cost_usd`` and nothing else changed, as :func:`amend` does.
 
     Raises:
@@ -195,7 +205,7 @@ def _amend(
     reason: str,
     override: bool,
     display: Terminal,
-) -> RecordedEntry:
+) -> RecordedEntry[AmendmentEntry]:
     """Review and record a change; ``changed`` gives the new spec and its text."""
     # Masked as in the trail, because the packet quotes it and is rebuilt from the trail.
     reason = current().text(reason)
@@ -203,23 +213,23 @@ def _amend(
         session = make_session(run, display)
         try:
             stand_by(session.trail, stored_value)
-            if session.trail.find("close") is not None:
+            history = session.history
+            if history.find(CloseEntry) is not None:
                 raise UserError("the session is closed, nothing can be amended any more", where=str(run))
-            entries = list(session.trail.iterate())
             old = session.resolved
             new, source = changed(old)
-            changes = list_amended_values(entries, old, new)
+            changes = list_amended_values(history, old, new)
             if not changes:
                 raise UserError("the spec is the registered one, nothing is amended", where=where)
-            if problems := explain_refusals(entries, old, changes):
+            if problems := explain_refusals(history, old, changes):
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
-            number = sum(entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
-            checks = amendment_checks(entries, session.store, old, new, new.attempt_costs())
+            number = sum(entry.body.stage == AMENDMENT for entry in history.of(ChecksEntry)) + 1
+            checks = amendment_checks(history, session.store, old, new, new.attempt_costs())
             display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
             text = keep_checks(session, AMENDMENT, number, checks)
-            packet = amendment_packet(entries, old, new, checks, checks_digest=text, reason=reason)
+            packet = amendment_packet(history, old, new, checks, checks_digest=text, reason=reason)
             try:
                 judged = ask(session, AMENDMENT, number, packet)
             except BudgetExceeded as error:
@@ -227,9 +237,9 @@ def _amend(
                     hint = "`peergate amend --override` puts it in force without a review, in your name"
                     raise BudgetExceeded(error.message, where=error.where, hint=hint) from error
                 judged = without_review(session, AMENDMENT, number, error)
-            verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
-            displayed_packet = Packet.model_validate(session.store.get_value(judged.raw["packet"]))
-            looked = looked_up(list(session.trail.iterate("look")), session.store, AMENDMENT)
+            verdict = Verdict.model_validate(session.store.get_value(judged.body.verdict))
+            displayed_packet = Packet.model_validate(session.store.get_value(judged.body.packet))
+            looked = looked_up(session.history, session.store, AMENDMENT)
             decision = settle(new, displayed_packet, verdict, number, looked)
             if new.spec.constitution is not None:
                 # Stages read the kept constitution.
@@ -242,14 +252,14 @@ def _amend(
                 "spec": session.store.put_value(new),
                 "source": session.store.put(source),
                 "changes": [change._asdict() for change in changes],
-                "exploratory": is_exploratory(entries, changes),
-                "packet": judged.raw["packet"],
-                "verdict": judged.raw["verdict"],
+                "exploratory": is_exploratory(history, changes),
+                "packet": judged.body.packet,
+                "verdict": judged.body.verdict,
                 "by": by,
                 "reason": reason,
                 "overridden": override and decision.outcome != "approve",
                 "code": session.store.put_value(dict(measuring_files(new))),
             } | summarise_conditions(decision.model_copy(update={"stage": AMENDMENT}))
-            return session.trail.append_raw("amendment", f"amendment/{number}", body)
+            return session.trail.append(AmendmentEntry.model_validate(body), AmendmentEntry.key_of(number))
         finally:
             session.trail.close()

@@ -14,25 +14,24 @@ from typing import Any, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
 from reviews.comparison.seed_comparison import ReplicationResult, combine_seeds, compare_seed, one_seed
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.jobs.benchmarks import environment
 from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
 from sessions.run.lease import lease
+from sessions.run.run_history import read_history
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
 from sessions.runtime import runtime
 from sessions.runtime.preflight import require_startable
-from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.session_spec import SessionSpec
 from specs.session_words import session_words
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.yaml.yaml_positions import dump_yaml
-from specs.trail.session_bodies import Replicates, ReplicationResultEntry
+from specs.trail.session_bodies import CloseEntry, OpenEntry, Replicates, ReplicationResultEntry
 from specs.trail.session_bodies import ReplicationEntry as Plan
 
 MOST_SEEDS = 100
@@ -43,7 +42,7 @@ class ReplicationProgress(NamedTuple):
     """The registered plan, and what came of it as far as its sessions have ended."""
 
     plan: Plan
-    entry: RecordedEntry
+    entry: RecordedEntry[Plan]
     result: ReplicationResult
     unfinished: tuple[str, ...]
     """Sessions that have not begun or not ended."""
@@ -51,7 +50,7 @@ class ReplicationProgress(NamedTuple):
     """Whether the figures are in the first session's trail."""
 
 
-def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry:
+def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
     """Register further seeds in the trail of a closed session; returns the entry, also of an equal earlier plan.
 
     Raises:
@@ -61,37 +60,36 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry:
     if not 2 <= number <= MOST_SEEDS:
         raise UserError(f"{number} further seeds", hint=f"from 2, so that there is a spread, to {MOST_SEEDS}")
     with lease(require_run(run)):
-        entries, store = read_entries(run / TRAIL), Store(run / STORE)
-        opened = find(entries, "open")
-        if opened is None or find(entries, "close") is None:
+        history = read_history(run)
+        opened = history.find(OpenEntry)
+        if opened is None or history.find(CloseEntry) is None:
             raise UserError("the session has not ended", where=str(run), hint=f"`peergate resume {session_words(run)}`")
-        if (of := opened.raw.get("replicates")) is not None:
-            hint = f"`peergate replicate {session_words(run.parent / of['session'])}` shows its seeds"
+        if (of := opened.body.replicates) is not None:
+            hint = f"`peergate replicate {session_words(run.parent / of.session)}` shows its seeds"
             raise UserError("the session is itself one of several registered seeds", where=str(run), hint=hint)
-        if (before := find(entries, "replication")) is not None:
-            if len(before.raw["seeds"]) != number:
-                message = f"{len(before.raw['seeds'])} further seeds are registered"
+        if (before := history.find(Plan)) is not None:
+            if len(before.body.seeds) != number:
+                message = f"{len(before.body.seeds)} further seeds are registered"
                 hint = "their number is not changed after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
-        first = compare_seed(run, entries, store)
-        resolved, _ = registered_spec(entries, store)
-        measured_by = _require_same_code(run, opened, resolved)
+        first = compare_seed(run, history, history.store)
+        measured_by = _require_same_code(run, history)
         seeds = tuple(seed for seed, _ in zip(_further(first.seed), range(number), strict=False))
         names = tuple(session_name(f"{run.name}-seed{seed}", run.name) for seed in seeds)
         if texts := [name for name in names if (run.parent / name).exists()]:
             raise UserError(f"{', '.join(texts)} exist already", where=str(run.parent), hint="move them away")
         body = Plan(by=by, design=first.design, measured_by=measured_by, seeds=seeds, sessions=names)
-        with closing(Trail(run / TRAIL, entries[0].session)) as trail:
+        with closing(Trail(run / TRAIL, history.session)) as trail:
             trail.verify_chain()
-            return trail.append_raw("replication", "replication", body.model_dump(mode="json"))
+            return trail.append(body)
 
 
 def first_of(run: Path) -> Path:
     """Return the folder of the session whose further seed this session is, or its own."""
-    opened = find(read_entries(require_run(run) / TRAIL), "open")
-    of = opened.raw.get("replicates") if opened else None
-    return run.parent / Path(of["session"]).name if of else run
+    opened = read_history(require_run(run)).find(OpenEntry)
+    of = opened.body.replicates if opened else None
+    return run.parent / Path(of.session).name if of else run
 
 
 def run_seeds(run: Path, display: Terminal, say: Callable[[str], None]) -> None:
@@ -104,9 +102,9 @@ def run_seeds(run: Path, display: Terminal, say: Callable[[str], None]) -> None:
         Blocked, EvidenceMissing: the machine lacks something, or other code measures now than in the first session.
         Paused: Ctrl-C.
     """
-    entries, store = read_entries(require_run(run) / TRAIL), Store(run / STORE)
-    entry = _require_plan(run, entries)
-    plan = Plan.model_validate(entry.raw)
+    history = read_history(require_run(run))
+    entry = _require_plan(run, history)
+    plan = entry.body
     for number, (seed, name) in enumerate(zip(plan.seeds, plan.sessions, strict=True), 1):
         folder = run.parent / name
         if is_run(folder):
@@ -116,7 +114,7 @@ def run_seeds(run: Path, display: Terminal, say: Callable[[str], None]) -> None:
                 runtime.resume(folder, display)
             continue
         say(f"seed {seed}, {number} of {len(plan.seeds)}: begins {name}")
-        _begin(run, entries, store, folder, seed, Replicates(session=run.name, plan=entry.digest), display)
+        _begin(run, history, folder, seed, Replicates(session=run.name, plan=entry.digest), display)
 
 
 def count_seeds(run: Path) -> ReplicationProgress:
@@ -125,22 +123,19 @@ def count_seeds(run: Path) -> ReplicationProgress:
     Raises:
         UserError: no seeds are registered.
     """
-    entries = read_entries(require_run(run) / TRAIL)
-    entry = _require_plan(run, entries)
-    plan, first = Plan.model_validate(entry.raw), compare_seed(run, entries, Store(run / STORE))
-    folders = [run.parent / name for name in plan.sessions]
-    trails = [read_entries(folder / TRAIL) if is_run(folder) else [] for folder in folders]
+    history = read_history(require_run(run))
+    entry = _require_plan(run, history)
+    first, folders = compare_seed(run, history, history.store), [run.parent / name for name in entry.body.sessions]
+    histories = [read_history(folder) if is_run(folder) else History((), Store(folder / STORE)) for folder in folders]
     seeds = [
-        one_seed(folder, trail, Store(folder / STORE), first, seed, entry.digest)
-        for folder, trail, seed in zip(folders, trails, plan.seeds, strict=True)
+        one_seed(folder, theirs, theirs.store, first, seed, entry.digest)
+        for folder, theirs, seed in zip(folders, histories, entry.body.seeds, strict=True)
     ]
     unfinished = tuple(
-        folder.name
-        for folder, recorded_entries in zip(folders, trails, strict=True)
-        if find(recorded_entries, "close") is None
+        folder.name for folder, theirs in zip(folders, histories, strict=True) if theirs.find(CloseEntry) is None
     )
-    replication_result = combine_seeds(first, seeds)
-    return ReplicationProgress(plan, entry, replication_result, unfinished, find(entries, "replicated") is not None)
+    is_recorded = history.find(ReplicationResultEntry) is not None
+    return ReplicationProgress(entry.body, entry, combine_seeds(first, seeds), unfinished, is_recorded)
 
 
 def record_seeds(run: Path, by: str) -> ReplicationProgress:
@@ -149,12 +144,11 @@ def record_seeds(run: Path, by: str) -> ReplicationProgress:
     if counted.unfinished or counted.is_recorded:
         return counted
     with lease(run):
-        entries, store = read_entries(run / TRAIL), Store(run / STORE)
-        heads = {name: read_entries(run.parent / name / TRAIL)[-1].digest for name in counted.plan.sessions}
-        result = store.put_value(counted.result.as_json())
+        heads = {name: read_history(run.parent / name)[-1].digest for name in counted.plan.sessions}
+        result = Store(run / STORE).put_value(counted.result.as_json())
         body = ReplicationResultEntry(by=by, plan=counted.entry.digest, result=result, heads=heads)
-        with closing(Trail(run / TRAIL, entries[0].session)) as trail:
-            trail.append_raw("replicated", "replicated", body.model_dump(mode="json"))
+        with closing(Trail(run / TRAIL, counted.entry.session)) as trail:
+            trail.append(body)
     return counted._replace(is_recorded=True)
 
 
@@ -170,17 +164,14 @@ def with_seed(spec: SessionSpec, name: str, seed: int) -> SessionSpec:
 
 def _begin(
     run: Path,
-    entries: list[RecordedEntry],
-    store: Store,
+    history: History,
     folder: Path,
     seed: int,
     replicates: Replicates,
     display: Terminal,
 ) -> None:
-    first, _ = registered_spec(entries, store)
-    opened = find(entries, "open")
-    assert opened is not None
-    _require_same_code(run, opened, first)
+    first, store = history.resolved, history.store
+    _require_same_code(run, history)
     resolved = first.model_copy(update={"spec": with_seed(first.spec, folder.name, seed)})
     state = require_startable(resolved, run / "spec.yaml", None, run.parent)
     environment.prepare(resolved.spec, display.say)
@@ -199,23 +190,23 @@ def _further(seed: int) -> Any:
     return ((seed + step) % (LARGEST_SEED + 1) for step in count(1))
 
 
-def _require_plan(run: Path, entries: list[RecordedEntry]) -> RecordedEntry:
-    if (entry := find(entries, "replication")) is None:
+def _require_plan(run: Path, history: History) -> RecordedEntry[Plan]:
+    if (entry := history.find(Plan)) is None:
         hint = f"`peergate replicate {session_words(run)} --seeds 3` registers and runs them"
         raise UserError("no further seeds are registered", where=str(run), hint=hint)
     return entry
 
 
 def _require_of_plan(folder: Path, plan: str) -> None:
-    opened = find(read_entries(folder / TRAIL), "open")
-    if opened is None or (opened.raw.get("replicates") or {}).get("plan") != plan:
+    opened = read_history(folder).find(OpenEntry)
+    if opened is None or opened.body.replicates is None or opened.body.replicates.plan != plan:
         raise UserError("is another session than the planned one", where=str(folder), hint="move it away")
 
 
-def _require_same_code(run: Path, opened: RecordedEntry, resolved: ResolvedSpec) -> str:
+def _require_same_code(run: Path, history: History) -> str:
     """Return the digest of the measuring code, or raise EvidenceMissing if it is not that of the first session."""
-    now = digest_value(dict(measuring_files(resolved)))
-    if now != opened.raw["measured_by"]:
+    now = digest_value(dict(measuring_files(history.resolved)))
+    if now != history.opening.measured_by:
         hint = "run them with the version of Peergate that ran the session"
         raise EvidenceMissing("other code measures now: the seeds would not be comparable", where=str(run), hint=hint)
     return now

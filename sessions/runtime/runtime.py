@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 from reviews.checks.measuring_code import measuring_files
 from reviews.gate.human_answers import last_question, why_no_retry
 from reviews.gate.reviewer import PendingVerdict
+from reviews.history.history import History
 from reviews.reviewers.process.confinement import is_confined
-from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.pointer import database_of, pointer_of
 from reviews.trail.trail import Trail
@@ -43,6 +43,7 @@ from sessions.runtime.wiring import make_reviewer, make_session
 from sessions.session import CancelSignal, PauseSignal, Session, State
 from specs.jobs.job_records import CodeState
 from specs.loading.loading import load_spec
+from specs.session.design import Analysis
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.system.digests import digest_bytes
@@ -53,7 +54,19 @@ from specs.system.regular_files import read_regular
 from specs.system.reporting import turn_off_reporting
 from specs.system.resources import LauncherName
 from specs.system.text import plain
-from specs.trail.session_bodies import Replicates, SpecSignature
+from specs.trail.gate_bodies import HumanAnswerEntry
+from specs.trail.session_bodies import (
+    BudgetEntry,
+    ChallengeEntry,
+    CloseEntry,
+    LaunchEntry,
+    Lease,
+    OpenEntry,
+    PauseEntry,
+    Replicates,
+    ReportEntry,
+    SpecSignature,
+)
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -164,7 +177,7 @@ def resume(
         session = make_session(run, display)
         if wire is not None:
             wire(session)
-        if session.trail.find("close") is not None:
+        if session.find(CloseEntry) is not None:
             session.trail.close()
             if answer is not None:
                 raise UserError("the session is closed, nothing is being asked", where=str(run))
@@ -175,7 +188,7 @@ def resume(
         # The session stops at the next safe place when another process has taken it over.
         current.on_loss = session.stop.set
         if over := current.over:
-            display.say(f"taken over from process {over['pid']} on {over['host']}, which shows no sign of life")
+            display.say(f"taken over from process {over.pid} on {over.host}, which shows no sign of life")
         arguments = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
         drive(session, arguments if answer else None)
     return run
@@ -264,27 +277,25 @@ def _fill(
 
         begin_log(folder / TRAIL, name, address, run)
     trail = Trail(folder / TRAIL, name)
-    body = {
-        "registration": resolved.registration(),
-        "measured_by": store.put_value(dict(measuring_files(resolved))),
-        "spec": store.put_value(resolved),
-        "source": store.put(material.source),
-        "data": dict(resolved.data_digests),
-        "analysis": spec.analysis.model_dump(mode="json"),
-        "builder": spec.builder.vendor,
-        "reviewer": ", ".join(reviewer.vendor for reviewer in spec.reviewers()),
-        "by": getpass.getuser(),
-        "reviewer_confined": is_confined(),
-        "code_state": state.model_dump(mode="json"),
-        "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
-    }
-    if resolved.constitution_digest is not None:
-        body["constitution"] = resolved.constitution_digest
-    if replicates is not None:
-        body["replicates"] = replicates.model_dump(mode="json")
-    if signed is not None:
-        body["signed"] = signed.model_dump(mode="json")
-    trail.append_raw("open", "open", body)
+    # What does not apply is left out.
+    facts = {"constitution": resolved.constitution_digest, "replicates": replicates, "signed": signed}
+    body = OpenEntry(
+        registration=resolved.registration(),
+        measured_by=store.put_value(dict(measuring_files(resolved))),
+        spec=store.put_value(resolved),
+        source=store.put(material.source),
+        data=dict(resolved.data_digests),
+        # Whole: what the spec does not name is recorded too.
+        analysis=Analysis.model_validate(spec.analysis.model_dump(mode="json")),
+        builder=spec.builder.vendor,
+        reviewer=", ".join(reviewer.vendor for reviewer in spec.reviewers()),
+        by=getpass.getuser(),
+        reviewer_confined=is_confined(),
+        code_state=state,
+        lease=Lease(epoch=1, host=platform.node(), pid=os.getpid(), over=None),
+        **dict[str, Any]((name, value) for name, value in facts.items() if value is not None),
+    )
+    trail.append(body)
     trail.close()
 
 
@@ -325,12 +336,12 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
 
 def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
     """Enter the graph where the trail says the session is, and run it until it ends or asks a person."""
-    if session.trail.find("close") is not None:
+    if session.find(CloseEntry) is not None:
         return
-    entries = list(session.trail.iterate())
-    at = position(entries)
+    history = session.history
+    at = position(history)
     waits = at is not None and at.state.get("route") == "human"
-    answer = _answer_to(session, entries, arguments) if waits else None
+    answer = _answer_to(session, history, arguments) if waits else None
     if waits and answer is None:
         return
     if arguments is not None and not waits:
@@ -357,14 +368,12 @@ def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
         graph.invoke(Command(resume=answer), config, durability="exit")
 
 
-def _answer_to(
-    session: Session, entries: list[RecordedEntry], arguments: dict[str, Any] | None
-) -> dict[str, Any] | None:
+def _answer_to(session: Session, history: History, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
-    request = last_question(entries, session.name)
-    if request.kind == "budget":
-        return answer_of(entries, request, arguments)
-    if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(entries, request)):
+    request = last_question(history, session.name)
+    if isinstance(request.body, BudgetEntry):
+        return answer_of(history, request, arguments)
+    if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(history, request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
         raise UserError(f"'retry' is not an answer here: {why}", where=session.name, hint=hint)
     return arguments
@@ -372,29 +381,29 @@ def _answer_to(
 
 def _require_same(session: Session, at: Position | None, arguments: dict[str, Any]) -> None:
     """Accept an answer that was recorded but not followed yet, as after a kill; raise UserError for any other."""
-    if at is None or at.told_by.kind != "human":
+    recorded = at.told_by.body if at else None
+    if not isinstance(recorded, HumanAnswerEntry):
         raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
-    recorded = at.told_by.raw
-    if arguments["answer"] != recorded["answer"]:
-        message = f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}"
+    if arguments["answer"] != recorded.answer:
+        message = f"the answer is '{recorded.answer}' already, given by {plain(recorded.by, 60)}"
         raise UserError(message, where=session.name, hint="resume without --answer follows it")
 
 
 def _end_cancelled(session: Session) -> None:
     """End the running job, record its end and close the session as cancelled."""
-    if session.trail.find("close") is not None:
+    if session.find(CloseEntry) is not None:
         return
-    act.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
-    end_witnesses(session, list(session.trail.iterate("challenge")), "the session was cancelled")
-    if session.trail.find("report") is None:
+    act.end_jobs(session, session.trail.iterate(LaunchEntry), "the session was cancelled")
+    end_witnesses(session, session.trail.iterate(ChallengeEntry), "the session was cancelled")
+    if session.find(ReportEntry) is None:
         _record_pause(session, pause.CANCEL)
     act.close_with(session, "cancelled")
 
 
 def _record_pause(session: Session, what: str) -> None:
     """Record who paused the session, or ended it."""
-    number = sum(1 for _ in session.trail.iterate("pause")) + 1
-    session.trail.append_raw("pause", f"pause/{number}", {"by": pause.asked_by(session.run, what)})
+    number = sum(1 for _ in session.trail.iterate(PauseEntry)) + 1
+    session.trail.append(PauseEntry(by=pause.asked_by(session.run, what)), PauseEntry.key_of(number))
 
 
 @contextmanager

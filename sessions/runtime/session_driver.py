@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from agents.external_builder import NAME, BuilderExchange, ExternalBuilder
 from agents.workbench_protocol import Workbench
-from reviews.trail.tables.open_table import read_entries
 from sessions.builder.redaction import Redactor
 from sessions.jobs.job_state import newest_progress
 from sessions.jobs.launcher import job_folder
@@ -21,7 +20,8 @@ from sessions.pages.overview import Overview, overview
 from sessions.pages.report.live_display import Terminal
 from sessions.pages.report.report import REPORT_JSON
 from sessions.run.lease import is_running
-from sessions.run.run_layout import TRAIL, is_run, run_folder, session_name
+from sessions.run.run_history import read_history
+from sessions.run.run_layout import is_run, run_folder, session_name
 from sessions.run.signed_specs import needs_signature
 from sessions.session import PauseSignal, Session
 from specs.loading.loading import find_spec, load_spec
@@ -47,7 +47,7 @@ class Target(NamedTuple):
 def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
     """Return the run or spec a person means, an open session of a spec too; UserError if no client may drive it."""
     if is_run(run := run_folder(Path(named), runs)):
-        _require_external(read_entries(run / TRAIL)[0].raw.get("builder"), run.resolve())
+        _require_external(read_history(run).opening.builder, run.resolve())
         return Target(run.resolve())
     spec = find_spec(named)
     resolved = load_spec(spec, profile, unconfined="trusted" if needs_signature(spec) else "named")
@@ -55,12 +55,12 @@ def find_target(named: str, runs: Path, name: str | None, profile: str | None = 
     run = (runs / session_name(name, resolved.spec.name)).resolve()
     if not is_run(run):
         return Target(run, spec, profile)
-    opened = read_entries(run / TRAIL)[0].raw
-    if opened.get("registration") != resolved.registration():
-        message = f"the session was opened with {opened.get('registration')}, the spec is {resolved.registration()} now"
+    opened = read_history(run).opening
+    if opened.registration != resolved.registration():
+        message = f"the session was opened with {opened.registration}, the spec is {resolved.registration()} now"
         hint = "name the run folder to continue it, or choose another --name"
         raise UserError(message, where=str(run), hint=hint)
-    _require_external(opened.get("builder"), run)
+    _require_external(opened.builder, run)
     return Target(run)
 
 
@@ -152,8 +152,8 @@ class Serving:
 
     def _wait_for_a_person(self, run: Path) -> None:
         """Wait until someone changes the session in another process; raises Paused if the client leaves."""
-        before = len(read_entries(run / TRAIL))
-        while len(read_entries(run / TRAIL)) == before or is_running(run):
+        before = len(read_history(run))
+        while len(read_history(run)) == before or is_running(run):
             if self._gone.wait(LOOK_S):
                 raise PauseSignal(run.name)
 

@@ -15,9 +15,9 @@ from agents.external_builder import AbsentBuilder
 from agents.playbook import Playbook
 from agents.workbench_protocol import Builder
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
+from reviews.history.history import History
 from reviews.reviewers.person import Person
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
@@ -183,7 +183,7 @@ def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = N
     trail, store = Trail(run / TRAIL, run.name), Store(run / STORE)
     if resolved is None:
         trail.verify_chain()
-        resolved, _ = registered_spec(list(trail.iterate()), store)
+        resolved = History(trail.iterate(), store).resolved
     for task in resolved.spec.tasks():
         task_file.recall(task)
     trust_programs(resolved)

@@ -9,6 +9,8 @@ from specs.system.digests import Digest
 from specs.trail.entry import AttemptBody
 from specs.trail.tool_arguments import Phase
 
+NoteKind = Literal["plan", "progress", "complete", "free", "amendment", "helper"]
+
 
 class TurnEntry(AttemptBody):
     """``turn``: one answer of the builder's model."""
@@ -63,7 +65,7 @@ class NoteEntry(AttemptBody):
 
     KIND = "note"
 
-    what: Literal["plan", "progress", "complete", "free", "amendment", "helper"]
+    what: NoteKind
     text: Digest
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
-from reviews.history.history import History
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.exports.metric_history import history_of
 from specs.system.text import enclose
 from specs.trail.builder_tools import MetricHistory, ReadFindings
-from specs.trail.verdict import Decision, Finding, Verdict
+from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import DecisionEntry
+from specs.trail.verdict import Decision, Finding
 
 STATEMENT = 1_500
 MOST_ATTEMPTS = 100
@@ -20,7 +21,7 @@ def metric_history(work: PhaseWork, arguments: MetricHistory) -> str:
     """Return the metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     session = work.session
     budget = session.resolved.spec.budget
-    history = history_of(History(session.trail.iterate(), session.store), budget, arguments.metric, arguments.stage)
+    history = history_of(session.history, budget, arguments.metric, arguments.stage)
     if not history.attempts:
         names = ", ".join(sorted(history.known)) or "nothing was measured yet"
         raise ToolCallRefusal(
@@ -33,17 +34,17 @@ def read_findings(work: PhaseWork, arguments: ReadFindings) -> str:
     """Return decisions and findings of the gates so far; quotes of what sees held-out items are left out."""
     session = work.session
     parts: list[str] = []
-    for value in session.trail.iterate("decision"):
-        stage, attempt = value.raw["stage"] or "design", value.raw["attempt"]
+    history = session.history
+    for decided in (entry.body for entry in history.of(DecisionEntry)):
+        stage, attempt = decided.stage or DESIGN, decided.attempt
         if arguments.stage not in (None, stage) or arguments.attempt not in (None, attempt):
             continue
-        decision = Decision.model_validate(session.store.get_value(value.raw["decision"]))
-        judged = session.trail.find(f"verdict/{stage}.{attempt}")
+        decision = Decision.model_validate(session.store.get_value(decided.decision))
+        verdict = history.attempt(stage, attempt).verdict_value
         lines = [f"{stage}.{attempt}: {decision.outcome}", *(f"- {reason}" for reason in decision.reasons)]
         lines += [f"- required: {change.text}" for change in decision.required_changes]
-        if judged is not None:
-            verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
-            quotes = stage == "design" or not sees_heldout(session.resolved.spec, session.resolved.spec.stage(stage))
+        if verdict is not None:
+            quotes = stage == DESIGN or not sees_heldout(session.resolved.spec, session.resolved.spec.stage(stage))
             lines += [_finding(finding, quotes=quotes) for finding in verdict.findings]
             lines += [f"- recommendation: {verdict.recommendation}", *(f"- risk: {risk}" for risk in verdict.risks)]
         parts.append("\n".join(work.wall.clean(line, STATEMENT) for line in lines))

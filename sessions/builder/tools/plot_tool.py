@@ -6,7 +6,6 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 
-from reviews.history.history import History
 from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.pages.report.report import steps_of
@@ -25,8 +24,8 @@ def plot_training(work: PhaseWork, arguments: PlotTraining) -> str:
     stage = next((stage for stage in session.resolved.spec.stages if stage.name == arguments.stage), None)
     if stage is not None and sees_heldout(session.resolved.spec, stage):
         raise ToolCallRefusal(f"stage '{stage.name}' sees held-out items, so its rows are not drawn")
-    entries = list(session.trail.iterate())
-    columns = {name: steps_of(History(entries, session.store), name) for name in arguments.columns}
+    history = session.history
+    columns = {name: steps_of(history, name) for name in arguments.columns}
     attempts = sorted({attempt for column in columns.values() for at, attempt in column if at == arguments.stage})
     if not attempts:
         raise ToolCallRefusal(f"no training of stage '{arguments.stage[:TITLE]}' has ended yet")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.trail.chain.store import write_durably
 from sessions.builder.tools.stage_tools import keep_note
 from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
@@ -20,6 +19,7 @@ from specs.stages.registry import Stage
 from specs.system.errors import PeergateError, SpecError
 from specs.system.text import plain
 from specs.system.yaml.yaml_positions import dump_yaml
+from specs.trail.builder_bodies import NoteEntry
 from specs.trail.builder_tools import ProposeStage, ProposeSweep
 
 FOLDER = Path(".peergate") / "proposals"
@@ -90,7 +90,7 @@ def _require_registered(stage: Stage, parameter: str, value: float | int | str |
 
 def _read_registered_spec(work: PhaseWork) -> dict[str, Any]:
     """Return the registered spec as values, its files named by their whole paths."""
-    resolved, _ = registered_spec(list(work.session.trail.iterate()), work.session.store)
+    resolved = work.session.history.resolved
     value: dict[str, Any] = resolved.spec.model_dump(mode="json", by_alias=True)
     for element in (value["heldout"], *value.get("data", {}).values()):
         element["path"] = str(resolved.path(element["path"]))
@@ -101,7 +101,7 @@ def _read_registered_spec(work: PhaseWork) -> dict[str, Any]:
 
 def _number(work: PhaseWork) -> int:
     """Return the number of this proposal: no draft takes the place of an earlier one."""
-    return 1 + sum(value.raw["what"] == "amendment" for value in work.session.trail.iterate("note"))
+    return 1 + sum(entry.body.what == "amendment" for entry in work.session.trail.iterate(NoteEntry))
 
 
 def _name(name: str, suffix: str) -> str:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_queries import MOST_READABLE as MOST_READABLE
 from reviews.evidence.row_queries import part_of
 from sessions.builder.redaction import sees_heldout
@@ -18,7 +17,10 @@ from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
 from specs.system.digests import Digest, digest_bytes
 from specs.system.text import mark
+from specs.trail.builder_bodies import NoteEntry
 from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
+from specs.trail.gate_bodies import MetricsEntry
+from specs.trail.session_bodies import ExitEntry, OpenEntry
 from specs.trail.tool_arguments import ReadArtifact
 
 MOST_FILES = 200
@@ -35,11 +37,12 @@ WHY = 500
 
 def read_spec(work: PhaseWork, arguments: ReadSpec) -> str:
     """Return the registered spec or a part of it."""
-    session = work.session
-    resolved, registration = registered_spec(list(session.trail.iterate()), session.store)
-    value: Any = {name: part for name, part in resolved.spec.model_dump(mode="json").items() if name not in PRIVATE}
+    history = work.session.history
+    value: Any = {
+        name: part for name, part in history.resolved.spec.model_dump(mode="json").items() if name not in PRIVATE
+    }
     value["budget"].pop(HELD_BACK, None)
-    value["registration"] = registration
+    value["registration"] = history.registration
     for part in arguments.section.split("/")[1:]:
         try:
             # No index from the end, and no digits of other scripts.
@@ -67,18 +70,18 @@ def read_metrics(work: PhaseWork, arguments: ReadMetrics) -> str:
     """Return the metrics of an attempt with unit, population and interval."""
     session = work.session
     measured = [
-        value
-        for value in session.trail.iterate("metrics")
-        if value.raw["stage"] == arguments.stage and arguments.attempt in (None, value.raw["attempt"])
+        entry.body
+        for entry in session.trail.iterate(MetricsEntry)
+        if entry.body.stage == arguments.stage and arguments.attempt in (None, entry.body.attempt)
     ]
     if not measured:
         attempt = f" attempt {arguments.attempt}" if arguments.attempt else ""
         raise ToolCallRefusal(f"nothing was measured of stage '{arguments.stage}'{attempt} yet")
-    body = measured[-1].raw
-    if not body["metrics"]:
-        why = work.wall.clean(body["why"], WHY)
-        raise ToolCallRefusal(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
-    metric_set = MetricSet.model_validate(session.store.get_value(body["metrics"]))
+    body = measured[-1]
+    if not body.metrics:
+        why = work.wall.clean(body.why, WHY)
+        raise ToolCallRefusal(f"{body.stage}.{body.attempt} could not be measured: {mark('reason', why)}")
+    metric_set = MetricSet.model_validate(session.store.get_value(body.metrics))
     facts = {
         metric.id: {
             "value": metric.value,
@@ -107,8 +110,8 @@ def artifacts(session: Session) -> Iterator[ReadableArtifact]:
 
     The file of the user's own task is among it only where the spec says so.
     """
-    opened = session.trail.find("open")
-    if opened is not None and (constitution := opened.raw.get("constitution")) is not None:
+    opened = session.find(OpenEntry)
+    if opened is not None and (constitution := opened.body.constitution) is not None:
         yield ReadableArtifact("constitution", constitution, "the principles, YAML", ".yaml")
     resolved = session.resolved
     if resolved.task_text is not None and resolved.spec.verifier.builder_reads:
@@ -117,24 +120,22 @@ def artifacts(session: Session) -> Iterator[ReadableArtifact]:
         if name != "heldout":
             yield ReadableArtifact(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")
     stages = {stage.name: stage for stage in session.resolved.spec.stages}
-    for ended in session.trail.iterate("exit"):
-        stage, attempt = stages.get(ended.raw["stage"]), ended.raw["attempt"]
+    for ended in (entry.body for entry in session.trail.iterate(ExitEntry)):
+        stage, attempt = stages.get(ended.stage), ended.attempt
         if stage is None or sees_heldout(session.resolved.spec, stage):
             continue
-        if ended.raw["manifest"]:
-            yield ReadableArtifact(
-                f"{stage.name}.{attempt}.manifest", ended.raw["manifest"], "what really ran", ".json"
-            )
+        if ended.manifest:
+            yield ReadableArtifact(f"{stage.name}.{attempt}.manifest", ended.manifest, "what really ran", ".json")
         for output, kind in outputs_of(stage.kind, stage.parameters).items():
-            made = ended.raw["outputs"].get(output)
+            made = ended.outputs.get(output)
             name = f"{stage.name}.{attempt}.{output}"
             if made is not None and kind == "files":
-                yield from _files(session, name, made["digest"])
-            elif made is not None and made["stored"]:
-                yield ReadableArtifact(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
-    for number, note in enumerate(session.trail.iterate("note"), 1):
-        message = f"{note.raw['what']} note of {note.raw['stage']}.{note.raw['attempt']}"
-        yield ReadableArtifact(f"note.{number}", note.raw["text"], message, ".md")
+                yield from _files(session, name, made.digest)
+            elif made is not None and made.stored:
+                yield ReadableArtifact(name, made.digest, f"{made.bytes} bytes, one JSON a line", ".jsonl")
+    for number, note in enumerate((entry.body for entry in session.trail.iterate(NoteEntry)), 1):
+        message = f"{note.what} note of {note.stage}.{note.attempt}"
+        yield ReadableArtifact(f"note.{number}", note.text, message, ".md")
 
 
 def _files(session: Session, name: str, digest: str) -> Iterator[ReadableArtifact]:

@@ -18,6 +18,7 @@ from specs.stages.registry import kind_of, resolve_parameters
 from specs.system.digests import canonical_bytes
 from specs.system.errors import BudgetExceeded, BuilderUnavailable
 from specs.system.text import plain
+from specs.trail.builder_bodies import NoteEntry, NoteKind
 from specs.trail.builder_tools import (
     AskPerson,
     Delegate,
@@ -56,27 +57,26 @@ def propose_amendment(work: PhaseWork, arguments: ProposeAmendment) -> str:
     return f"{named}; a person adopts it with `peergate amend` or does not. Until then the spec stays as it is."
 
 
-def keep_note(work: PhaseWork, what: str, text: str) -> str:
+def keep_note(work: PhaseWork, what: NoteKind, text: str) -> str:
     """Keep a text; the same text for the same attempt is kept once."""
     session = work.session
-    digest = session.store.put_text(text)
-    body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
+    body = NoteEntry(stage=work.stage.name, attempt=work.attempt, what=what, text=session.store.put_text(text))
     key = note_key(work.call)
-    for number, value in enumerate(session.trail.iterate("note"), 1):
-        if value.raw == body and value.key != key:
+    for number, entry in enumerate(session.trail.iterate(NoteEntry), 1):
+        if entry.body == body and entry.key != key:
             return f"note.{number} holds this already; nothing was added"
-    session.trail.append_raw("note", key, body)
+    session.trail.append(body, key)
     return kept_as(session, key)
 
 
 def note_key(call: str) -> str:
     """Return the key of a call's note; a repeated call leaves the same note."""
-    return f"note/{call.partition('/')[2]}"
+    return NoteEntry.key_of(call.partition("/")[2])
 
 
 def kept_as(session: Session, key: str) -> str:
     """Return where a note was kept, by the name under which it is read."""
-    number = next(number for number, value in enumerate(session.trail.iterate("note"), 1) if value.key == key)
+    number = next(number for number, entry in enumerate(session.trail.iterate(NoteEntry), 1) if entry.key == key)
     return f"kept as note.{number}"
 
 
@@ -126,8 +126,8 @@ def hand_in(work: PhaseWork, arguments: HandIn) -> str:
     """End a helper's task with its result."""
     note = keep_note(work, "helper", arguments.result)
     text = work.session.store.put_text(arguments.result)
-    notes = enumerate(work.session.trail.iterate("note"), 1)
-    work.handed_in = next(f"note.{number}" for number, value in notes if value.raw["text"] == text)
+    notes = enumerate(work.session.trail.iterate(NoteEntry), 1)
+    work.handed_in = next(f"note.{number}" for number, entry in notes if entry.body.text == text)
     return note
 
 

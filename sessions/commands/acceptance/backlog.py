@@ -9,15 +9,13 @@ from typing import Annotated
 import typer
 
 from reviews.acceptance.criterion_state import Acceptance
-from reviews.history.history import History
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_indented, print_json
 from sessions.pages.acceptance.backlog import Backlog, backlog_of
 from sessions.pages.acceptance.retrospective import Retrospective, retrospective_of
 from sessions.pages.acceptance.siblings import Sibling
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.run_history import read_history
+from sessions.run.run_layout import require_run
 from specs.trail.audit_file import read_audit
 
 app = typer.Typer()
@@ -32,7 +30,7 @@ def backlog(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -
     session can still reach. Where a check found a defect, its family's checks at other stages are named.
     """
     run = require_run(chosen(run, runs))
-    matching_backlog = backlog_of(History(read_entries(run / TRAIL), Store(run / STORE)))
+    matching_backlog = backlog_of(read_history(run))
     if as_json:
         print_json(matching_backlog.as_json())
         return
@@ -87,7 +85,7 @@ def retrospective(
     """
     run = require_run(chosen(run, runs))
     audit_file = read_audit(audit) if audit is not None else None
-    matching_retrospective = retrospective_of(History(read_entries(run / TRAIL), Store(run / STORE)), audit_file)
+    matching_retrospective = retrospective_of(read_history(run), audit_file)
     if as_json:
         print_json(matching_retrospective.as_json())
         return

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from reviews.history.history import History
 from reviews.requests import request_record
 from reviews.trail.anchor_places import keep_by_command, keep_in_folder, keep_in_git
 from reviews.trail.anchors import Anchor, Findings, check_anchors, read_anchor
@@ -33,6 +34,7 @@ from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL, trail_name
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.trail.key_policy import Role
+from specs.trail.session_bodies import CloseEntry
 
 app = typer.Typer()
 
@@ -154,9 +156,9 @@ def rotate_key(
             with reading(path) as connection:
                 if not holds_trail(connection):
                     continue
-        entries = read_entries(path)
-        if entries and not any(entry.kind == "close" for entry in entries):
-            trails.append((path, entries[0].session))
+        history = History(read_entries(path))
+        if history and history.find(CloseEntry) is None:
+            trails.append((path, history.session))
     with ExitStack() as owned:
         for path, session in trails:
             if path.name == TRAIL:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.conditions import lifted_checks
+from reviews.history.history import History
 from reviews.stages.recipes.checks import SANDBOX
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.trail import Trail
@@ -53,9 +53,9 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
         AuditDamage: the stored bytes do not match its digest.
         Blocked: there is no sandbox here, or a secret lies in a mounted folder.
     """
-    entries = list(trail.iterate())
     store = Store(run / STORE)
-    resolved, _ = registered_spec(entries, store)
+    history = History(trail.iterate(), store)
+    resolved = history.resolved
     stage = order.grant.stage
     kind = STAGE_KINDS[order.kind]
     digest = order.parameters.get("code")
@@ -65,7 +65,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     host = sandbox.script_host()
     if why := sandbox.why_not(host):
         remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
-        by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None
+        by = lifted_checks(history, stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None
         if not kind.runs_code:
             raise BlockedError(f"the task would run without a sandbox: {why}", where=order.key, hint=remedy)
         if by is None:

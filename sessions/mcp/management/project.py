@@ -12,25 +12,20 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from reviews.evidence.registered_evidence import registered_spec
-from reviews.history.history import History
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store, write_durably
-from reviews.trail.tables.open_table import read_entries
+from reviews.trail.chain.store import write_durably
 from sessions.builder.redaction import Redactor, without_heldout
 from sessions.builder.tools.tool_context import ToolCallRefusal
 from sessions.pages.overview import Overview, find_runs, overview
 from sessions.pages.report.report import REPORT_MARKDOWN, told_so_far
 from sessions.pages.report.timeline import describe_entries
+from sessions.run.run_history import read_history
 from sessions.run.run_layout import STORE, TRAIL, is_run
 from sessions.run.signed_specs import DRAFT
 from specs.loading.loading import load_spec
-from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.masking import current
 from specs.system.text import plain
 from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
-from specs.trail.entry import EntryKind
 
 MOST_FILES = 200
 MOST_SHOWN = 400_000
@@ -38,25 +33,12 @@ MOST_PATH = 4096
 LOGS = Path(".peergate") / "managed"
 
 
-class _Entries:
-    """The entries of a trail as they were read once."""
-
-    def __init__(self, entries: list[RecordedEntry]) -> None:
-        self._entries = entries
-
-    def iterate(self, *kinds: EntryKind) -> Iterator[RecordedEntry]:
-        return (entry for entry in self._entries if not kinds or entry.kind in kinds)
-
-
 class SeenRun:
     """A session as it is read from outside."""
 
     def __init__(self, run: Path) -> None:
-        self.entries = read_entries(run / TRAIL)
-        self.store = Store(run / STORE)
-        self.trail = _Entries(self.entries)
-        self.resolved: ResolvedSpec
-        self.resolved, _ = registered_spec(self.entries, self.store)
+        self.history = read_history(run)
+        self.store, self.resolved = self.history.store, self.history.resolved
 
 
 class Project:
@@ -170,10 +152,10 @@ class Project:
 
     def timeline(self, run: Path) -> str:
         """Return what happened in a session, entry by entry."""
-        seen_seen_run = SeenRun(run)
+        history = read_history(run)
         lines = [
             f"entry {value.entry.seq} {value.entry.kind}: {' | '.join((value.what, *value.lines))}"
-            for value in describe_entries(History(seen_seen_run.entries, seen_seen_run.store))
+            for value in describe_entries(history)
         ]
         return self.clean_for(run, "\n".join(lines))
 

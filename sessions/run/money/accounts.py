@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from specs.session.design import Budget
 from specs.stages.registry import Stage, kind_of
 from specs.trail.entry import AMENDMENT
+from specs.trail.session_bodies import SpendEntry
 
 Party = Literal["builder", "helper", "reviewer", "job", "storage"]
 PARTIES: tuple[Party, ...] = get_args(Party)
@@ -46,12 +47,9 @@ class Accounts:
     def __init__(self, entries: Iterable[RecordedEntry], budget: Budget) -> None:
         self.budget = budget
         self.lines: dict[str, LedgerLine] = {}
-        for recorded in entries:
-            if recorded.kind == "spend":
-                body = recorded.raw
-                settled = body["what"] == "settle"
-                line = LedgerLine(body["job"], body["party"], body["stage"], body.get("task", ""), body["usd"], settled)
-                self.lines[line.key] = line
+        for body in (entry.body for entry in entries_of(entries, SpendEntry)):
+            settled = body.what == "settle"
+            self.lines[body.job] = LedgerLine(body.job, body.party, body.stage, body.task, body.usd, settled)
 
     def select(self, *parties: Party, stage: str | None = None, task: str | None = None) -> Iterator[LedgerLine]:
         """Yield the lines of some parties, or of all, of one stage or one helper's task."""

@@ -14,7 +14,6 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.trail import Trail
 from sessions.run.money.accounts import TOLERANCE_USD, Accounts, Party
-from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import WITNESS
 from specs.session.design import Budget
 from specs.session.operations import attempt_usd, held_hours
@@ -23,8 +22,28 @@ from specs.system.errors import BudgetExceeded, PeergateError
 from specs.system.resources import usd_per_hour
 from specs.system.text import size_in_words
 from specs.trail.entry import AMENDMENT
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    GrantEntry,
+    LookupEntry,
+    OverrideEntry,
+    RetractionEntry,
+    VerdictEntry,
+)
 from specs.trail.key_policy import PERSON
-from specs.trail.requested_review import LOOKS
+from specs.trail.requested_review import LOOKS, AnsweredEntry, AskedEntry
+from specs.trail.session_bodies import (
+    BudgetEntry,
+    ExitEntry,
+    LostJobEntry,
+    OpenEntry,
+    PauseEntry,
+    PruningEntry,
+    ReplicationEntry,
+    ReplicationResultEntry,
+    ResumeEntry,
+    SpendEntry,
+)
 
 REQUESTED = "review/asked."
 """Prefix of the keys of reservations for requested reviews."""
@@ -36,6 +55,10 @@ _WHO: dict[Party, str] = {
     "job": "the attempt",
     "storage": "keeping its outputs",
 }
+_FROM_OUTSIDE = (
+    *(AskedEntry, AnsweredEntry, OverrideEntry, RetractionEntry, AmendmentEntry),
+    *(PruningEntry, ReplicationEntry, ReplicationResultEntry),
+)
 P = ParamSpec("P")
 DoneT = TypeVar("DoneT")
 
@@ -88,34 +111,38 @@ def reserve(
     ``stage`` may also be ``design`` or ``amendment``; ``task_usd`` is the most that a helper's ``task`` may take.
     Raises BudgetExceeded if the cap is unknown, or does not fit in what is left for this party and stage.
     """
-    if trail.find(f"reserve/{key}"):
+    if trail.find(SpendEntry.reservation_key(key)):
         return
     if not math.isfinite(cap) or cap < 0:
         raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
-    least = min(Accounts(trail.iterate("spend"), budget).limits(party, stage, task, task_usd))
+    least = min(Accounts(trail.iterate(SpendEntry), budget).limits(party, stage, task, task_usd))
     if cap > least.usd + TOLERANCE_USD:
         message = f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}"
         raise BudgetExceeded(message, where=key, hint=AMEND)
     name = stage if isinstance(stage, str) else stage.name
-    body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
-    trail.append_raw("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
+    body = SpendEntry(what="reserve", job=key, party=party, stage=name, usd=cap)
+    trail.append(body.model_copy(update={"task": task}) if task else body)
 
 
 @_at_once
 def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
     """Replace a reservation by its cost, once; None, unknown, is the whole cap. Raise PeergateError without one."""
-    reserved = trail.find(f"reserve/{key}")
+    reserved = _find_reservation(trail, key)
     if reserved is None:
         raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
-    known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.raw["usd"]
-    remaining = {name: value for name, value in reserved.raw.items() if name in ("job", "party", "stage", "task")}
-    trail.append_raw("spend", f"settle/{key}", {"what": "settle", **remaining, "usd": known, **facts})
+    known = max(float(usd), 0.0) if usd is not None and math.isfinite(usd) else reserved.usd
+    trail.append(reserved.model_copy(update={"what": "settle", "usd": known, **facts}))
+
+
+def _find_reservation(trail: Trail, key: str) -> SpendEntry | None:
+    recorded = trail.find(SpendEntry.reservation_key(key), SpendEntry)
+    return recorded.body if recorded else None
 
 
 @_at_once
 def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_bytes: int = 0) -> None:
     """Reserve the cost of an attempt and of keeping its outputs, or raise BudgetExceeded if something lacks."""
-    if trail.find(f"reserve/{key}"):
+    if _find_reservation(trail, key):
         return
     hours = active_hours(list(trail.iterate()))
     if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
@@ -134,8 +161,8 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
 
 def _kept_bytes(trail: Trail) -> int:
     """Return how many bytes the outputs of all jobs take, those of lost ones included."""
-    count = sum(output["bytes"] for exit in trail.iterate("exit") for output in exit.raw["outputs"].values())
-    return count + sum(recorded_entry.raw.get("bytes") or 0 for recorded_entry in trail.iterate("lost"))
+    count = sum(output.bytes for exit in trail.iterate(ExitEntry) for output in exit.body.outputs.values())
+    return count + sum(lost.body.bytes or 0 for lost in trail.iterate(LostJobEntry))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
@@ -147,16 +174,16 @@ def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: f
     ``seconds`` is bounded by :meth:`specs.jobs.job_records.ObservedRuntime.bound_seconds`, ``seen_s`` is how long it
     was seen running.
     """
-    grant, reserved = trail.find(f"grant/{key.removesuffix(WITNESS)}"), trail.find(f"reserve/{key}")
-    resources = Grant.model_validate(grant.raw).resources if grant else None
+    grant = trail.find(GrantEntry.key_of(key.removesuffix(WITNESS)), GrantEntry)
+    reserved, resources = _find_reservation(trail, key), grant.body.resources if grant else None
     paid, least = (round(max(value, 0.0) / 3600 * usd_per_hour(budget, resources), 6) for value in (seconds, seen_s))
-    most = max(reserved.raw["usd"], least) if reserved else paid
+    most = max(reserved.usd, least) if reserved else paid
     settle(trail, key, min(paid, most), seconds=round(seconds, 3))
 
 
 def settle_storage(trail: Trail, budget: Budget, key: str, kept_bytes: int | None) -> None:
     """Settle what keeping a job's outputs costs, if the spec states a rate; None if the size is unknown."""
-    if trail.find(f"reserve/storage/{key}"):
+    if _find_reservation(trail, f"storage/{key}"):
         usd = None if kept_bytes is None else storage_usd(budget, kept_bytes)
         settle(trail, f"storage/{key}", usd, bytes=kept_bytes)
 
@@ -175,7 +202,7 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
     BudgetExceeded if the cap does not fit in what is left for reviews.
     """
     key, repeat = f"review/{stage}.{attempt}", 1
-    while trail.find(f"reserve/{key}") is not None:
+    while _find_reservation(trail, key):
         settle(trail, key, None)
         repeat += 1
         key = f"review/{stage}.{attempt}/{repeat}"
@@ -202,7 +229,7 @@ def reserve_turn(
     builder, the stage or the task (``task_usd``).
     """
     of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")
-    lines = Accounts(trail.iterate("spend"), budget).select(party, task=task)
+    lines = Accounts(trail.iterate(SpendEntry), budget).select(party, task=task)
     before = [line for line in lines if line.key.startswith(of)]
     for line in before:
         if not line.is_settled:
@@ -221,23 +248,21 @@ def _has_run(hours: float, budget: Budget) -> str:
 
 def is_from_outside(recorded: RecordedEntry) -> bool:
     """Return whether an entry may be recorded while no orchestrator runs."""
-    kind, body = recorded.kind, recorded.raw
-    if kind == "spend" and body["job"].startswith(REQUESTED):
+    body = recorded.body
+    if isinstance(body, SpendEntry) and body.job.startswith(REQUESTED):
         return True
-    if kind == "verdict" and body["reviewer"] == PERSON:
+    if isinstance(body, VerdictEntry) and body.reviewer == PERSON:
         return True
-    if kind == "look":
-        return body["stage"] == LOOKS
-    return (
-        kind in ("asked", "answered", "override", "retraction", "amendment", "pruned", "replication", "replicated")
-        or body.get("stage") == AMENDMENT
-    )
+    if isinstance(body, LookupEntry):
+        return body.stage == LOOKS
+    return isinstance(body, _FROM_OUTSIDE) or getattr(body, "stage", None) == AMENDMENT
 
 
 def ends_a_stretch(recorded: RecordedEntry) -> bool:
     """Return whether the orchestrator stops after an entry, until the session is resumed."""
-    body = recorded.raw
-    return recorded.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
+    body = recorded.body
+    escalates = getattr(body, "outcome", None) == "escalate" or getattr(body, "escalate", False)
+    return isinstance(body, PauseEntry | BudgetEntry) or escalates
 
 
 def active_hours(entries: Sequence[RecordedEntry]) -> float:
@@ -251,7 +276,7 @@ def active_hours(entries: Sequence[RecordedEntry]) -> float:
     for recorded in entries:
         if is_from_outside(recorded):
             continue
-        now, begins = recorded.time_ns, recorded.kind in ("open", "resume")
+        now, begins = recorded.time_ns, isinstance(recorded.body, OpenEntry | ResumeEntry)
         if last is not None and not begins:
             total += now - last
         if ends_a_stretch(recorded):

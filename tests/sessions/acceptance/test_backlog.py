@@ -97,7 +97,7 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
     digest = digest_file(accepted.parent.parent / "prompts.jsonl")
     entries = read_entries(accepted / "trail.sqlite")
     resolved, _ = registered_spec(entries, Store(accepted / "store"))
-    model = final_model(entries, resolved.spec)
+    model = final_model(History(entries), resolved.spec)
     assert model is not None
     for told in (page, model_card(accepted, History(entries, Store(accepted / "store")), model)):
         assert "- sibling: <https://example.org/ada/hens>\n" in told and f"- plan: `prompts.jsonl`, `{digest}`" in told

@@ -71,10 +71,10 @@ def test_an_answer_is_shown_between_markers_without_what_is_withheld(session: Se
 def test_a_review_that_was_answered_is_not_paid_for_again(
     session: Session, api: Api, monkeypatch: pytest.MonkeyPatch, asks_again: bool
 ) -> None:
-    def result_is_lost(self: Trail, kind: Any, key: str, body: dict[str, Any]) -> Any:
+    def result_is_lost(self: Trail, kind: Any, key: str, *given: Any) -> Any:
         if kind == "result":
             raise Killed
-        return whole(self, kind, key, body)
+        return whole(self, kind, key, *given)
 
     whole = Trail.append_raw
     monkeypatch.setattr(Trail, "append_raw", result_is_lost)

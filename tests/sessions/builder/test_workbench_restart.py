@@ -98,13 +98,13 @@ def killed_at(place: int | None, after: bool) -> Generator[None]:
     """Kill anyone who appends for the so-manieth time, before or after the entry is there."""
     whole, count = Trail.append_raw, 0
 
-    def append(self: Trail, kind: Any, key: str, body: dict[str, Any]) -> Any:
+    def append(self: Trail, kind: Any, key: str, *given: Any) -> Any:
         nonlocal count
         # What is repeated under a key that is there appends nothing.
         count += self.find(key) is None
         if count == place and not after:
             raise Killed
-        found = whole(self, kind, key, body)
+        found = whole(self, kind, key, *given)
         if count == place:
             raise Killed
         return found

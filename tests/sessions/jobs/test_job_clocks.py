@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reviews.audit.verify import verify_run
+from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import HERE, JobState
 from sessions.nodes import act, job_end
 from sessions.run.money.ledger import active_hours
 from specs.jobs.job_records import ExitRecord, MachineClock, ObservedRuntime
+from specs.system.digests import digest_bytes
+from specs.trail.entry import GENESIS, Entry
+from testing.factories.bodies import body_of
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -149,8 +152,11 @@ def test_time_is_taken_by_a_clock_that_nobody_sets(
 ) -> None:
     monkeypatch.setattr(job_end, "clock_here", lambda: now)
     monkeypatch.setattr(job_end.time, "time", lambda: 1500.0)
-    body = {"clock": then.model_dump(mode="json")} if then else {}
-    launch: Any = SimpleNamespace(body=body, entry=SimpleNamespace(time_ns="1000000000000"))
+    body = body_of("launch", clock=then.model_dump(mode="json") if then else None)
+    entry = Entry(
+        seq=1, kind="launch", session="s", key="launch/s.a.1", time_ns="1000000000000", previous=GENESIS, body=body
+    )
+    launch: RecordedEntry[Any] = RecordedEntry(entry, digest_bytes(entry.canonical()))
     seen = job_end.observed_from(launch, 0.0)
     assert (seen.at_most_s, seen.clock_set_s) == (most, moved)
 

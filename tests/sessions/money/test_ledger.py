@@ -297,12 +297,12 @@ def test_active_time_is_the_sum_of_the_stretches(stretches: list[tuple[list[int]
     entries: list[RecordedEntry] = []
     now = active = 0
     for number, (steps, paused, away) in enumerate(stretches):
-        entries.append(made(len(entries), "resume" if number else "open", now, {}))
+        entries.append(made(len(entries), (kind := "resume" if number else "open"), now, BODIES[kind]))
         for n, step in enumerate(steps):
             now += step
             active += step
             last = paused and n == len(steps) - 1
-            entries.append(made(len(entries), "pause" if last else "metrics", now, {}))
+            entries.append(made(len(entries), (kind := "pause" if last else "metrics"), now, BODIES[kind]))
         now += away
     assert balance_of(entries, BUDGET).hours == pytest.approx(active / HOUR)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -82,18 +80,21 @@ def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
         store.put(resolved.path(named.path).read_bytes())
     trail.keys.create()
     process = trail.reviewer = ReviewerHere("small", resolved.spec.reviewers(), trail.keys.path("reviewer"))
-    parts = SimpleNamespace(
+    unused: Any = None
+    quiet: Any = Quiet()
+    yield Session(
         name="small",
         run=folder,
+        cache=folder,
         resolved=resolved,
         trail=trail,
         store=store,
-        display=Quiet(),
-        reviewer=make_reviewer(resolved.spec, process),
+        launcher=unused,
+        builder=unused,
+        wire_reviewer=lambda: make_reviewer(resolved.spec, process),
         reviewing=process,
+        display=quiet,
     )
-    parts.body = partial(body, cast(Session, parts))
-    yield cast(Session, parts)
     trail.close()
 
 

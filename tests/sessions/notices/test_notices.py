@@ -223,7 +223,9 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
     told(session, {EVERYWHERE: receiver.address})
     from testing.factories.bodies import body_of
 
-    session.trail.append_raw("decision", "decision/design.9", body_of("decision", stage=None, attempt=9, outcome="reject"))
+    session.trail.append_raw(
+        "decision", "decision/design.9", body_of("decision", stage=None, attempt=9, outcome="reject")
+    )
     session.notify()
     session.trail.close()
     assert "88231" not in json.dumps(receiver.got) and "SOME_API_KEY" in json.dumps(receiver.got)

@@ -14,6 +14,7 @@ import pytest
 
 from reviews.audit.request_audit import requests_damage
 from reviews.audit.verify import verify_run
+from reviews.history.history import History
 from reviews.requests import request_record
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -509,7 +510,7 @@ def test_a_session_without_a_model_judges_no_free_question(desk: MakeDesk, here:
 def test_requests_from_outside_are_no_hours_of_the_session(api: Api, desk: MakeDesk, here: Path) -> None:
     """A question asked an hour after the orchestrator was killed must not use the session's hours up."""
     run = session(here, api)
-    budget = request_runner.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
+    budget = History(entries(run), Store(run / "store")).resolved.spec.budget
     before = balance_of(entries(run), budget).hours
     time.sleep(0.3)
     ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
@@ -537,7 +538,7 @@ def test_a_process_that_dies_while_asking_leaves_its_reservation_counted(
         patched.setattr(request_runner.Book, "_close", die)
         with pytest.raises(Killed):
             ask_review(ASK, desk(**given))
-    budget = request_runner.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
+    budget = History(entries(run), Store(run / "store")).resolved.spec.budget
     left = balance_of(entries(run), budget)
     assert (left.reserved_usd, left.spent_usd) == (0.5, 0)
     code, damage, notes = verdict(run)
@@ -584,7 +585,7 @@ def test_requests_at_the_same_time_have_numbers_of_their_own(api: Api, desk: Mak
 def test_a_share_is_not_reserved_twice_by_two_at_the_same_time(api: Api, here: Path) -> None:
     """Look and reserve are one step: otherwise both look first and both fit."""
     run = session(here, api, share="0.275")
-    budget = request_runner.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
+    budget = History(entries(run), Store(run / "store")).resolved.spec.budget
     outcomes: list[str] = []
     barrier = threading.Barrier(2)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reviews.evidence.registered_evidence import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.status import print_summary
@@ -26,7 +27,7 @@ def found_in(run: Path, without: str = "") -> FinalModel | None:
     resolved: ResolvedSpec
     resolved, _ = registered_spec(entries, Store(run / "store"))
     stages = tuple(one for one in resolved.spec.stages if one.name != without)
-    return final_model(entries, resolved.spec.model_copy(update={"stages": stages}))
+    return final_model(History(entries), resolved.spec.model_copy(update={"stages": stages}))
 
 
 def test_the_package_is_copied_and_it_is_the_recorded_one(run: Path, tmp_path: Path) -> None:

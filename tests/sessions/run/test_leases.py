@@ -182,7 +182,7 @@ def test_an_owner_on_another_machine_keeps_it_as_long_as_it_shows_signs_of_life(
         thread.join()
     time.sleep(1.2 * LEASE_S)
     with lease(run) as held:
-        assert held.record.number == 8 and held.over is not None and held.over["host"] == "elsewhere"
+        assert held.record.number == 8 and held.over is not None and held.over.host == "elsewhere"
         assert not records.beat(left), "who was taken over still shows signs of life"
     with lease(run) as again:
         assert again.over is None and again.record.number == 9
