@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from reviews.gate import grants
-from reviews.history.history import History, Judgement
+from reviews.history.history import History
+from reviews.history.recorded_history import Judgement
 from sessions.run.money.estimate import forecasts
 from sessions.session import Session
 from specs.jobs.grant_and_claim import StageView

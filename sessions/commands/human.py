@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reviews.history.history import is_in_force
+from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen
 from sessions.commands.output import print_line

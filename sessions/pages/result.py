@@ -9,7 +9,8 @@ from reviews.acceptance.scorecard import scorecard_of
 from reviews.gate.amendments import waits_for_budget
 from reviews.gate.human_answers import Question, last_question, overrides
 from reviews.history.attempt import read_order
-from reviews.history.history import History, is_in_force
+from reviews.history.history import History
+from reviews.history.recorded_history import is_in_force
 from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import is_waiting, waits_for_verdict

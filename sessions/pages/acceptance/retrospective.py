@@ -6,7 +6,8 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
-from reviews.history.history import History, is_in_force
+from reviews.history.history import History
+from reviews.history.recorded_history import is_in_force
 from sessions.pages.acceptance.siblings import Sibling, siblings_of
 from specs.system.errors import UserError
 from specs.system.text import plain

@@ -11,7 +11,8 @@ from reviews.checks.remedies import remedy_of
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import Question, is_without_verdict, why_no_retry
-from reviews.history.history import History, is_in_force
+from reviews.history.history import History
+from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import waits_for_verdict
 from sessions.pages.result import question
