@@ -16,7 +16,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
 from specs.trail.builder_bodies import PlanEntry
 from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, Opens, RetractionEntry
-from specs.trail.session_bodies import OpenEntry
+from specs.trail.session_bodies import CloseEntry, OpenEntry
 
 Judgement = DecisionEntry | HumanAnswerEntry
 """What can open a stage."""
@@ -65,6 +65,11 @@ class History(EntryIndex):
         """Whether the design was changed after data had been seen."""
         return any(is_in_force(entry) and entry.body.exploratory for entry in self.of(AmendmentEntry))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session has ended."""
+        return self.find(CloseEntry) is not None
+
     # ---- judgements
 
     @cached_property
@@ -82,6 +87,11 @@ class History(EntryIndex):
     def standing_of(self, *forms: type[FormT]) -> list[RecordedEntry[FormT]]:
         """Return the entries of some kinds without the judgements that were taken back."""
         return [entry for entry in self.of(*forms) if entry.seq not in self.retracted]
+
+    @property
+    def judgements(self) -> list[RecordedEntry[Judgement]]:
+        """The decisions and people's answers that were not taken back."""
+        return self.standing_of(DecisionEntry, HumanAnswerEntry)
 
     @property
     def newest_judgement(self) -> RecordedEntry[Judgement | RetractionEntry] | None:
@@ -112,11 +122,8 @@ class History(EntryIndex):
 
     def accepted_attempt(self, stage: str) -> Attempt | None:
         """Return the attempt of a stage that opened the next one, by the gate or by a person over it."""
-        accepted = [
-            entry.body
-            for entry in self.standing_of(DecisionEntry, HumanAnswerEntry)
-            if entry.body.stage == stage and is_approval(entry.body)
-        ]
+        judgements = [entry.body for entry in self.judgements if entry.body.stage == stage]
+        accepted = [judgement for judgement in judgements if is_approval(judgement)]
         return Attempt(self, stage, accepted[-1].attempt) if accepted else None
 
 
