@@ -36,7 +36,6 @@ from specs.system import masking
 from specs.system.digests import digest_file
 from specs.system.errors import ReviewerUnavailable, SpecError
 from specs.system.vendors import http_exchange
-from specs.trail.session_bodies import CloseEntry
 from specs.trail.verdict import Packet, Verdict
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
@@ -214,7 +213,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
             *[{"answer": "approve", "reason": reason, "by": "me", "expires": None}] * 4,
         ]
         for answer in answers:
-            if read_history(run).find(CloseEntry) is not None:
+            if read_history(run).is_closed:
                 break
             chosen: PacketReviewer = reviewer
             session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
@@ -225,7 +224,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
     result.add_run(run)
     if commands:
         _read_messages(folder, run, result)
-    result.doors["the session ends"] = read_history(run).find(CloseEntry) is not None
+    result.doors["the session ends"] = read_history(run).is_closed
     for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
         result.door(door, "store" if door != "door-exception" else "trail", door)
     result.door("door-reason", "trail", "door-reason")

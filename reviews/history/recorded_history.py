@@ -11,7 +11,7 @@ from reviews.trail.chain.envelope import FormT, RecordedEntry
 from specs.system.errors import EvidenceMissing
 from specs.trail.builder_bodies import PlanEntry
 from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, Opens, RetractionEntry
-from specs.trail.session_bodies import OpenEntry
+from specs.trail.session_bodies import CloseEntry, OpenEntry
 
 Judgement = DecisionEntry | HumanAnswerEntry
 """What can open a stage."""
@@ -50,6 +50,11 @@ class RecordedHistory(EntryIndex):
         """Whether the design was changed after data had been seen."""
         return any(is_in_force(entry) and entry.body.exploratory for entry in self.of(AmendmentEntry))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session has ended."""
+        return self.find(CloseEntry) is not None
+
     # ---- judgements
 
     @cached_property
@@ -67,6 +72,11 @@ class RecordedHistory(EntryIndex):
     def standing_of(self, *forms: type[FormT]) -> list[RecordedEntry[FormT]]:
         """Return the entries of some kinds without the judgements that were taken back."""
         return [entry for entry in self.of(*forms) if entry.seq not in self.retracted]
+
+    @property
+    def judgements(self) -> list[RecordedEntry[Judgement]]:
+        """The decisions and people's answers that were not taken back."""
+        return self.standing_of(DecisionEntry, HumanAnswerEntry)
 
     @property
     def newest_judgement(self) -> RecordedEntry[Judgement | RetractionEntry] | None:
@@ -97,11 +107,8 @@ class RecordedHistory(EntryIndex):
 
     def accepted_attempt(self, stage: str) -> Attempt | None:
         """Return the attempt of a stage that opened the next one, by the gate or by a person over it."""
-        accepted = [
-            entry.body
-            for entry in self.standing_of(DecisionEntry, HumanAnswerEntry)
-            if entry.body.stage == stage and is_approval(entry.body)
-        ]
+        judgements = [entry.body for entry in self.judgements if entry.body.stage == stage]
+        accepted = [judgement for judgement in judgements if is_approval(judgement)]
         return Attempt(self, stage, accepted[-1].attempt) if accepted else None
 
 

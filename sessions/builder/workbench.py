@@ -344,7 +344,7 @@ def _review(session: Session, wall: Redactor, call: RecordedEntry, mode: Mode) -
     """Return the recorded answer to the request that a call sent, if there is one."""
     # One call is carried out at a time, so requests after its entry are its own.
     later = (entry.body for entry in session.trail.iterate(AskedEntry) if entry.seq > call.seq)
-    sent = next((asked for asked in later if asked.mode == mode and asked.by == session.builder.name), None)
+    sent = next((body for body in later if body.mode == mode and body.by == session.builder.name), None)
     result = session.find(AnsweredEntry, sent.number) if sent else None
     if result is None:
         return None

@@ -21,7 +21,6 @@ from sessions.run.terminal import masked_line
 from sessions.runtime import human_actions
 from specs.loading.loading import find_spec
 from specs.system.errors import ExitCode, UserError
-from specs.trail.session_bodies import CloseEntry
 
 app = typer.Typer()
 Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail and in every report.")]
@@ -72,7 +71,7 @@ def retract(
     used = human_actions.retract(run, entry, by or getpass.getuser(), reason, Terminal())
     _print_entry(used, f"taken back: {', '.join(used.body.judgements)}")
     history = read_history(run)
-    if history.find(CloseEntry) is not None:
+    if history.is_closed:
         print_line(
             "the session is closed and stays so; its state is now *retracted*, in `list`, `status` and the report"
         )

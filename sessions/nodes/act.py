@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 from reviews.gate import grants
 from reviews.gate.human_answers import overrides
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
 from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, job_folder, submit
@@ -28,16 +27,7 @@ from specs.stages.registry import Stage, outputs_of
 from specs.system.errors import PeergateError
 from specs.system.strict_json import read_json
 from specs.trail.builder_bodies import PlanEntry
-from specs.trail.session_bodies import (
-    ChallengeEntry,
-    CloseEntry,
-    ExitEntry,
-    LaunchEntry,
-    LostJobEntry,
-    ModelEntry,
-    OpenEntry,
-    ReportEntry,
-)
+from specs.trail.session_bodies import ChallengeEntry, CloseEntry, LaunchEntry, ModelEntry, OpenEntry, ReportEntry
 
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
@@ -158,13 +148,13 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
     return job, alive[-1] - alive[0] if alive else 0.0
 
 
-def end_jobs(session: Session, launches: Iterable[RecordedEntry[LaunchEntry]], why: str) -> None:
-    """End the launched jobs that still run, and record how they ended."""
-    for launch in (entry.body for entry in launches):
-        folder = job_folder(session.run, launch.key)
-        if ended := session.find(ExitEntry, launch.key):
-            mask_log(folder, session.store.get(ended.body.log))
-        elif session.find(LostJobEntry, launch.key) is None:
+def end_jobs(session: Session, history: History, why: str) -> None:
+    """End the jobs that were launched in a part of the history and still run, and record how they ended."""
+    for launch in (entry.body for entry in history.of(LaunchEntry)):
+        attempt, folder = history.attempt(launch.stage, launch.attempt), job_folder(session.run, launch.key)
+        if attempt.exit is not None:
+            mask_log(folder, session.store.get(attempt.exit.body.log))
+        elif attempt.lost is None:
             stage, job = session.resolved.spec.stage(launch.stage), cancel_job(session, folder, why)
             record_end(session, stage, launch.attempt, launch.key, job)
 

@@ -35,9 +35,9 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
     stage, attempt = _where(session, node, state)
     body = BudgetEntry.model_validate({"stage": stage, "attempt": attempt, "at": node, "reasons": [error.message]})
     request = waits_for_budget(history)
-    asked = as_entry_of(request, BudgetEntry).body if request else None
+    before = as_entry_of(request, BudgetEntry).body if request else None
     # The process may have died after the entry.
-    if asked is None or (asked.stage, asked.attempt, asked.at) != (stage, attempt, node):
+    if before is None or (before.stage, before.attempt, before.at) != (stage, attempt, node):
         session.trail.append(body, BudgetEntry.key_of(len(history.of(BudgetEntry)) + 1))
     session.display.say(f"{stage or DESIGN}: {error}")
     report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
@@ -76,11 +76,11 @@ def follow_answer(session: Session, request: RecordedEntry[Question], answer: di
     After a larger budget nothing is recorded: the node is entered again and finds what it had done. Only an unused
     grant is bound to the registration before the amendment, so that stage gets another attempt and grant.
     """
-    asked = request.body
-    if isinstance(asked, BudgetEntry) and answer["answer"] == "retry" and asked.at != "launch":
-        return {"route": asked.at}
+    question = request.body
+    if isinstance(question, BudgetEntry) and answer["answer"] == "retry" and question.at != "launch":
+        return {"route": question.at}
     effect = answer_effect(session.resolved, session.history, request, answer["answer"])
-    body = {"stage": asked.stage, "attempt": asked.attempt, "asked": request.digest, **answer, **effect}
+    body = {"stage": question.stage, "attempt": question.attempt, "asked": request.digest, **answer, **effect}
     return after_answer(
         session.trail.append(HumanAnswerEntry.model_validate(body), HumanAnswerEntry.key_of(request.key))
     )

@@ -95,8 +95,8 @@ def decide(session: Session, state: State) -> State:
 
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
-    asked = last_question(session.history, session.name)
-    request = as_entry_of(asked, BudgetEntry, DecisionEntry, PlanEntry, RetractionEntry)
+    newest = last_question(session.history, session.name)
+    request = as_entry_of(newest, BudgetEntry, DecisionEntry, PlanEntry, RetractionEntry)
     reasons = () if isinstance(request.body, PlanEntry) else request.body.reasons
     answer = interrupt({"session": session.name, "asked": request.key, "reasons": list(reasons)})
     return follow_answer(session, request, answer)

@@ -5,11 +5,11 @@ Which rows follows from the trail's entry of the end, so a kill anywhere leaves 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from reviews.gate.challenge import witness_order
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
@@ -21,7 +21,6 @@ from sessions.run.money import ledger
 from sessions.session import Session, State
 from specs.jobs.job_records import ExitRecord, JobOrder, Manifest
 from specs.stages.base.witness import LEAST_SHARE, ROWS
-from specs.system.errors import PeergateError
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
 from specs.system.resources import usd_per_hour
@@ -51,10 +50,10 @@ def witness(session: Session, state: State) -> State:
     return {"route": "go"}
 
 
-def end_witnesses(session: Session, challenges: Iterable[RecordedEntry[ChallengeEntry]], why: str) -> None:
-    """End the witnesses that still run, and record how they ended."""
-    for challenge in (entry.body for entry in challenges):
-        if session.find(WitnessEntry, challenge.stage, challenge.attempt) is None:
+def end_witnesses(session: Session, history: History, why: str) -> None:
+    """End the witnesses that began in a part of the history and still run, and record how they ended."""
+    for challenge in (entry.body for entry in history.of(ChallengeEntry)):
+        if history.attempt(challenge.stage, challenge.attempt).witness is None:
             job = cancel_job(session, job_folder(session.run, challenge.key), why)
             ended = _record(session, challenge.stage, challenge.attempt, challenge.key, job, 0.0)
             order = JobOrder.model_validate_json(session.store.get(challenge.order))
@@ -64,10 +63,8 @@ def end_witnesses(session: Session, challenges: Iterable[RecordedEntry[Challenge
 def _seconds(session: Session, order: JobOrder, key: str) -> float:
     """Return how long a witness may run: what the job left of the attempt's time, or a share of it if that is more."""
     settled = session.trail.find(SpendEntry.settlement_key(key), SpendEntry)
-    used = settled.body.seconds if settled else None
-    if used is None:
-        raise PeergateError(f"nothing says how long job '{key}' ran", where=session.name)
-    return round(max(order.max_seconds - used, LEAST_SHARE * order.max_seconds), 3)
+    assert settled is not None and settled.body.seconds is not None, "the end of a job settles its cost"
+    return round(max(order.max_seconds - settled.body.seconds, LEAST_SHARE * order.max_seconds), 3)
 
 
 def _record(

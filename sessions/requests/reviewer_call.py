@@ -24,6 +24,7 @@ from specs.trail.gate_bodies import PacketEntry, VerdictEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.verdict import HELP, NoVerdict, Packet, Verdict, no_verdict_of
 
+_Judged = RecordedEntry[VerdictEntry]
 CUT_OFF_REPEATS = 2
 """How often a review is asked for again whose answer was cut off."""
 REPEATS = 3
@@ -45,7 +46,7 @@ class _Case:
         return VerdictEntry.key_of(self.stage, self.attempt)
 
 
-def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedEntry[VerdictEntry]:
+def ask(session: Session, stage: str, attempt: int, packet: Packet) -> _Judged:
     """Record the packet, have it reviewed, and record and return the verdict's entry.
 
     Raises:
@@ -69,7 +70,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedE
     return _record(case, *_ask_one(case, session.reviewer, displayed_packet))
 
 
-def _repeat(case: _Case, packet: Packet, again: Verdict) -> RecordedEntry[VerdictEntry]:
+def _repeat(case: _Case, packet: Packet, again: Verdict) -> _Judged:
     """Record an earlier verdict again, signed by its reviewer. Nothing is judged, so a killed process is replaced."""
     session, answer, facts = case.session, ReviewerAnswer(again.reviewer, again), {"same_as": packet.unchanged_since}
     if again.reviewer == PERSON:
@@ -87,7 +88,7 @@ def _repeat(case: _Case, packet: Packet, again: Verdict) -> RecordedEntry[Verdic
                 raise
 
 
-def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> RecordedEntry[VerdictEntry]:
+def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> _Judged:
     """Record that no money was left for a review: a verdict that approves nothing."""
     case = _Case(session, stage, attempt, session.entry(PacketEntry, stage, attempt).packet)
     return _record(case, ReviewerAnswer(_name(session), None, no_verdict_of(error)), {})
@@ -171,9 +172,7 @@ def _ask_reviewer(
         raise
 
 
-def _record(
-    case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str = ""
-) -> RecordedEntry[VerdictEntry]:
+def _record(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str = "") -> _Judged:
     try:
         return _settle_cost(case.session, _append_verdict(case, answer, facts, member))
     except ReviewerUnavailable as failed:
@@ -186,9 +185,7 @@ def _record(
         return _settle_cost(case.session, _append_verdict(case, lost, facts, member))
 
 
-def _append_verdict(
-    case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str
-) -> RecordedEntry[VerdictEntry]:
+def _append_verdict(case: _Case, answer: ReviewerAnswer, facts: dict[str, Any], member: str) -> _Judged:
     session, verdict = case.session, answer.verdict
     # Masked as the trail will hold it, because the reviewer's process signs these words.
     why = without_secrets(answer.no_verdict, current()) if answer.no_verdict else None
@@ -210,7 +207,7 @@ def _append_verdict(
     return session.trail.append(VerdictEntry.model_validate(body | facts), f"{case.key}{member}")
 
 
-def _settle_cost(session: Session, judged: RecordedEntry[VerdictEntry]) -> RecordedEntry[VerdictEntry]:
+def _settle_cost(session: Session, judged: _Judged) -> _Judged:
     """Settle the cost of a verdict from its entry: a process may have died between the two."""
     if judged.body.reservation is not None:
         ledger.settle(session.trail, judged.body.reservation, judged.body.usd)

@@ -26,7 +26,7 @@ from specs.session_words import session_words
 from specs.system.digests import digest_path
 from specs.system.errors import AuditDamage, UserError
 from specs.system.text import size_in_words
-from specs.trail.session_bodies import CloseEntry, LaunchEntry, PrunedWeights, PruningEntry
+from specs.trail.session_bodies import LaunchEntry, PrunedWeights, PruningEntry
 
 ASIDE = ".pruned-"
 """Begins the name, in its job's folder, of a folder that is being deleted."""
@@ -71,7 +71,7 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
         AuditDamage: its trail cannot be read, or a folder on the way is a link.
     """
     history = read_history(require_run(run))
-    if history.find(CloseEntry) is None:
+    if not history.is_closed:
         raise UserError(
             "the session has not ended, so nothing is pruned",
             where=str(run),

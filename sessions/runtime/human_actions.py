@@ -39,16 +39,7 @@ from specs.system.masking import current
 from specs.system.regular_files import read_regular
 from specs.system.text import json_text
 from specs.trail.entry import AMENDMENT
-from specs.trail.gate_bodies import (
-    AmendmentEntry,
-    ChecksEntry,
-    DecisionEntry,
-    GrantEntry,
-    HumanAnswerEntry,
-    OverrideEntry,
-    RetractionEntry,
-)
-from specs.trail.session_bodies import ChallengeEntry, CloseEntry, LaunchEntry
+from specs.trail.gate_bodies import AmendmentEntry, ChecksEntry, GrantEntry, OverrideEntry, RetractionEntry
 from specs.trail.verdict import Packet, Verdict
 
 _DURATION = re.compile(r"(\d{1,4})([mhd])")
@@ -101,7 +92,7 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
     try:
         trail.verify_chain()
         history = History(trail.iterate(), Store(run / STORE))
-        if history.find(CloseEntry) is not None:
+        if history.is_closed:
             raise UserError("the session is closed, nothing can be lifted any more", where=str(run))
         yield trail, history.resolved
     finally:
@@ -129,14 +120,14 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
         try:
             stand_by(session.trail, current)
             history = session.history
-            standing = history.standing_of(DecisionEntry, HumanAnswerEntry)
+            standing = history.judgements
             used = next((entry for entry in standing if wanted in (str(entry.seq), entry.key)), None)
             if used is None:
                 known = ", ".join(f"{value.seq} ({value.key})" for value in standing) or "none"
                 raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
             since = history[used.seq :]
-            act.end_jobs(session, since.of(LaunchEntry), "the judgement that granted it was taken back")
-            end_witnesses(session, since.of(ChallengeEntry), "the judgement that granted its job was taken back")
+            act.end_jobs(session, since, "the judgement that granted it was taken back")
+            end_witnesses(session, since, "the judgement that granted its job was taken back")
             body = RetractionEntry(
                 since=used.seq,
                 stage=used.body.stage,
@@ -214,7 +205,7 @@ def _amend(
         try:
             stand_by(session.trail, stored_value)
             history = session.history
-            if history.find(CloseEntry) is not None:
+            if history.is_closed:
                 raise UserError("the session is closed, nothing can be amended any more", where=str(run))
             old = session.resolved
             new, source = changed(old)

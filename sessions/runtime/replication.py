@@ -31,7 +31,7 @@ from specs.session_words import session_words
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.yaml.yaml_positions import dump_yaml
-from specs.trail.session_bodies import CloseEntry, OpenEntry, Replicates, ReplicationResultEntry
+from specs.trail.session_bodies import OpenEntry, Replicates, ReplicationResultEntry
 from specs.trail.session_bodies import ReplicationEntry as Plan
 
 MOST_SEEDS = 100
@@ -62,7 +62,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
     with lease(require_run(run)):
         history = read_history(run)
         opened = history.find(OpenEntry)
-        if opened is None or history.find(CloseEntry) is None:
+        if opened is None or not history.is_closed:
             raise UserError("the session has not ended", where=str(run), hint=f"`peergate resume {session_words(run)}`")
         if (of := opened.body.replicates) is not None:
             hint = f"`peergate replicate {session_words(run.parent / of.session)}` shows its seeds"
@@ -131,9 +131,7 @@ def count_seeds(run: Path) -> ReplicationProgress:
         one_seed(folder, theirs, theirs.store, first, seed, entry.digest)
         for folder, theirs, seed in zip(folders, histories, entry.body.seeds, strict=True)
     ]
-    unfinished = tuple(
-        folder.name for folder, theirs in zip(folders, histories, strict=True) if theirs.find(CloseEntry) is None
-    )
+    unfinished = tuple(folder.name for folder, theirs in zip(folders, histories, strict=True) if not theirs.is_closed)
     is_recorded = history.find(ReplicationResultEntry) is not None
     return ReplicationProgress(entry.body, entry, combine_seeds(first, seeds), unfinished, is_recorded)
 

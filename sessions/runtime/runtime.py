@@ -55,18 +55,7 @@ from specs.system.reporting import turn_off_reporting
 from specs.system.resources import LauncherName
 from specs.system.text import plain
 from specs.trail.gate_bodies import HumanAnswerEntry
-from specs.trail.session_bodies import (
-    BudgetEntry,
-    ChallengeEntry,
-    CloseEntry,
-    LaunchEntry,
-    Lease,
-    OpenEntry,
-    PauseEntry,
-    Replicates,
-    ReportEntry,
-    SpecSignature,
-)
+from specs.trail.session_bodies import BudgetEntry, Lease, OpenEntry, PauseEntry, Replicates, ReportEntry, SpecSignature
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -177,7 +166,7 @@ def resume(
         session = make_session(run, display)
         if wire is not None:
             wire(session)
-        if session.find(CloseEntry) is not None:
+        if session.history.is_closed:
             session.trail.close()
             if answer is not None:
                 raise UserError("the session is closed, nothing is being asked", where=str(run))
@@ -336,9 +325,9 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
 
 def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
     """Enter the graph where the trail says the session is, and run it until it ends or asks a person."""
-    if session.find(CloseEntry) is not None:
-        return
     history = session.history
+    if history.is_closed:
+        return
     at = position(history)
     waits = at is not None and at.state.get("route") == "human"
     answer = _answer_to(session, history, arguments) if waits else None
@@ -391,11 +380,12 @@ def _require_same(session: Session, at: Position | None, arguments: dict[str, An
 
 def _end_cancelled(session: Session) -> None:
     """End the running job, record its end and close the session as cancelled."""
-    if session.find(CloseEntry) is not None:
+    history = session.history
+    if history.is_closed:
         return
-    act.end_jobs(session, session.trail.iterate(LaunchEntry), "the session was cancelled")
-    end_witnesses(session, session.trail.iterate(ChallengeEntry), "the session was cancelled")
-    if session.find(ReportEntry) is None:
+    act.end_jobs(session, history, "the session was cancelled")
+    end_witnesses(session, history, "the session was cancelled")
+    if history.find(ReportEntry) is None:
         _record_pause(session, pause.CANCEL)
     act.close_with(session, "cancelled")
 

@@ -34,7 +34,6 @@ from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL, trail_name
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.trail.key_policy import Role
-from specs.trail.session_bodies import CloseEntry
 
 app = typer.Typer()
 
@@ -157,7 +156,7 @@ def rotate_key(
                 if not holds_trail(connection):
                     continue
         history = History(read_entries(path))
-        if history and history.find(CloseEntry) is None:
+        if history and not history.is_closed:
             trails.append((path, history.session))
     with ExitStack() as owned:
         for path, session in trails:

@@ -21,29 +21,11 @@ from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded, PeergateError
 from specs.system.resources import usd_per_hour
 from specs.system.text import size_in_words
-from specs.trail.entry import AMENDMENT
-from specs.trail.gate_bodies import (
-    AmendmentEntry,
-    GrantEntry,
-    LookupEntry,
-    OverrideEntry,
-    RetractionEntry,
-    VerdictEntry,
-)
+from specs.trail.entry import AMENDMENT, EntryKind
+from specs.trail.gate_bodies import GrantEntry, LookupEntry, VerdictEntry
 from specs.trail.key_policy import PERSON
-from specs.trail.requested_review import LOOKS, AnsweredEntry, AskedEntry
-from specs.trail.session_bodies import (
-    BudgetEntry,
-    ExitEntry,
-    LostJobEntry,
-    OpenEntry,
-    PauseEntry,
-    PruningEntry,
-    ReplicationEntry,
-    ReplicationResultEntry,
-    ResumeEntry,
-    SpendEntry,
-)
+from specs.trail.requested_review import LOOKS
+from specs.trail.session_bodies import ExitEntry, LostJobEntry, OpenEntry, ResumeEntry, SpendEntry
 
 REQUESTED = "review/asked."
 """Prefix of the keys of reservations for requested reviews."""
@@ -55,10 +37,10 @@ _WHO: dict[Party, str] = {
     "job": "the attempt",
     "storage": "keeping its outputs",
 }
-_FROM_OUTSIDE = (
-    *(AskedEntry, AnsweredEntry, OverrideEntry, RetractionEntry, AmendmentEntry),
-    *(PruningEntry, ReplicationEntry, ReplicationResultEntry),
+_FROM_OUTSIDE = frozenset[EntryKind](
+    ("asked", "answered", "override", "retraction", "amendment", "pruned", "replication", "replicated")
 )
+_BREAKS: tuple[EntryKind, ...] = ("pause", "budget")
 P = ParamSpec("P")
 DoneT = TypeVar("DoneT")
 
@@ -111,7 +93,7 @@ def reserve(
     ``stage`` may also be ``design`` or ``amendment``; ``task_usd`` is the most that a helper's ``task`` may take.
     Raises BudgetExceeded if the cap is unknown, or does not fit in what is left for this party and stage.
     """
-    if trail.find(SpendEntry.reservation_key(key)):
+    if _find_reservation(trail, key):
         return
     if not math.isfinite(cap) or cap < 0:
         raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
@@ -255,14 +237,14 @@ def is_from_outside(recorded: RecordedEntry) -> bool:
         return True
     if isinstance(body, LookupEntry):
         return body.stage == LOOKS
-    return isinstance(body, _FROM_OUTSIDE) or getattr(body, "stage", None) == AMENDMENT
+    return recorded.kind in _FROM_OUTSIDE or getattr(body, "stage", None) == AMENDMENT
 
 
 def ends_a_stretch(recorded: RecordedEntry) -> bool:
     """Return whether the orchestrator stops after an entry, until the session is resumed."""
     body = recorded.body
     escalates = getattr(body, "outcome", None) == "escalate" or getattr(body, "escalate", False)
-    return isinstance(body, PauseEntry | BudgetEntry) or escalates
+    return recorded.kind in _BREAKS or escalates
 
 
 def active_hours(entries: Sequence[RecordedEntry]) -> float:
