@@ -15,6 +15,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
+from reviews.history.history import History
 from reviews.reviewers.process.client import ReviewerProcess
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
@@ -81,7 +82,7 @@ class Session:
 
     def evidence(self, stage: str, attempt: int) -> Evidence:
         """Return the evidence of an attempt."""
-        return gather(self.run, list(self.trail.iterate()), self.store, stage, attempt)
+        return gather(self.run, History(self.trail.iterate(), self.store), stage, attempt)
 
     def metrics(self, stage: str, attempt: int) -> MetricSet | None:
         """Return the metrics of an attempt; None if nothing was measured."""

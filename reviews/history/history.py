@@ -12,8 +12,9 @@ from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import EvidenceMissing
 from specs.trail.builder_bodies import PlanEntry
-from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, RetractionEntry
-from specs.trail.session_bodies import OpenEntry
+from specs.trail.entry import DESIGN, OfAttempt
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, GrantEntry, HumanAnswerEntry, RetractionEntry
+from specs.trail.session_bodies import CloseEntry, OpenEntry
 
 Judgement = DecisionEntry | HumanAnswerEntry
 """What can open a stage."""
@@ -75,11 +76,24 @@ class History(EntryIndex):
         """The newest decision, answer of a person or retraction; a retraction leaves nothing open."""
         return self.newest(DecisionEntry, HumanAnswerEntry, RetractionEntry)
 
+    def newest_decision(self, stage: str) -> RecordedEntry[DecisionEntry] | None:
+        """Return the newest decision of a stage's gate, whether or not it was taken back."""
+        return next((entry for entry in reversed(self.of(DecisionEntry)) if entry.body.stage == stage), None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session has ended."""
+        return self.find(CloseEntry) is not None
+
     # ---- attempts
 
     def attempt(self, stage: str, number: int) -> Attempt:
         """Return one attempt of a stage, whether or not anything of it is recorded."""
         return Attempt(self, stage, number)
+
+    def attempt_of(self, body: OfAttempt | DecisionEntry | GrantEntry) -> Attempt:
+        """Return the attempt that an entry is about; the gate of the design counts as a stage."""
+        return Attempt(self, body.stage or DESIGN, body.attempt)
 
     def attempts(self, stage: str) -> list[Attempt]:
         """Return the attempts of a stage that were planned, in order."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from reviews.evidence.gather import find
 from reviews.gate.conditions import open_for
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import find_retracted_judgements
 from sessions.builder.redaction import Redactor
 from sessions.builder.stage_view import opener_of
 from sessions.builder.tools.tool_context import PhaseWork
@@ -83,7 +83,7 @@ def _obligations(session: Session, wall: Redactor, entries: list[RecordedEntry],
     moment = entries[-1].time_ns
     parts = [
         f"- {obligation.id}: {wall.clean(obligation.condition.text, STATEMENT)}"
-        for obligation in open_for(entries, session.resolved, stage.name, moment)
+        for obligation in open_for(History(entries), session.resolved, stage.name, moment)
     ]
     if parts:
         yield "Conditions of earlier approvals that keep this stage from starting.\n" + enclose(
@@ -123,7 +123,7 @@ def _before(
 
 def _so_far(session: Session, entries: list[RecordedEntry]) -> Iterator[str]:
     """Yield every attempt so far with its outcome and the metrics of its gate."""
-    void = find_retracted_judgements(entries)
+    void = History(entries).retracted
     parts: list[str] = []
     for entry in entries:
         if entry.kind not in ("decision", "human") or not entry.raw.get("stage"):

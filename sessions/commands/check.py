@@ -15,6 +15,7 @@ from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet_derivation import check_design
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -153,7 +154,7 @@ def _again(run: Path, entries: list[RecordedEntry], stage: str, attempt: int) ->
     if stage == DESIGN:
         resolved, _ = registered_spec(entries, store)
         return Rerun(stage, attempt, None, "a design has no metrics", check_design(resolved, store))
-    evidence = gather(run, entries, store, stage, attempt)
+    evidence = gather(run, History(entries, store), stage, attempt)
     try:
         metrics, why = measure(evidence), ""
     except EvidenceMissing as error:

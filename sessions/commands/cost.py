@@ -7,9 +7,9 @@ from typing import Any
 import typer
 
 from reviews.evidence.gather import find, registered_spec
-from reviews.gate.human_answers import waits_for_budget
+from reviews.history.history import History
+from reviews.history.people import waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import newest_judgement
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line, print_table
@@ -46,7 +46,7 @@ def told_of(name: str, entries: list[RecordedEntry], resolved: ResolvedSpec) -> 
     hours = active_hours(entries)
     coming = _next(entries, resolved, now, budget.max_hours - hours)
     stage: Stage | str = spec.stage(coming["stage"]) if coming else "none"
-    short = waits_for_budget(entries)
+    short = waits_for_budget(History(entries))
     by_name: dict[str, Stage] = {stage.name: stage for stage in spec.stages}
     # The design gate, amendments and requests cost too.
     places = list(dict.fromkeys([*by_name, *(line.stage for line in now.lines.values())]))
@@ -101,7 +101,7 @@ def _next(
     entries: list[RecordedEntry], resolved: ResolvedSpec, now: Accounts, left_hours: float
 ) -> dict[str, Any] | None:
     """Return the open attempt that is not launched, and what it may take, if there is one."""
-    judged = newest_judgement(entries)
+    judged = History(entries).newest_judgement
     opens = judged.raw.get("opens") if judged else None
     session = entries[0].session
     if opens is None or find(entries, f"launch/{session}.{opens['stage']}.{opens['attempt']}") is not None:

@@ -12,6 +12,7 @@ import typer
 
 from reviews.comparison.seed_comparison import SeedComparison, compare_seed, together
 from reviews.evidence.gather import registered_spec
+from reviews.history.history import History
 from reviews.statistics.seed_variance import OverSeeds
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -39,7 +40,7 @@ def seeds(
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
     read = [
-        compare_seed(place.folder, place.entries(), place.store)
+        compare_seed(place.folder, History(place.entries(), place.store))
         for place in (session_at(session, runs) for session in sessions)
     ]
     over, items = together(read), len(read[0].pairs)

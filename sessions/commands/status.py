@@ -15,8 +15,8 @@ import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
-from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import waits_for_budget
+from reviews.history.history import History
+from reviews.history.people import obligations, waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -131,7 +131,7 @@ def status(
         if entry.kind == "decision"
     ]
     builder = builder_status(entries, budget)
-    conditions = obligations(entries, time.time_ns())
+    conditions = obligations(History(entries), time.time_ns())
     acceptance = acceptance_of(entries, Store(run / STORE))
     scorecard = page_scorecard(entries, Store(run / STORE))
     job = running_job(run, entries)
@@ -377,7 +377,7 @@ def print_summary(run: Path) -> None:
     for reason in state.reasons:
         print_line(f"  - {masked_line(reason, 2000)}")
     entries = read_entries(run / TRAIL)
-    if waits_for_budget(entries) is not None:
+    if waits_for_budget(History(entries)) is not None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
         if question(entries) is not None:

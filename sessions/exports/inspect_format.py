@@ -14,6 +14,7 @@ from typing import Any
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
+from reviews.history.history import History
 from reviews.stages.evaluation.benchmark_rows import log_file
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from sessions.exports.source import ExportSource
@@ -32,7 +33,7 @@ def write(source: ExportSource, folder: Path) -> list[str]:
     newest = {entry.raw["stage"]: entry.raw["attempt"] for entry in source.entries if entry.kind == "exit"}
     lines: list[str] = []
     for stage, attempt in newest.items():
-        evidence = gather(source.run, source.entries, source.store, stage, attempt)
+        evidence = gather(source.run, History(source.entries, source.store), stage, attempt)
         kind = kind_of(evidence.stage)
         name = f"{stage}.{attempt}.eval"
         if kind.arm is None:

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from reviews.gate import grants
-from reviews.gate.human_answers import BY_PEOPLE, overrides
+from reviews.history.history import History
+from reviews.history.people import overrides
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
@@ -185,7 +186,7 @@ def close_with(session: Session, outcome: str) -> None:
     if recorded is None:
         # The files precede the entry, and must not overwrite those of a process that took the session over.
         session.trail.guard()
-        if outcome == "approve" and overrides(list(session.trail.iterate(*BY_PEOPLE))):
+        if outcome == "approve" and overrides(History(session.trail.iterate())):
             outcome = "overridden"
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
         recorded = session.trail.append_raw("report", "report", written)

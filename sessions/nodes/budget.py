@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.evidence.gather import is_in_force
 from reviews.gate.grants import latest_opening
-from reviews.gate.human_answers import answer_effect, design_attempt, waits_for_budget
+from reviews.gate.human_answers import answer_effect
+from reviews.history.history import History, is_in_force
+from reviews.history.people import design_attempt, waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.nodes.position import after_answer
 from sessions.pages.report import report
@@ -26,7 +27,7 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
     """Record that a node cannot be paid, write the interim report, and lead the session to a person."""
     entries = list(session.trail.iterate())
     stage, attempt = _where(session, node, state)
-    request, at = waits_for_budget(entries), {"stage": stage, "attempt": attempt, "at": node}
+    request, at = waits_for_budget(History(entries)), {"stage": stage, "attempt": attempt, "at": node}
     # The process may have died after the entry.
     if request is None or any(request.raw[name] != value for name, value in at.items()):
         number = sum(entry.kind == "budget" for entry in entries) + 1
@@ -39,7 +40,7 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
 def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
     """Return stage and attempt; until they are planned the graph's state still names the previous stage."""
     if node == "design_gate":
-        return None, design_attempt(list(session.trail.iterate("human")))
+        return None, design_attempt(History(session.trail.iterate("human")))
     opening = latest_opening(session.trail) if node == "plan" else None
     return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 
@@ -73,5 +74,5 @@ def follow_answer(session: Session, request: RecordedEntry, answer: dict[str, An
     if answer["answer"] == "retry" and body["at"] != "launch":
         return {"route": body["at"]}
     effect = {"stage": body["stage"], "attempt": body["attempt"], "asked": request.digest, **answer}
-    effect |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
+    effect |= answer_effect(session.resolved, History(session.trail.iterate()), request, answer["answer"])
     return after_answer(session.trail.append_raw("human", f"human/{request.key}", effect))

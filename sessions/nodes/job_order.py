@@ -12,6 +12,7 @@ from typing import NamedTuple
 from reviews.evidence.gather import accepted_attempt
 from reviews.evidence.heldout_screen import is_screened, screen_items
 from reviews.evidence.resumable_steps import sources
+from reviews.history.history import History
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import job_folder
 from sessions.session import Session, State
@@ -62,7 +63,7 @@ def resolve_resume_step(session: Session, order: JobOrder) -> JobOrder:
     launched = session.trail.find(f"launch/{order.key}")
     if launched is not None:
         return JobOrder.model_validate_json(session.store.get(launched.raw["order"]))
-    for before in sources(list(session.trail.iterate()), session.store, order):
+    for before in sources(History(session.trail.iterate(), session.store), order):
         try:
             resume_step = find_resumable_step(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:

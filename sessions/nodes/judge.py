@@ -12,10 +12,12 @@ from reviews.checks.measuring_code import measuring_code
 from reviews.gate.check_list import run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
-from reviews.gate.human_answers import answer_effect, design_attempt, last_question
+from reviews.gate.human_answers import answer_effect
 from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
+from reviews.history.history import History
+from reviews.history.people import design_attempt, last_question
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.nodes.budget import follow_answer
 from sessions.nodes.position import after_answer, after_decision
@@ -33,7 +35,7 @@ from specs.trail.verdict import CheckResult, Packet, Verdict
 def design_gate(session: Session, state: State) -> State:
     """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
     session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
-    resolved, attempt = session.resolved, design_attempt(list(session.trail.iterate("human")))
+    resolved, attempt = session.resolved, design_attempt(History(session.trail.iterate("human")))
     results = check_design(resolved, session.store)
     session.display.checks(results)
     digest = keep_checks(session, DESIGN, attempt, results)
@@ -73,8 +75,7 @@ def review(session: Session, state: State) -> State:
     stage, attempt = _where(state)
     checked = session.body(f"checks/{stage}.{attempt}")["checks"]
     packet = derive_packet(
-        list(session.trail.iterate()),
-        session.store,
+        History(session.trail.iterate(), session.store),
         session.evidence(*_where(state)),
         _metrics(session, state),
         tuple(CheckResult.model_validate(value) for value in session.store.get_value(checked)),
@@ -92,13 +93,13 @@ def decide(session: Session, state: State) -> State:
 
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
-    request = last_question(list(session.trail.iterate()), session.name)
+    request = last_question(History(session.trail.iterate()))
     answer = interrupt({"session": session.name, "asked": request.key, "reasons": request.raw.get("reasons", [])})
     if request.kind == "budget":
         return follow_answer(session, request, answer)
     stage, attempt = request.raw["stage"], request.raw["attempt"]
     body = {"stage": stage, "attempt": attempt, "asked": request.digest, **answer}
-    body |= answer_effect(session.resolved, list(session.trail.iterate()), request, answer["answer"])
+    body |= answer_effect(session.resolved, History(session.trail.iterate()), request, answer["answer"])
     return after_answer(session.trail.append_raw("human", f"human/{request.key}", body))
 
 
@@ -107,7 +108,7 @@ def _record_decision(session: Session, stage: str, recorded_stage: str | None, a
     judged = session.body(f"verdict/{stage}.{attempt}")
     packet = Packet.model_validate(session.store.get_value(judged["packet"]))
     verdict = Verdict.model_validate(session.store.get_value(judged["verdict"]))
-    looked = looked_up(list(session.trail.iterate("look")), session.store, stage)
+    looked = looked_up(History(session.trail.iterate("look"), session.store), stage)
     decision = settle(session.resolved, packet, verdict, attempt, looked)
     body = {
         "stage": recorded_stage,
@@ -121,7 +122,7 @@ def _record_decision(session: Session, stage: str, recorded_stage: str | None, a
         },
         "decision": session.store.put_value(decision),
         "code": measuring_code(session.resolved),
-        "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
+        "opens": opened_by(session.resolved, History(session.trail.iterate()), recorded_stage, decision.outcome),
     } | summarise_conditions(decision)
     recorded = session.trail.append_raw("decision", f"decision/{stage}.{attempt}", body)
     session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reviews.gate.human_answers import is_design_again
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.people import is_design_again
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from sessions.session import Route, State
+from specs.trail.gate_bodies import HumanAnswerEntry
 
 _AFTER: dict[str, Route] = {"revise": "again", "escalate": "human"}
 _STEPS: tuple[tuple[str, str], ...] = (
@@ -85,7 +86,7 @@ def after_decision(decision: RecordedEntry) -> State:
 def after_answer(answer: RecordedEntry) -> State:
     """Return where a person's answer leads."""
     body = answer.raw
-    if is_design_again(body):
+    if is_design_again(as_entry_of(answer, HumanAnswerEntry).body):
         return {"route": "design_gate"}
     if body["opens"] is not None:
         return {"route": "again" if body["answer"] == "retry" else "next"}

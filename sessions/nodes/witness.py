@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.challenge import witness_order
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
@@ -29,7 +30,7 @@ from specs.system.resources import usd_per_hour
 def witness(session: Session, state: State) -> State:
     """Have a witness read what its challenge names, and record what it read; a lost one closes the gate."""
     stage, attempt, key = current_attempt(session, state)
-    order = witness_order(list(session.trail.iterate()), session.store, key)
+    order = witness_order(History(session.trail.iterate(), session.store), key)
     if order is None:
         return {"route": "go"}
     order = order.model_copy(update={"max_seconds": _seconds(session, order, key)})

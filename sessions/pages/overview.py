@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.gate.human_answers import waits_for_budget
+from reviews.history.history import History
+from reviews.history.people import waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import newest_judgement
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
@@ -99,7 +99,7 @@ def summary(name: str, path: Path, entries: list[RecordedEntry], count: int) -> 
     """
     closed = next((entry for entry in entries if entry.kind == "close"), None)
     last_plan = next((entry for entry in reversed(entries) if entry.kind == "plan"), None)
-    judged = newest_judgement(entries)
+    judged = History(entries).newest_judgement
     taken_back = closed is not None and judged is not None and judged.kind == "retraction"
     decision = closed.raw["decision"] if closed else None
     state: SessionState = "closed" if closed else "waiting" if is_waiting(entries) else "paused"
@@ -129,7 +129,7 @@ def _reasons(
         return (_paused_by(entries, "paused"),)
     if state == "waiting" and (packet := waits_for_verdict(entries)) is not None:
         return (f"gate {packet.key.partition('/')[2]} waits for a person's verdict",)
-    if state == "waiting" and (short := waits_for_budget(entries)) is not None:
+    if state == "waiting" and (short := waits_for_budget(History(entries))) is not None:
         return tuple(short.raw.get("reasons", ()))
     if state == "waiting" and (plan := _stopped_builder(entries)) is not None:
         return (f"{plan.raw['stage']}.{plan.raw['attempt']}: {plan.raw['reason']}",)
@@ -164,7 +164,7 @@ def waits_for_verdict(entries: list[RecordedEntry]) -> RecordedEntry | None:
 
 def is_waiting(entries: list[RecordedEntry]) -> bool:
     """Return whether the session waits for a person: to answer, or to give a verdict."""
-    if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
+    if waits_for_verdict(entries) is not None or waits_for_budget(History(entries)) is not None:
         return True
     for recorded in reversed(entries):
         kind, body = recorded.kind, recorded.raw

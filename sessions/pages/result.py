@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.evidence.gather import find, is_in_force
-from reviews.gate.human_answers import last_question, overrides, waits_for_budget
+from reviews.evidence.gather import find
+from reviews.history.history import History, is_in_force
+from reviews.history.people import last_question, overrides, waits_for_budget
 from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -74,7 +75,7 @@ def _form(comparison: dict[str, Any] | None) -> str:
 
 def _describe_overrides(entries: Sequence[RecordedEntry]) -> str:
     """Return who decided instead of the gates, and how often."""
-    results = overrides(entries)
+    results = overrides(History(entries))
     people = ", ".join(dict.fromkeys(plain(str(value.raw["by"]), 100) for value in results))
     return f"{people} decided {len(results)} time{'' if len(results) == 1 else 's'} over a gate or check"
 
@@ -145,7 +146,7 @@ def why_it_ended(entries: Sequence[RecordedEntry], store: Store, outcome: str) -
     if outcome == "overridden":
         lifted = (
             (plain(override.raw["by"], 100), done_by_person(override), override.raw["reason"])
-            for override in overrides(entries)
+            for override in overrides(History(entries))
         )
         return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in lifted]
     last = next((entry for entry in reversed(entries) if entry.kind in ("decision", "human", "budget")), None)
@@ -317,7 +318,7 @@ def question(entries: Sequence[RecordedEntry]) -> RecordedEntry | None:
     every = list(entries)
     if not is_waiting(every) or waits_for_verdict(every) is not None:
         return None
-    return waits_for_budget(every) or last_question(every, "")
+    return waits_for_budget(History(every)) or last_question(History(every))
 
 
 def result_of(request: RecordedEntry) -> str:

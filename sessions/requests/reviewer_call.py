@@ -12,14 +12,16 @@ from typing import Any
 from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, ReviewerAnswer, ReviewPanel, disagree, member_answer, merge
 from reviews.gate.reviewer import ModelOutcome, PacketReviewer, PaidReviewer, ReviewExchange, facts_of, no_verdict
+from reviews.history.history import History
 from reviews.reviewers.process import messages, reviewer_proxy
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from sessions.requests.lookups import may_look
 from sessions.run.money import ledger
 from sessions.session import CancelSignal, PauseSignal, Session
 from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.system.masking import current, without_secrets
+from specs.trail.gate_bodies import VerdictEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.no_verdict import HELP, NoVerdict, no_verdict_of
 from specs.trail.verdict import Packet, Verdict
@@ -62,7 +64,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> RecordedE
     displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
     if displayed_packet.withdrawn:
         return _record(case, ReviewerAnswer(_name(session), None, _withdrawn(displayed_packet)), {})
-    again = verdict_again(list(session.trail.iterate()), session.store, displayed_packet)
+    again = verdict_again(History(session.trail.iterate(), session.store), displayed_packet)
     if again is not None:
         return _repeat(case, displayed_packet, again)
     if isinstance(session.reviewer, ReviewPanel):
@@ -113,7 +115,7 @@ def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[Reviewe
         if judged is None:
             judged = _record(case, *_ask_one(case, reviewer, packet, f"/member-{number}"), f"/{number}")
         _settle_cost(session, judged)
-        answers.append(member_answer(session.store, judged))
+        answers.append(member_answer(session.store, as_entry_of(judged, VerdictEntry)))
         asked_all = not members and len(answers) == len(panel.members)
         if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
             members.append(panel.tie_breaker)

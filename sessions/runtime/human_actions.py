@@ -13,12 +13,12 @@ from reviews.checks.measuring_code import measuring_files
 from reviews.evidence.gather import registered_spec
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
-from reviews.gate.conditions import obligations
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.loosening_check import amendment_checks
+from reviews.history.history import History
+from reviews.history.people import obligations
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import JUDGEMENTS, find_retracted_judgements
 from reviews.trail.trail import Trail
 from sessions.nodes import act
 from sessions.nodes.judge import keep_checks
@@ -39,6 +39,7 @@ from specs.system.masking import current
 from specs.system.regular_files import read_regular
 from specs.system.text import json_text
 from specs.trail.entry import AMENDMENT
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry
 from specs.trail.verdict import Packet, Verdict
 
 _DURATION = re.compile(r"(\d{1,4})([mhd])")
@@ -74,7 +75,7 @@ def waive_condition(run: Path, condition: str, by: str, reason: str, expires: st
     with _trail(run) as (trail, _):
         still = [
             obligation.id
-            for obligation in obligations(list(trail.iterate()), time.time_ns())
+            for obligation in obligations(History(trail.iterate()), time.time_ns())
             if obligation.state == "open"
         ]
         if condition not in still:
@@ -120,8 +121,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             stand_by(session.trail, current)
             entries = list(session.trail.iterate())
             used = next((entry for entry in entries if wanted in (str(entry.seq), entry.key)), None)
-            void = find_retracted_judgements(entries)
-            standing = [entry for entry in entries if entry.kind in JUDGEMENTS and entry.seq not in void]
+            standing = History(entries).standing_of(DecisionEntry, HumanAnswerEntry)
             if used is None or used not in standing:
                 known = ", ".join(f"{value.seq} ({value.key})" for value in standing) or "none"
                 raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
@@ -208,18 +208,18 @@ def _amend(
             entries = list(session.trail.iterate())
             old = session.resolved
             new, source = changed(old)
-            changes = list_amended_values(entries, old, new)
+            changes = list_amended_values(History(entries), old, new)
             if not changes:
                 raise UserError("the spec is the registered one, nothing is amended", where=where)
-            if problems := explain_refusals(entries, old, changes):
+            if problems := explain_refusals(History(entries), old, changes):
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(entry.key.startswith(f"checks/{AMENDMENT}.") for entry in entries) + 1
-            checks = amendment_checks(entries, session.store, old, new)
+            checks = amendment_checks(History(entries, session.store), old, new)
             display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
             text = keep_checks(session, AMENDMENT, number, checks)
-            packet = amendment_packet(entries, old, new, checks, checks_digest=text, reason=reason)
+            packet = amendment_packet(History(entries), old, new, checks, checks_digest=text, reason=reason)
             try:
                 judged = ask(session, AMENDMENT, number, packet)
             except BudgetExceeded as error:
@@ -229,7 +229,7 @@ def _amend(
                 judged = without_review(session, AMENDMENT, number, error)
             verdict = Verdict.model_validate(session.store.get_value(judged.raw["verdict"]))
             displayed_packet = Packet.model_validate(session.store.get_value(judged.raw["packet"]))
-            looked = looked_up(list(session.trail.iterate("look")), session.store, AMENDMENT)
+            looked = looked_up(History(session.trail.iterate("look"), session.store), AMENDMENT)
             decision = settle(new, displayed_packet, verdict, number, looked)
             if new.spec.constitution is not None:
                 # Stages read the kept constitution.
@@ -242,7 +242,7 @@ def _amend(
                 "spec": session.store.put_value(new),
                 "source": session.store.put(source),
                 "changes": [change._asdict() for change in changes],
-                "exploratory": is_exploratory(entries, changes),
+                "exploratory": is_exploratory(History(entries), changes),
                 "packet": judged.raw["packet"],
                 "verdict": judged.raw["verdict"],
                 "by": by,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from reviews.checks.measuring_code import measuring_files
 from reviews.comparison.seed_comparison import ReplicationResult, combine_seeds, compare_seed, one_seed
 from reviews.evidence.gather import find, registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -73,7 +74,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry:
                 hint = "their number is not changed after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
-        first = compare_seed(run, entries, store)
+        first = compare_seed(run, History(entries, store))
         resolved, _ = registered_spec(entries, store)
         measured_by = _require_same_code(run, opened, resolved)
         seeds = tuple(seed for seed, _ in zip(_further(first.seed), range(number), strict=False))
@@ -126,11 +127,11 @@ def count_seeds(run: Path) -> ReplicationProgress:
     """
     entries = read_entries(require_run(run) / TRAIL)
     entry = _require_plan(run, entries)
-    plan, first = Plan.model_validate(entry.raw), compare_seed(run, entries, Store(run / STORE))
+    plan, first = Plan.model_validate(entry.raw), compare_seed(run, History(entries, Store(run / STORE)))
     folders = [run.parent / name for name in plan.sessions]
     trails = [read_entries(folder / TRAIL) if is_run(folder) else [] for folder in folders]
     seeds = [
-        one_seed(folder, trail, Store(folder / STORE), first, seed, entry.digest)
+        one_seed(folder, History(trail, Store(folder / STORE)), first, seed, entry.digest)
         for folder, trail, seed in zip(folders, trails, plan.seeds, strict=True)
     ]
     unfinished = tuple(

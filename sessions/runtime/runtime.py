@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
-from reviews.gate.human_answers import last_question, why_no_retry
+from reviews.gate.human_answers import why_no_retry
 from reviews.gate.reviewer import PendingVerdict
+from reviews.history.history import History
+from reviews.history.people import last_question
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -361,10 +363,10 @@ def _answer_to(
     session: Session, entries: list[RecordedEntry], arguments: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
-    request = last_question(entries, session.name)
+    request = last_question(History(entries))
     if request.kind == "budget":
         return answer_of(entries, request, arguments)
-    if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(entries, request)):
+    if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(History(entries), request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
         raise UserError(f"'retry' is not an answer here: {why}", where=session.name, hint=hint)
     return arguments

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from reviews.evidence.gather import registered_spec
-from reviews.gate.conditions import lifted_checks
+from reviews.history.history import History
+from reviews.history.people import lifted_checks
 from reviews.stages.recipes.checks import SANDBOX
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.trail import Trail
@@ -65,7 +66,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     host = sandbox.script_host()
     if why := sandbox.why_not(host):
         remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
-        by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None
+        by = lifted_checks(History(entries), stage, time.time_ns()).get(SANDBOX) if kind.runs_code else None
         if not kind.runs_code:
             raise BlockedError(f"the task would run without a sandbox: {why}", where=order.key, hint=remedy)
         if by is None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
-from reviews.evidence.gather import is_in_force, registered_spec
+from reviews.evidence.gather import registered_spec
+from reviews.history.history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.acceptance.siblings import Sibling, siblings_of

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reviews.evidence.defect_waves import defects_in, family_of
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.session.session_spec import ResolvedSpec
@@ -33,7 +34,7 @@ def siblings_of(entries: Sequence[RecordedEntry], store: Store, resolved: Resolv
     judged = [entry.raw for entry in entries if entry.kind == "checks" and entry.raw["stage"] is not None]
     newest: dict[str, dict[str, str]] = {value["stage"]: value["summary"] for value in judged}
     seen_pairs: set[tuple[str, str]] = set()
-    for defect in defects_in(entries, store):
+    for defect in defects_in(History(entries, store)):
         for stage in resolved.spec.stages:
             for other in all_checks(resolved):
                 at = (other.id, stage.name)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from reviews.checks.definition import GateCheck, apply
 from reviews.checks.remedies import remedy_of_result
 from reviews.evidence.gather import gather, registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -186,7 +187,7 @@ def _complete_checks(
     from reviews.gate.measurer import measure
 
     try:
-        evidence = gather(run, entries, store, attempt.stage, attempt.attempt)
+        evidence = gather(run, History(entries, store), attempt.stage, attempt.attempt)
     except PeergateError:
         return attempt.checks
     try:

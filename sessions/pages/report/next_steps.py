@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from reviews.checks.job_endings import ending_of_record, log_lines
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.gather import find, is_in_force, registered_spec
+from reviews.evidence.gather import find, registered_spec
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
 from reviews.gate.human_answers import is_without_verdict, why_no_retry
+from reviews.history.history import History, is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import waits_for_verdict
@@ -88,7 +89,7 @@ def answers_to(
         (f"peergate override {name} --gate --reason WHY",),
         "approve",
     )
-    idle = why_no_retry(entries, request) or why_the_same(entries, request, store, resolved)
+    idle = why_no_retry(History(entries), request) or why_the_same(entries, request, store, resolved)
     return [*([] if idle else [retry]), lift, stop]
 
 
@@ -98,7 +99,7 @@ def why_the_same(entries: Sequence[RecordedEntry], request: RecordedEntry, store
         return ""
     stage, number = request.raw["stage"], request.raw["attempt"]
     ended = find(entries, f"exit/{entries[0].session}.{stage}.{number}")
-    judged = find(entries, f"verdict/{stage}.{number}")
+    judged = History(entries).attempt(stage, number).verdict
     if ended is None or judged is None or is_without_verdict(judged):
         return ""
     if ExitRecord.model_validate_json(store.get(ended.raw["exit"])).code != 0:

@@ -7,8 +7,9 @@ from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
-from reviews.evidence.gather import evaluations, is_in_force, registered_spec
-from reviews.gate.human_answers import last_question
+from reviews.evidence.gather import evaluations, registered_spec
+from reviews.history.history import History, is_in_force
+from reviews.history.people import last_question
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import Overview, summary
@@ -63,7 +64,7 @@ def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
     analysis = resolved.spec.analysis
     why = list(at.reasons) if at.decision is None else why_it_ended(entries, store, at.decision)
     if at.decision == "retracted":
-        why = list(last_question(entries, at.name).raw["reasons"])
+        why = list(last_question(History(entries)).raw["reasons"])
     parties: dict[str, float] = {}
     for entry in entries:
         if entry.kind == "spend" and entry.raw["what"] == "settle":
@@ -92,7 +93,7 @@ def _result(entries: list[RecordedEntry], store: Store) -> dict[str, Any]:
             "minutes": f"{balance.hours * 60:.0f}",
             "parties": [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(parties.items())],
         },
-        "evaluations": evaluations(entries, resolved),
+        "evaluations": evaluations(History(entries, store)),
     }
 
 

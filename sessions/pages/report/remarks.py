@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reviews.evidence.weight_lineage import LineageCheckpoint, lineages
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
@@ -78,7 +79,7 @@ def trained_by_scripts(entries: Sequence[RecordedEntry], store: Store, resolved:
     for launch in (entry for entry in entries if entry.kind == "launch"):
         order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
         before = [entry for entry in entries if entry.seq < launch.seq]
-        for way in lineages(before, store, resolved.spec, order).values():
+        for way in lineages(History(before, store), resolved.spec, order).values():
             for place, made in enumerate(way):
                 if made.script is None:
                     continue

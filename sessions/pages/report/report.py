@@ -17,10 +17,10 @@ from jinja2 import Template, TemplateError
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.evidence.gather import accepted_attempt, evaluations, find, is_in_force, registered_spec
+from reviews.evidence.gather import accepted_attempt, evaluations, find, registered_spec
 from reviews.evidence.row_reader import read_rows
-from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import is_override
+from reviews.history.history import History, is_in_force
+from reviews.history.people import is_override, obligations
 from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store, write_durably
@@ -193,7 +193,7 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
         "stages": [stage for stage in stages if stage["attempts"]],
         "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in _diagnose_training(entries, store)],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
-        "evaluations_of_heldout": evaluations(entries, resolved),
+        "evaluations_of_heldout": evaluations(History(entries, store)),
         "interruptions": [
             {"at": when(recorded_entry), "entry": recorded_entry.seq, "what": what}
             for recorded_entry, what in interruptions(entries)
@@ -207,7 +207,7 @@ def _data(run: Path, entries: list[RecordedEntry], store: Store, outcome: str) -
                 "text": obligation.condition.text,
                 "state": obligation.state,
             }
-            for obligation in obligations(entries, entries[-1].time_ns)
+            for obligation in obligations(History(entries), entries[-1].time_ns)
         ],
         "exploratory": any(is_in_force(entry) and entry.raw["exploratory"] for entry in entries),
         "accuracy_by_kind": by_kind(arms),

@@ -22,6 +22,7 @@ from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines
@@ -241,7 +242,9 @@ class ReportCheck:
         """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
         seq = value.entry.seq
         if self._gathered is None or self._gathered[0] != seq:
-            evidence = gather(self._folder, self._entries[:seq], self._store, value.set.stage, value.set.attempt)
+            evidence = gather(
+                self._folder, History(self._entries[:seq], self._store), value.set.stage, value.set.attempt
+            )
             self._gathered = seq, evidence
         return self._gathered[1]
 

@@ -9,6 +9,7 @@ from reviews.audit.metric_lines import parts_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import find, gather
 from reviews.evidence.row_lines import BASELINE, ROWS
+from reviews.history.history import History
 from sessions.pages.report.report_check import ReportCheck
 from sessions.pages.view.places import Read
 from specs.stages.base.metric import MetricSet
@@ -43,7 +44,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         "problem": "",
     }
     try:
-        evidence = gather(folder, read.entries[: measured.seq], read.store, stage, attempt)
+        evidence = gather(folder, History(read.entries[: measured.seq], read.store), stage, attempt)
         facts["parts"] = [
             {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
             for part in parts_of(evidence, metric)

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import registered_spec
-from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import is_override
+from reviews.history.history import History
+from reviews.history.people import is_override, obligations
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from sessions.pages.overview import waits_for_verdict
@@ -51,7 +51,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "job": job | {"curves": [curve(values, name) for name, values in job["noted"].items()]} if job else None,
         "curves": curves_of(entries, store),
         "stages": [stage for stage in stages if stage["attempts"]],
-        "conditions": obligations(entries, entries[-1].time_ns),
+        "conditions": obligations(History(entries), entries[-1].time_ns),
         "acceptance": acceptance_of(entries, store),
         "waits": waits,
         "busy": busy_with(entries) if state.state == "running" else "",

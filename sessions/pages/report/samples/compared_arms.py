@@ -8,6 +8,7 @@ from typing import Any
 
 from reviews.evidence.gather import gather
 from reviews.evidence.subgroups import ArmPair, each_kind
+from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -28,7 +29,7 @@ def arms_of(run: Path, entries: Sequence[RecordedEntry], store: Store, resolved:
     )
     if last is None:
         return None
-    evidence = gather(run, entries, store, treatment, last.raw["attempt"])
+    evidence = gather(run, History(entries, store), treatment, last.raw["attempt"])
     try:
         return read_judged_items(evidence, evidence.baseline_rows), read_judged_items(
             evidence, evidence.outputs.get("rows")

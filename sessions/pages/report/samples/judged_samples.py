@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.evidence.gather import gather, registered_spec
+from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -106,7 +107,7 @@ def samples_of(folder: Path, entries: Sequence[RecordedEntry], store: Store) -> 
     measured = [entry for entry in entries if entry.kind == "metrics" and entry.raw["stage"] == analysis.baseline]
     if not measured:
         raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
-    evidence = gather(folder, entries, store, analysis.baseline, measured[-1].raw["attempt"])
+    evidence = gather(folder, History(entries, store), analysis.baseline, measured[-1].raw["attempt"])
     alone = read_judged_items(evidence, evidence.outputs.get("rows"))
     return Samples(
         tuple(JudgedSample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,)
