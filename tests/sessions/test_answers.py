@@ -32,6 +32,8 @@ from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, qui
 
 pytestmark = pytest.mark.integration
 
+DIGEST = "sha256:" + "0" * 64
+
 
 def answer(word: str) -> dict[str, Any]:
     return {"answer": word, "reason": "it was lost", "by": "ada", "expires": None}
@@ -135,9 +137,10 @@ def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: P
     run = open_quick(tmp_path)
     drive(quick_session(run, reviewer=Away()))
     lost = entries_of(run)
-    again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2})
-    wanted = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "retry"})
-    other = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "approve"})
+    again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2, "packet": DIGEST})
+    answered = {"stage": None, "attempt": 1, "asked": DIGEST, "reason": "", "by": "ada", "opens": None}
+    wanted = ("human", "human/decision/design.1", answered | {"answer": "retry"})
+    other = ("human", "human/decision/design.1", answered | {"answer": "approve"})
     assert packets(wanted, again, of=lost) == []
     for made in ((again,), (other, again)):
         (found,) = packets(*made, of=lost)

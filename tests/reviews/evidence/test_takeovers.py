@@ -192,13 +192,11 @@ def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
 def launch_damage_of(told: Told) -> list[str]:
     """Return what the audit has against takeovers; its other questions need a registered spec."""
     with pytest.MonkeyPatch.context() as patched:
-
-        def spec(*_: object) -> tuple[None, str]:
-            return None, order(1).grant.registration
+        patched.setattr(History, "resolved", None)
+        patched.setattr(History, "registration", order(1).grant.registration)
 
         def nothing(*_: object) -> list[str]:
             return []
 
-        patched.setattr("reviews.audit.event_order.registered_spec", spec)
         patched.setattr("reviews.audit.event_order._grant_damage", nothing)
         return [one for one in launch_damage(History(told.entries, told.store)) if "was ordered with" not in one]
