@@ -18,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
+from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import both_sides
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries
@@ -98,7 +99,7 @@ def many_samples(run: Path, folder: Path, count: int) -> None:
     place = Scope(run.parent).place(run.name)
     read = Read(run.name, place, place.history())
     time_call(f"verifying a trail of {len(entries)} entries", lambda: checked_trail(place))
-    evidence = gather(run, entries, read.store, "tuned", 1)
+    evidence = gather(run, History(entries, read.store), "tuned", 1)
     items = [evidence.heldout[number % len(evidence.heldout)] for number in range(count)]
     items = [item.model_copy(update={"id": f"{item.id}-{number}"}) for number, item in enumerate(items)]
     paths: list[Path] = []

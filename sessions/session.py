@@ -12,7 +12,7 @@ from typing import Literal, TypedDict
 
 from agents.workbench_protocol import Builder
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.gate.panel import ReviewPanel
 from reviews.gate.reviewer import PacketReviewer
 from reviews.history.history import History
@@ -92,7 +92,7 @@ class Session:
 
     def evidence(self, stage: str, attempt: int) -> Evidence:
         """Return the evidence of an attempt."""
-        return gather(self.run, self.history, self.store, stage, attempt)
+        return gather(self.run, self.history, stage, attempt)
 
     def metrics(self, stage: str, attempt: int) -> MetricSet | None:
         """Return the metrics of an attempt; None if nothing was measured."""

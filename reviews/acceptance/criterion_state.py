@@ -12,12 +12,11 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from reviews.evidence.defect_waves import SHIP_CHECKS
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import registered_spec
-from reviews.gate.conditions import lifted_checks
+from reviews.evidence.registered_evidence import find, registered_spec
+from reviews.history.history import History
+from reviews.history.people import lifted_checks
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import find_retracted_judgements
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.metric import Metric
@@ -203,7 +202,7 @@ class _TrailView:
 
     def __init__(self, entries: Sequence[RecordedEntry], store: Store) -> None:
         self._entries, self._store = entries, store
-        self._void = find_retracted_judgements(entries)
+        self._void = History(entries).retracted
 
     def proof(self, criterion: AcceptanceCriterion) -> CriterionProof | str:
         """Return what discharges a criterion, or why nothing does."""
@@ -215,7 +214,7 @@ class _TrailView:
             return f"the approval of {at} was taken back"
         if decided.raw["outcome"] != "approve":
             return f"the gate of {at} decided '{decided.raw['outcome']}'"
-        if lifted := lifted_checks(self._entries[: decided.seq], criterion.stage, decided.time_ns):
+        if lifted := lifted_checks(History(self._entries[: decided.seq]), criterion.stage, decided.time_ns):
             return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
         if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.evidence.gather import evaluating, evaluations, find, is_in_force
-from reviews.evidence.registered_evidence import registered_spec
-from reviews.gate.conditions import lifted_checks
-from reviews.gate.human_answers import is_override
+from reviews.evidence.gather import evaluating, evaluations
+from reviews.evidence.registered_evidence import find, registered_spec
+from reviews.history.history import History
+from reviews.history.people import is_override, lifted_checks
+from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import find_retracted_judgements
 from specs.jobs.job_records import Manifest
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
@@ -100,7 +100,7 @@ class _ScorecardReader:
         self._entries, self._store = entries, store
         self._resolved, _ = registered_spec(entries, store)
         self._spec: SessionSpec = self._resolved.spec
-        self._void = find_retracted_judgements(entries)
+        self._void = History(entries).retracted
 
     def hypothesis(self) -> Iterator[ScorecardRow]:
         """Yield the registered comparison, and what each kind or control has to show next to it."""
@@ -249,7 +249,7 @@ class _ScorecardReader:
             gate = self._gate(stage)
             moment = gate.entry.time_ns if gate else self._entries[-1].time_ns
             before = self._entries[: gate.entry.seq] if gate else self._entries
-            if lifted := lifted_checks(before, stage, moment):
+            if lifted := lifted_checks(History(before), stage, moment):
                 yield f"a person lifted {', '.join(sorted(lifted))} of '{stage}'"
         if not whole:
             return
@@ -260,7 +260,7 @@ class _ScorecardReader:
                 yield f"no witness repeated the training of '{stage}'"
             for check_result in self._list_warnings(stage):
                 yield f"{check_result.id} of '{stage}' warned: {one_line(check_result.detail, 160)}"
-        looked, count = evaluations(self._entries, self._resolved), len(evaluating(self._spec))
+        looked, count = evaluations(History(self._entries, self._store)), len(evaluating(self._spec))
         if looked > count and self._spec.analysis.treatment in stages:
             yield f"the held-out split was evaluated {looked} times, {count} were planned"
 

@@ -5,27 +5,52 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from reviews.evidence.gather import find, is_in_force
 from reviews.evidence.heldout_screen import is_screened, screen_items
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.resumable_steps import takeover_damage
 from reviews.gate.challenge import witness_order
 from reviews.gate.conditions import open_for
-from reviews.gate.human_answers import answer_effect, is_design_again, is_without_verdict, overrides
+from reviews.gate.human_answers import answer_effect, is_without_verdict
 from reviews.gate.panel import NAME as PANEL
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
+from reviews.history.people import is_design_again, overrides
+from reviews.history.recorded_history import is_in_force
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import JUDGEMENTS, find_retracted_judgements, newest_judgement
 from specs.jobs.job_records import WITNESS, JobOrder
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import resolve_parameters
 from specs.system.digests import digest_bytes, digest_value
 from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    ChecksEntry,
+    DecisionEntry,
+    GrantEntry,
+    HumanAnswerEntry,
+    MetricsEntry,
+    OverrideEntry,
+    PacketEntry,
+    RetractionEntry,
+    VerdictEntry,
+)
+from specs.trail.session_bodies import (
+    ChallengeEntry,
+    CloseEntry,
+    ExitEntry,
+    LaunchEntry,
+    LostJobEntry,
+    OpenEntry,
+    WitnessEntry,
+)
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
 AFTER_THE_END = frozenset({"retraction", "pruned", "replication", "replicated"})
 """Kinds of entries that people may add to the trail of a closed session."""
+_ORDERED = {
+    form.KIND
+    for form in (GrantEntry, LaunchEntry, ExitEntry, LostJobEntry, ChallengeEntry, WitnessEntry, DecisionEntry)
+}
 
 
 def sequence_damage(entries: list[RecordedEntry]) -> Iterator[str]:
@@ -40,124 +65,122 @@ def sequence_damage(entries: list[RecordedEntry]) -> Iterator[str]:
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
 
-def order_damage(entries: list[RecordedEntry]) -> Iterator[str]:
+def order_damage(history: History) -> Iterator[str]:
     """Check that every launch had a grant, every grant the opening in force, and nothing ran twice."""
-    seen_recorded_entries: dict[str, RecordedEntry] = {}
-    for recorded in entries:
-        yield from _out_of_order(entries, seen_recorded_entries, recorded)
-        if recorded.kind == "packet" and recorded.raw["stage"] == DESIGN:
-            yield from _design_again(seen_recorded_entries, recorded)
-        if recorded.kind == "close":
-            yield from _overridden(entries[: recorded.seq], recorded)
-        seen_recorded_entries[recorded.key] = recorded
+    for entry in history:
+        yield from _out_of_order(history, entry)
+        if entry.kind == PacketEntry.KIND:
+            yield from _design_again(history, as_entry_of(entry, PacketEntry))
+        if entry.kind == CloseEntry.KIND:
+            yield from _overridden(history, as_entry_of(entry, CloseEntry))
 
 
-def _out_of_order(
-    entries: list[RecordedEntry], seen_recorded_entries: dict[str, RecordedEntry], recorded: RecordedEntry
-) -> Iterator[str]:
+def _out_of_order(history: History, entry: RecordedEntry) -> Iterator[str]:
     """Check one entry against those before it."""
-    number, kind, body = recorded.seq, recorded.kind, recorded.raw
-    # Copied only where it is needed: a copy for every entry of a long trail takes minutes.
-    before = entries[:number] if kind in ("grant", "launch") else []
-    if kind == "grant":
-        judged = newest_judgement(before)
-        opens = judged.raw.get("opens") if judged else None
-        if judged is None or judged.digest != body["decision"]:
+    number, body = entry.seq, entry.body if entry.kind in _ORDERED else None
+    if isinstance(body, GrantEntry | LaunchEntry):
+        yield from _not_opened(history, as_entry_of(entry, GrantEntry, LaunchEntry))
+    elif isinstance(body, ExitEntry | LostJobEntry):
+        if not _is_before(history, LaunchEntry.key_of(body.key), entry):
+            yield f"entry {number} ({entry.kind}): job {body.key} was never launched"
+    elif isinstance(body, ChallengeEntry | WitnessEntry):
+        # Only ended jobs are witnessed, and no witness speaks unasked.
+        job, witnesses = body.key.removesuffix(WITNESS), isinstance(body, WitnessEntry)
+        cause = ChallengeEntry.key_of(body.stage, body.attempt) if witnesses else ExitEntry.key_of(job)
+        if job == body.key or not _is_before(history, cause, entry):
+            yield f"entry {number} ({entry.kind}): there is no '{cause}' entry before it"
+    elif isinstance(body, DecisionEntry) and body.stage is not None:
+        for form in (MetricsEntry, ChecksEntry, PacketEntry, VerdictEntry):
+            if not _is_before(history, form.key_of(body.stage, body.attempt), entry):
+                yield f"entry {number} (decision): there is no '{form.KIND}' entry before it"
+
+
+def _not_opened(history: History, entry: RecordedEntry[GrantEntry | LaunchEntry]) -> Iterator[str]:
+    """Check that a grant or launch follows from the judgement in force."""
+    number, body, before = entry.seq, entry.body, history.before(entry)
+    judged = before.newest_judgement
+    if isinstance(body, GrantEntry):
+        opens = None if judged is None or isinstance(judged.body, RetractionEntry) else judged.body.opens
+        if judged is None or judged.digest != body.decision:
             yield f"entry {number} (grant): is not from the judgement in force then"
-        if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
-            yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
-    elif kind == "launch":
-        grant = seen_recorded_entries.get(f"grant/{body['key']}")
+        if opens is None or (opens.stage, opens.attempt) != (body.stage, body.attempt):
+            yield f"entry {number} (grant): no decision before it opens {body.stage}.{body.attempt}"
+    else:
+        grant = before.find(GrantEntry, body.key)
+        opening = before.find_digest(grant.body.decision) if grant else None
         if grant is None:
-            yield f"entry {number} (launch): job {body['key']} had no grant"
-        elif any(
-            recorded_entry.digest == grant.raw["decision"] and recorded_entry.seq in find_retracted_judgements(before)
-            for recorded_entry in before
-        ):
-            yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
-        elif (judged := newest_judgement(before)) is None or judged.digest != grant.raw["decision"]:
-            yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body['key']}"
-    elif kind in ("exit", "lost", "challenge", "witness"):
-        yield from _without_cause(seen_recorded_entries, recorded)
-    elif kind == "decision" and body["stage"] is not None:
-        for needed in ("metrics", "checks", "packet", "verdict"):
-            if f"{needed}/{body['stage']}.{body['attempt']}" not in seen_recorded_entries:
-                yield f"entry {number} (decision): there is no '{needed}' entry before it"
+            yield f"entry {number} (launch): job {body.key} had no grant"
+        elif opening is not None and opening.seq in before.retracted:
+            yield f"entry {number} (launch): the judgement that granted job {body.key} had been retracted"
+        elif judged is None or judged.digest != grant.body.decision:
+            yield f"entry {number} (launch): a newer judgement was in force than that which granted job {body.key}"
 
 
-def _overridden(before: list[RecordedEntry], close: RecordedEntry) -> Iterator[str]:
+def _is_before(history: History, key: str, entry: RecordedEntry) -> bool:
+    earlier = history.find_key(key)
+    return earlier is not None and earlier.seq < entry.seq
+
+
+def _overridden(history: History, close: RecordedEntry[CloseEntry]) -> Iterator[str]:
     """Check that a session which reached its goal over a gate does not say that it was accepted, nor the reverse."""
-    count, decision = len(overrides(before)), close.raw["decision"]
+    count, decision = len(overrides(history.before(close))), close.body.decision
     if decision == ("approve" if count else "overridden"):
         yield f"entry {close.seq} (close): says '{decision}', and people decided over {count} gates or checks"
 
 
-def _without_cause(seen_recorded_entries: dict[str, RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
-    """Check that only launched jobs ended, only ended ones were witnessed, and no witness spoke unasked."""
-    number, kind, body = recorded.seq, recorded.kind, recorded.raw
-    if kind in ("exit", "lost"):
-        if f"launch/{body['key']}" not in seen_recorded_entries:
-            yield f"entry {number} ({kind}): job {body['key']} was never launched"
-        return
-    job, attempt = body["key"].removesuffix(WITNESS), f"{body['stage']}.{body['attempt']}"
-    before = f"exit/{job}" if kind == "challenge" else f"challenge/{attempt}"
-    if before not in seen_recorded_entries or job == body["key"]:
-        yield f"entry {number} ({kind}): there is no '{before}' entry before it"
-
-
-def _design_again(seen_recorded_entries: dict[str, RecordedEntry], packet: RecordedEntry) -> Iterator[str]:
+def _design_again(history: History, packet: RecordedEntry[PacketEntry]) -> Iterator[str]:
     """Check that a design was judged again only if it had no verdict and a person wanted that."""
-    number, attempt = packet.seq, packet.raw["attempt"]
-    before = f"{DESIGN}.{attempt - 1}"
-    answered = seen_recorded_entries.get(f"human/decision/{before}")
-    if attempt > 1 and not is_without_verdict(seen_recorded_entries.get(f"verdict/{before}")):
-        yield f"entry {number} (packet): the design had a verdict and was judged again"
-    if attempt > 1 and (answered is None or not is_design_again(answered.raw)):
-        yield f"entry {number} (packet): no person wanted the design to be judged again"
+    if packet.body.stage != DESIGN or packet.body.attempt <= 1:
+        return
+    before = history.before(packet).attempt(DESIGN, packet.body.attempt - 1)
+    if not is_without_verdict(before.verdict):
+        yield f"entry {packet.seq} (packet): the design had a verdict and was judged again"
+    if before.answer is None or not is_design_again(before.answer.body):
+        yield f"entry {packet.seq} (packet): no person wanted the design to be judged again"
 
 
-def launch_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
+def launch_damage(history: History) -> Iterator[str]:
     """Check that every grant was for what was planned, and every job for its grant and what stages had left."""
     stage_outputs = _StageOutputs()
-    for recorded in entries:
-        number, body = recorded.seq, recorded.raw
-        if recorded.kind in ("open", "amendment"):
-            resolved, registered = registered_spec(entries[: number + 1], store)
-            if resolved.registration() != registered:
-                kind = recorded.kind
-                yield f"entry {number} ({kind}): the registration is {resolved.registration()}, recorded {registered}"
-        elif recorded.kind == "grant":
-            yield from _grant_damage(entries, store, recorded)
-        elif recorded.kind == "exit":
-            stage_outputs.take(recorded)
-        elif recorded.kind == "challenge":
-            yield from _challenge_damage(entries, store, recorded)
-        elif recorded.kind == "launch":
-            order = JobOrder.model_validate_json(store.get(body["order"]))
-            granted = find(entries, f"grant/{body['key']}")
+    for entry in history.of(OpenEntry, AmendmentEntry, GrantEntry, ExitEntry, ChallengeEntry, LaunchEntry):
+        number, body = entry.seq, entry.body
+        if isinstance(body, OpenEntry | AmendmentEntry):
+            now = history[: number + 1]
+            if now.resolved.registration() != now.registration:
+                where = f"entry {number} ({entry.kind})"
+                yield f"{where}: the registration is {now.resolved.registration()}, recorded {now.registration}"
+        elif isinstance(body, GrantEntry):
+            yield from _grant_damage(history, entry, body)
+        elif isinstance(body, ExitEntry):
+            stage_outputs.take(body)
+        elif isinstance(body, ChallengeEntry):
+            yield from _challenge_damage(history, entry, body)
+        else:
+            order = JobOrder.model_validate_json(history.store.get(body.order))
+            granted = history.find(GrantEntry, body.key)
             grant, inputs = order.grant, {role: artifact.digest for role, artifact in order.inputs.items()}
             ordered = (order.key, grant.content_digest(), digest_value(order.parameters), inputs)
             ordered += (order.kind, order.task, order.max_seconds)
-            allowed = (body["key"], body["grant"], grant.parameters, grant.inputs)
+            allowed = (body.key, body.grant, grant.parameters, grant.inputs)
             allowed += (grant.kind, grant.task, grant.max_seconds)
-            if granted is None or grant.model_dump(mode="json") != granted.raw or ordered != allowed:
-                yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
+            if granted is None or grant.model_dump() != granted.body.model_dump() or ordered != allowed:
+                yield f"entry {number} (launch): job {body.key} was ordered with something else than was granted"
             else:
-                resolved, registered = registered_spec(entries[:number], store)
-                if granted.raw["registration"] != registered:
-                    yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
-                yield from stage_outputs.damage(recorded, order, resolved, store)
-            yield from takeover_damage(entries, store, recorded, order)
+                before = history.before(entry)
+                if granted.body.registration != before.registration:
+                    yield f"entry {number} (launch): job {body.key} was granted before the registration was amended"
+                yield from stage_outputs.damage(entry, order, before.resolved, history.store)
+            yield from takeover_damage(history, as_entry_of(entry, LaunchEntry), order)
 
 
-def _challenge_damage(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> Iterator[str]:
+def _challenge_damage(history: History, entry: RecordedEntry, body: ChallengeEntry) -> Iterator[str]:
     """Check that a witness was asked for what the end of its job draws, under the grant of that job."""
-    number, key = recorded.seq, recorded.raw["key"]
-    job_order = witness_order(entries[:number], store, key.removesuffix(WITNESS))
-    ordered = JobOrder.model_validate_json(store.get(recorded.raw["order"]))
+    job_order = witness_order(history.before(entry), body.key.removesuffix(WITNESS))
+    ordered = JobOrder.model_validate_json(history.store.get(body.order))
     # How long it may run follows from what the job took, which the ledger says.
     if job_order is None or ordered != job_order.model_copy(update={"max_seconds": ordered.max_seconds}):
-        yield f"entry {number} (challenge): witness {key} was ordered with something else than the job's end draws"
+        where = f"entry {entry.seq} (challenge)"
+        yield f"{where}: witness {body.key} was ordered with something else than the job's end draws"
 
 
 class _StageOutputs:
@@ -166,10 +189,10 @@ class _StageOutputs:
     def __init__(self) -> None:
         self._digests: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
-    def take(self, ended: RecordedEntry) -> None:
+    def take(self, ended: ExitEntry) -> None:
         """Add what an ``exit`` entry names."""
-        for output, artifact in ended.raw["outputs"].items():
-            self._digests[ended.raw["stage"], output].add(artifact["digest"])
+        for name, output in ended.outputs.items():
+            self._digests[ended.stage, name].add(output.digest)
 
     def damage(self, launch: RecordedEntry, order: JobOrder, resolved: ResolvedSpec, store: Store) -> Iterator[str]:
         """Return which inputs of a job no stage has left.
@@ -193,72 +216,72 @@ class _StageOutputs:
             yield f"entry {launch.seq} (launch): {message}"
 
 
-def _grant_damage(entries: list[RecordedEntry], store: Store, grant: RecordedEntry) -> Iterator[str]:
-    number, body = grant.seq, grant.raw
-    resolved, registered = registered_spec(entries[:number], store)
-    plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
+def _grant_damage(history: History, entry: RecordedEntry, grant: GrantEntry) -> Iterator[str]:
+    before, plan, number = history.before(entry), history.attempt_of(grant).plan, entry.seq
+    resolved = before.resolved
     try:
-        stage = resolved.spec.stage(body["stage"])
-        planned = digest_value(resolve_parameters(stage, plan.raw["changes"] if plan else {}).model_dump(mode="json"))
+        stage = resolved.spec.stage(grant.stage)
+        planned = digest_value(resolve_parameters(stage, plan.body.changes if plan else {}).model_dump(mode="json"))
     except (KeyError, ValueError) as error:
         yield f"entry {number} (grant): what was planned is not allowed: {error}"
         return
-    if (body["registration"], body["parameters"]) != (registered, planned):
+    if (grant.registration, grant.parameters) != (before.registration, planned):
         yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
-    for obligation in open_for(entries[:number], resolved, stage.name, grant.time_ns):
+    for obligation in open_for(before, resolved, stage.name, entry.time_ns):
         yield f"entry {number} (grant): condition {obligation.id} was open"
 
 
-def code_damage(entries: list[RecordedEntry]) -> Iterator[str]:
+def code_damage(history: History) -> Iterator[str]:
     """Check that no stage was approved by unregistered measuring code, unless a person lifted that check."""
     registered = ""
-    lifted: set[str] = set()
-    for recorded in entries:
-        kind, body = recorded.kind, recorded.raw
-        if kind == "open":
-            registered = body["measured_by"]
-        elif is_in_force(recorded):
-            registered = body["code"]
-        elif kind == "override" and body["check"] == REGISTERED_CODE:
-            lifted.add(body["stage"])
-        elif kind == "decision" and body["stage"] is not None and body["outcome"] == "approve":
-            code = body["code"]
-            if code != registered and body["stage"] not in lifted:
-                where = f"entry {recorded.seq} (decision)"
-                yield f"{where}: approves by the measuring code {code}, registered was {registered}"
+    lifted: set[str | None] = set()
+    for entry in history.of(OpenEntry, AmendmentEntry, OverrideEntry, DecisionEntry):
+        match body := entry.body:
+            case OpenEntry():
+                registered = body.measured_by
+            case AmendmentEntry():
+                registered = body.code if is_in_force(entry) else registered
+            case OverrideEntry():
+                lifted |= {body.stage} if body.check == REGISTERED_CODE else set()
+            case DecisionEntry():
+                approves = body.stage is not None and body.outcome == "approve" and body.stage not in lifted
+                if approves and body.code != registered:
+                    where = f"entry {entry.seq} (decision)"
+                    yield f"{where}: approves by the measuring code {body.code}, registered was {registered}"
 
 
-def people_damage(entries: list[RecordedEntry], store: Store) -> Iterator[str]:
+def people_damage(history: History) -> Iterator[str]:
     """Check effects of answers, retractions, overrides, and that every verdict is that of a registered reviewer."""
-    by_digest = {entry.digest: entry for entry in entries}
     reviewers: tuple[str, ...] = ()
-    for recorded in entries:
-        number, kind, body = recorded.seq, recorded.kind, recorded.raw
-        if kind == "human":
-            recorded_entry = by_digest.get(body["asked"])
-            if recorded_entry is None or recorded_entry.seq >= number:
+    forms = (HumanAnswerEntry, RetractionEntry, OpenEntry, AmendmentEntry, VerdictEntry, OverrideEntry)
+    for entry in history.of(*forms):
+        number, body = entry.seq, entry.body
+        if isinstance(body, HumanAnswerEntry):
+            request = history.find_digest(body.asked)
+            if request is None or request.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
-            before = entries[:number]
-            effect = answer_effect(registered_spec(before, store)[0], before, recorded_entry, body["answer"])
-            stated = {name: body.get(name) for name in effect}
+            before = history.before(entry)
+            effect = answer_effect(before.resolved, before, request, body.answer)
+            stated = {"opens": body.opens and body.opens.model_dump(), "waives": list(body.waives)}
             if stated != effect:
-                yield f"entry {number} (human): does {stated}, but '{body['answer']}' does {effect}"
-        elif kind == "retraction":
-            used = entries[body["since"]] if 0 <= body["since"] < number else None
-            if used is None or used.kind not in JUDGEMENTS or used.seq in find_retracted_judgements(entries[:number]):
-                yield f"entry {number} (retraction): entry {body['since']} is not a judgement in force"
-        elif kind in ("open", "amendment"):
-            reviewers = _reviewers(entries[: number + 1], store)
-        elif kind == "verdict" and body["reviewer"] not in reviewers:
-            who = ", ".join(reviewers)
-            yield f"entry {number} (verdict): '{body['reviewer']}' is not a reviewer here, registered are: {who}"
-        elif kind == "override" and (body["check"] is None) == (body["condition"] is None):
-            yield f"entry {number} (override): lifts {'nothing' if body['check'] is None else 'two things'}"
+                yield f"entry {number} (human): does {stated}, but '{body.answer}' does {effect}"
+        elif isinstance(body, RetractionEntry):
+            used = history[body.since] if 0 <= body.since < number else None
+            judged = used is not None and used.kind in (DecisionEntry.KIND, HumanAnswerEntry.KIND)
+            if used is None or not judged or used.seq in history.before(entry).retracted:
+                yield f"entry {number} (retraction): entry {body.since} is not a judgement in force"
+        elif isinstance(body, OpenEntry | AmendmentEntry):
+            reviewers = _reviewers(history[: number + 1].resolved.spec)
+        elif isinstance(body, VerdictEntry):
+            if body.reviewer not in reviewers:
+                who = ", ".join(reviewers)
+                yield f"entry {number} (verdict): '{body.reviewer}' is not a reviewer here, registered are: {who}"
+        elif (body.check is None) == (body.condition is None):
+            yield f"entry {number} (override): lifts {'nothing' if body.check is None else 'two things'}"
 
 
-def _reviewers(entries: list[RecordedEntry], store: Store) -> tuple[str, ...]:
-    spec = registered_spec(entries, store)[0].spec
+def _reviewers(spec: SessionSpec) -> tuple[str, ...]:
     every = tuple(
         f"{reviewer.vendor}:{reviewer.model}" if reviewer.asks_a_model else reviewer.vendor
         for reviewer in spec.reviewers()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from reviews.audit.metric_lines import parts_of
-from reviews.evidence.gather import find
+from reviews.evidence.gather import gather
 from reviews.evidence.readable_evidence import EvidenceBrowser, Texts
-from reviews.evidence.registered_evidence import gather, registered_spec
+from reviews.evidence.registered_evidence import find, registered_spec
+from reviews.history.history import History
 from reviews.requests.kept_texts import KeptTexts
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -29,7 +30,7 @@ def lookup_damage(
         packet = find(entries, f"packet/{stage}.{attempt}")
         then = entries[: packet.seq] if packet else entries
         resolved, _ = registered_spec(then, store)
-        evidence = None if is_design else gather(run, then, store, stage, attempt)
+        evidence = None if is_design else gather(run, History(then, store), stage, attempt)
         shelf = EvidenceBrowser(resolved, store, evidence, parts_of)
         yield from _answered_otherwise(looks, shelf, store)
     for judged in (value for value in of_attempt if value.kind == "verdict"):

@@ -11,8 +11,8 @@ from pathlib import Path
 from reviews.audit.lookup_check import lookup_damage
 from reviews.checks.definition import GateCheck
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import gather, registered_spec
+from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import find, registered_spec
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks, run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
@@ -23,9 +23,10 @@ from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet, verdict_again
 from reviews.gate.panel import member_answer, merge
 from reviews.gate.reviewer import no_verdict
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.programs.code_eval import why_not_run
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
@@ -37,6 +38,7 @@ from specs.system.confinement.verifier_process import describe_task
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, PeergateError, PluginFault, UnconfinedTask
 from specs.trail.entry import AMENDMENT, DESIGN
+from specs.trail.gate_bodies import VerdictEntry
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
 
@@ -148,19 +150,22 @@ def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEnt
     before = entries[: checked.seq if checked else recorded_entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
-    changes = list_amended_values(before, old, new)
-    checks = amendment_checks(before, store, old, new, new.attempt_costs())
+    changes = list_amended_values(History(before), old, new)
+    checks = amendment_checks(History(before, store), old, new, new.attempt_costs())
     packet = Packet.model_validate_json(store.get(body["packet"]))
-    again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
+    again = amendment_packet(History(before), old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
     verdict = Verdict.model_validate_json(store.get(body["verdict"]))
     seen_recorded_entries = entries[: recorded.seq]
-    decision = settle(new, packet, verdict, number, looked_up(seen_recorded_entries, store, AMENDMENT))
+    decision = settle(new, packet, verdict, number, looked_up(History(seen_recorded_entries, store), AMENDMENT))
     problems = list(lookup_damage(Path(), seen_recorded_entries, store, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
-    if explain_refusals(before, old, changes):
-        problems.append(f"amends what cannot be amended: {'; '.join(explain_refusals(before, old, changes))}")
-    facts = {"changes": [change._asdict() for change in changes], "exploratory": is_exploratory(before, changes)}
+    if explain_refusals(History(before), old, changes):
+        problems.append(f"amends what cannot be amended: {'; '.join(explain_refusals(History(before), old, changes))}")
+    facts = {
+        "changes": [change._asdict() for change in changes],
+        "exploratory": is_exploratory(History(before), changes),
+    }
     facts |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
     problems += [f"{name} is {body[name]}, derived {value}" for name, value in facts.items() if body[name] != value]
     return problems
@@ -178,7 +183,7 @@ def _design_packet(entries: list[RecordedEntry], store: Store, packet: Packet) -
 def _attempt_packet(
     run: Path, entries: list[RecordedEntry], store: Store, stage: str, attempt: int, packet: Packet, notes: list[str]
 ) -> list[str]:
-    evidence = gather(run, entries, store, stage, attempt)
+    evidence = gather(run, History(entries, store), stage, attempt)
     measured = find(entries, f"metrics/{stage}.{attempt}")
     if measured is None:
         return ["was decided without metrics"]
@@ -193,7 +198,7 @@ def _attempt_packet(
     checks = run_checks(evidence, again)
     if not all(path.exists() for path in (*evidence.inputs.values(), *evidence.outputs.values())):
         checks = _as_with_weights(all_checks(evidence.resolved), checks, packet, f"{stage}.{attempt}", notes)
-    if derive_packet(entries, store, evidence, again, checks, _digest_of(checks)) != packet:
+    if derive_packet(History(entries, store), evidence, again, checks, _digest_of(checks)) != packet:
         return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
     return []
 
@@ -226,7 +231,7 @@ def _verdict_and_decision(
     stated = (entry.raw["error"], entry.raw.get("cause")) if entry is not None else None
     if stated is not None and stated != ((str(why), why.cause) if why else ("", None)):
         problems.append("the entry of the verdict does not say of its absence what the stored verdict says")
-    before = verdict_again(entries, store, packet)
+    before = verdict_again(History(entries, store), packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
     if verdict.reviewer == Checklist.name and before is None:
@@ -235,14 +240,14 @@ def _verdict_and_decision(
         lost = verdict.no_verdict
         if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, decision.packet)):
             problems.append("the checklist gives another verdict than the recorded one")
-    again = settle(resolved, packet, verdict, attempt, looked_up(entries, store, packet.stage))
+    again = settle(resolved, packet, verdict, attempt, looked_up(History(entries, store), packet.stage))
     if again != decision:
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{decision.outcome}'")
     if recorded.raw["outcome"] != decision.outcome or list(decision.reasons) != recorded.raw["reasons"]:
         problems.append("the entry does not say what the stored decision says")
     if summarise_conditions(decision) != {name: recorded.raw.get(name) for name in ("conditions", "met")}:
         problems.append("the entry does not carry the conditions of the stored decision")
-    opens = opened_by(resolved, entries, stage, decision.outcome)
+    opens = opened_by(resolved, History(entries), stage, decision.outcome)
     if opens != recorded.raw["opens"]:
         problems.append(f"opens {recorded.raw['opens']}, but '{decision.outcome}' opens {opens}")
     return problems
@@ -253,7 +258,9 @@ def _merge_panel(entries: list[RecordedEntry], store: Store, entry: RecordedEntr
     recorded_entries = [find(entries, f"{entry.key}/{number}") for number in range(1, entry.raw["members"] + 1)]
     recorded = Verdict.model_validate_json(store.get(entry.raw["verdict"]))
     answers = [
-        member_answer(store, recorded_entry) for recorded_entry in recorded_entries if recorded_entry is not None
+        member_answer(store, as_entry_of(recorded_entry, VerdictEntry))
+        for recorded_entry in recorded_entries
+        if recorded_entry is not None
     ]
     return merge(answers, recorded.quorum)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reviews.comparison.seed_comparison import combine_seeds, compare_seed, one_seed
-from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import find
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -41,9 +42,15 @@ def replication_damage(
         )
         return
     store = Store(run / store_name)
-    first = compare_seed(run, entries, store)
+    first = compare_seed(run, History(entries, store))
     seeds = [
-        one_seed(run.parent / name, trails[name] or [], Store(run.parent / name / store_name), first, seed, body.plan)
+        one_seed(
+            run.parent / name,
+            History(trails[name] or [], Store(run.parent / name / store_name)),
+            first,
+            seed,
+            body.plan,
+        )
         for seed, name in zip(plan.seeds, plan.sessions, strict=True)
     ]
     if store.get_value(body.result) != combine_seeds(first, seeds).as_json():

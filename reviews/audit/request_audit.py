@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from reviews.audit.lookup_check import request_damage
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import registered_spec
+from reviews.evidence.registered_evidence import find, registered_spec
 from reviews.requests.answer_forms import places_in
 from reviews.requests.ask_policy import policy_answer, policy_digest
 from reviews.requests.citations import CitationResolver

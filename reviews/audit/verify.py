@@ -19,7 +19,8 @@ from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
 from reviews.audit.replication import replication_damage
 from reviews.audit.request_audit import requests_damage
 from reviews.audit.spec_signature import signature_damage
-from reviews.evidence.gather import find, registered_code
+from reviews.evidence.registered_evidence import find
+from reviews.history.history import History
 from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -238,12 +239,13 @@ def check_meaning(audit: Audit, entries: list[RecordedEntry], store: Store) -> N
 
     Evidence that other code recorded, with the digest that its entry names, may have a form unknown here: not proven.
     """
+    history = History(entries, store)
     parts: tuple[Callable[[], Iterable[str]], ...] = (
-        lambda: order_damage(entries),
-        lambda: launch_damage(entries, store),
-        lambda: people_damage(entries, store),
+        lambda: order_damage(history),
+        lambda: launch_damage(history),
+        lambda: people_damage(history),
         lambda: signature_damage(entries),
-        lambda: code_damage(entries),
+        lambda: code_damage(history),
         lambda: requests_damage(entries, store, audit.notes),
         lambda: prune_damage(entries, store),
         lambda: audit.not_proven.extend(_not_witnessed_again(entries, store)) or (),
@@ -265,7 +267,7 @@ def _not_witnessed_again(entries: list[RecordedEntry], store: Store) -> Iterable
 
 def _is_of_other_code(entries: list[RecordedEntry], store: Store) -> bool:
     try:
-        return find(entries, "open") is not None and spec_at_hand(entries, store, registered_code(entries)) is None
+        return find(entries, "open") is not None and spec_at_hand(entries, store, History(entries).measured_by) is None
     except FORMLESS:
         return False
 

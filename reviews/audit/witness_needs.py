@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import accepted_attempt, find
+from reviews.evidence.registered_evidence import accepted_attempt, find
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder, Manifest

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.comparison.arms import pairs_of
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import gather, registered_spec
+from reviews.evidence.gather import gather
 from reviews.evidence.subgroups import ArmPair, count_pairs
+from reviews.history.recorded_history import RecordedHistory
 from reviews.statistics.seed_variance import OverSeeds, over_seeds
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.retractions import newest_judgement
 from specs.session.design import ResolvedDesign
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.exact import holds
+from specs.trail.gate_bodies import MetricsEntry
+from specs.trail.session_bodies import CloseEntry, OpenEntry
 
 
 class SeedComparison(NamedTuple):
@@ -42,33 +41,28 @@ class SeedComparison(NamedTuple):
     minimum_effect: float
 
 
-def compare_seed(run: Path, entries: Sequence[RecordedEntry], store: Store) -> SeedComparison:
+def compare_seed(run: Path, history: RecordedHistory) -> SeedComparison:
     """Return the registered comparison of a session from its raw rows, whatever its gate decided.
 
     Raises:
         EvidenceMissing: the session did not come to its comparison, or its rows cannot be read.
     """
-    resolved, _ = registered_spec(entries, store)
-    analysis = resolved.spec.analysis
-    attempts = [
-        entry.raw["attempt"]
-        for entry in entries
-        if entry.kind == "metrics" and entry.raw["stage"] == analysis.treatment and entry.raw["metrics"]
-    ]
-    session = entries[0].session
-    if not attempts or find(entries, f"exit/{session}.{analysis.treatment}.{attempts[-1]}") is None:
+    analysis, session = history.resolved.spec.analysis, history.session
+    measured = [entry.body for entry in history.of(MetricsEntry)]
+    numbers = [body.attempt for body in measured if body.stage == analysis.treatment and body.metrics]
+    if not numbers or history.attempt(analysis.treatment, numbers[-1]).exit is None:
         raise EvidenceMissing(
             f"session '{session}' (seed {analysis.seeds[0]}) did not come to its comparison at '{analysis.treatment}'",
             where=str(run),
             hint="finish it first: seeds that are left out for how they ended are a selection",
         )
-    pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
+    pairs = pairs_of(gather(run, history, analysis.treatment, numbers[-1]))
     part = count_pairs(pairs)
     reaches = holds(part.p, "<", analysis.alpha) and holds(part.gain, ">=", analysis.minimum_effect)
     return SeedComparison(
         session,
         analysis.seeds[0],
-        design_of(resolved),
+        design_of(history.resolved),
         pairs,
         float(part.gain),
         part.p,
@@ -180,24 +174,22 @@ class ReplicationResult(NamedTuple):
         }
 
 
-def one_seed(
-    run: Path, entries: Sequence[RecordedEntry], store: Store, first: SeedComparison, seed: int, plan: str
-) -> SeedOutcome:
+def one_seed(run: Path, history: RecordedHistory, first: SeedComparison, seed: int, plan: str) -> SeedOutcome:
     """Return what came of a registered seed: all but an accepted or null result of this plan's design has failed."""
-    closed, opened = find(entries, "close"), find(entries, "open")
-    session = entries[0].session if entries else run.name
+    closed, opened = history.find(CloseEntry), history.find(OpenEntry)
+    session = history.session if history else run.name
 
     def make_failure(why: str) -> SeedOutcome:
         return SeedOutcome(seed, session, None, why)
 
-    if opened is None or (opened.raw.get("replicates") or {}).get("plan") != plan:
+    if opened is None or opened.body.replicates is None or opened.body.replicates.plan != plan:
         return make_failure("was not begun by this plan")
-    if closed is None or newest_is_retraction(entries):
+    if closed is None or newest_is_retraction(history):
         return make_failure("has not ended" if closed is None else "its result was retracted")
-    if closed.raw["decision"] not in ("approve", "null"):
+    if closed.body.decision not in ("approve", "null"):
         return make_failure(f"ended as {closed.raw['decision']}")
     try:
-        result = compare_seed(run, entries, store)
+        result = compare_seed(run, history)
     except EvidenceMissing as error:
         return make_failure(error.message)
     if result.design != first.design or result.seed != seed:
@@ -205,9 +197,9 @@ def one_seed(
     return SeedOutcome(seed, session, result, "")
 
 
-def newest_is_retraction(entries: Sequence[RecordedEntry]) -> bool:
+def newest_is_retraction(history: RecordedHistory) -> bool:
     """Return whether the last judgement of a session was taken back."""
-    judged = newest_judgement(entries)
+    judged = history.newest_judgement
     return judged is not None and judged.kind == "retraction"
 
 

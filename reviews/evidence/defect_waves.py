@@ -5,11 +5,11 @@ A checkpoint that one tool cannot use is rarely whole for the next: each tool do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.recorded_history import RecordedHistory
+from specs.trail.gate_bodies import ChecksEntry
 
 SHIP_CHECKS = ("checkpoint.", "package.", "export.")
 """What the ids of the checks of the ship gate begin with."""
@@ -33,20 +33,18 @@ def family_of(check: str) -> str:
     return "ship" if check.startswith(SHIP_CHECKS) else check.partition(".")[0]
 
 
-def defects_in(entries: Sequence[RecordedEntry], store: Store) -> Iterator[Defect]:
+def defects_in(history: RecordedHistory) -> Iterator[Defect]:
     """Yield every defect on record, the oldest first; raises as :meth:`Store.get`."""
-    for entry in entries:
-        if entry.kind != "checks" or entry.raw["stage"] is None or "FAIL" not in entry.raw["summary"].values():
-            continue
-        for each in store.get_value(entry.raw["checks"]):
-            if each["status"] == "FAIL" and each["blocking"]:
-                yield Defect(each["id"], entry.raw["stage"], entry.raw["attempt"])
+    for checks in (entry.body for entry in history.of(ChecksEntry) if "FAIL" in entry.body.summary.values()):
+        for result in history.attempt_of(checks).check_results:
+            if result.status == "FAIL" and result.blocking:
+                yield Defect(result.id, checks.stage, checks.attempt)
 
 
-def due_at(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dict[str, str]:
+def due_at(history: RecordedHistory, stage: str) -> dict[str, str]:
     """Return the families whose checks have to pass at a stage, with the first defect at another stage that says so."""
     results: dict[str, str] = {}
-    for defect in defects_in(entries, store):
+    for defect in defects_in(history):
         if defect.stage != stage:
             results.setdefault(family_of(defect.check), defect.description)
     return results

@@ -6,27 +6,26 @@ Only entries up to the end of the attempt's job count, and what the builder hand
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from reviews.evidence.defect_waves import due_at
 from reviews.evidence.evidence import ArmEvidence, Evidence, WitnessEvidence
 from reviews.evidence.weight_lineage import lineages
+from reviews.history.attempt import Attempt, read_order
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from reviews.trail.retractions import find_retracted_judgements, standing
-from specs.jobs.grant_and_claim import Claim, Grant
-from specs.jobs.job_records import Artifact, ExitRecord, HeldoutUse, JobOrder, Manifest, ObservedRuntime
+from specs.jobs.job_records import Artifact, JobOrder, Manifest
 from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
-from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.text import plain
+from specs.trail.builder_bodies import PlanEntry, ToolCallEntry, ToolResultEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry
+from specs.trail.session_bodies import BudgetEntry, LaunchEntry
 from specs.trail.tool_arguments import CANCEL_TOOL
 
 LOG_TAIL_BYTES = 16_384
@@ -34,43 +33,6 @@ MOST_WHY = 500
 """Characters of the reason why a builder ended its job."""
 NOT_STARTED = "not started"
 """The outcome of an attempt that the budget did not reach for."""
-
-
-def find(entries: Sequence[RecordedEntry], key: str) -> RecordedEntry | None:
-    """Return the entry with this key, if there is one."""
-    return next((entry for entry in entries if entry.key == key), None)
-
-
-def registering_entry(entries: Sequence[RecordedEntry]) -> RecordedEntry:
-    """Return the entry that says what is registered at the end of these: ``open``, or the newest approved amendment.
-
-    Raises:
-        EvidenceMissing: the trail has no ``open`` entry.
-    """
-    newest = next((entry for entry in reversed(entries) if is_in_force(entry)), None)
-    return newest or _opening(entries)
-
-
-def registered_code(entries: Sequence[RecordedEntry]) -> str:
-    """Return the digest of the measuring code that is registered at the end of these entries.
-
-    Raises:
-        EvidenceMissing: the trail has no ``open`` entry.
-    """
-    entry = registering_entry(entries)
-    return entry.raw["measured_by" if entry.kind == "open" else "code"]
-
-
-def _opening(entries: Sequence[RecordedEntry]) -> RecordedEntry:
-    opened = find(entries, "open")
-    if opened is None:
-        raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
-    return opened
-
-
-def is_in_force(entry: RecordedEntry) -> bool:
-    """Return whether an entry is an amendment that a review or a person over it approved."""
-    return entry.kind == "amendment" and (entry.raw["outcome"] == "approve" or entry.raw["overridden"])
 
 
 def load_items(store: Store, digest: str) -> tuple[Item, ...]:
@@ -121,47 +83,21 @@ def as_item(line: bytes, text: str, number: int) -> Item:
     )
 
 
-def accepted_attempt(entries: Sequence[RecordedEntry], stage: str) -> int | None:
-    """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
-    attempt = None
-    for recorded in standing(entries):
-        body = recorded.raw
-        decided = recorded.kind == "decision" and body.get("outcome") == "approve"
-        overridden = recorded.kind == "human" and body.get("answer") == "approve"
-        if (decided or overridden) and body.get("stage") == stage:
-            attempt = body["attempt"]
-    return attempt
+def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -> Evidence:
+    """Collect the evidence of one attempt, under the spec that was registered when its job ended.
 
-
-def entries_of_attempt(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> Sequence[RecordedEntry]:
-    """Return the entries up to the end of the attempt's job; all of them while it runs."""
-    key = f"{entries[0].session}.{stage}.{attempt}"
-    ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
-    return entries[: ended.seq + 1] if ended else entries
-
-
-def collect_evidence(
-    run: Path,
-    entries: Sequence[RecordedEntry],
-    store: Store,
-    stage_name: str,
-    attempt: int,
-    resolved: ResolvedDesign,
-    registered: str,
-) -> Evidence:
-    """Collect the evidence of one attempt under a registered spec; what is absent stays absent.
+    What is absent stays absent.
 
     Raises:
         AuditDamage: something in the store has other bytes than its name.
     """
-    key = f"{entries[0].session}.{stage_name}.{attempt}"
-    ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
-    seen_recorded_entries = entries_of_attempt(entries, stage_name, attempt)
+    every, store = history.attempt(stage_name, attempt), history.store
+    seen = history[: every.end.seq + 1] if every.end else history
+    recorded, resolved = seen.attempt(stage_name, attempt), seen.resolved
+    order = recorded.order
     stage = resolved.spec.stage(stage_name)
-    granted = find(seen_recorded_entries, f"grant/{key}")
-    order = _order(find(seen_recorded_entries, f"launch/{key}"), store)
     analysis = resolved.spec.analysis
-    baseline = _arm(run, seen_recorded_entries, store, analysis.baseline) if stage_name == analysis.treatment else None
+    baseline = _arm(run, seen, analysis.baseline) if stage_name == analysis.treatment else None
     baseline = baseline or ArmEvidence(None, None, {})
     plan = resolved.spec.evaluation
     compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
@@ -171,87 +107,73 @@ def collect_evidence(
         compared.append(stage.pilot)
     heldout_input = order.inputs.get("items") if order else None
     heldout_digest = resolved.data_digests["heldout"]
+    ended = recorded.exit.body if recorded.exit else None
+    submission = every.submission.body if every.submission else None
     return Evidence(
         resolved=resolved,
-        registered=registered,
-        measured_by=registered_code(seen_recorded_entries),
-        measured_files=_files_of(registered_code(seen_recorded_entries), store),
+        registered=seen.registration,
+        measured_by=seen.measured_by,
+        measured_files=_files_of(seen.measured_by, store),
         stage=stage,
         attempt=attempt,
-        grant=Grant.model_validate(granted.raw) if granted else None,
+        grant=recorded.grant.body if recorded.grant else None,
         parameters=dict(order.parameters) if order else {},
         heldout=load_items(store, heldout_digest),
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
         data={name: load_data(store, resolved, name) for name in resolved.data_digests if name != "heldout"},
-        observed=_read_observation(ended),
-        launched=_read_launch_time(find(seen_recorded_entries, f"launch/{key}")),
-        ended=_read_entry_time(ended),
+        observed=ended.observed if ended else None,
+        launched=_read_launch_time(recorded.launch),
+        ended=_read_entry_time(recorded.end),
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
-        lineages=lineages(seen_recorded_entries, store, resolved.spec, order) if order else {},
-        attempts=_attempts(seen_recorded_entries, stage_name),
-        evaluations_of_heldout=evaluations(seen_recorded_entries, resolved),
-        heldout_elsewhere=_used(ended),
-        required_families=due_at(seen_recorded_entries, store, stage_name),
-        earlier=_earlier(seen_recorded_entries, store, resolved),
-        arms={name: arm for name in compared if (arm := _arm(run, seen_recorded_entries, store, name)) is not None},
-        withdrawn=_withdrawn(seen_recorded_entries, store, stage_name, attempt),
-        **_left_behind(run, ended, store),
-        **_read_submission(entries, stage_name, attempt),
-        witness=_witness(entries, store, stage_name, attempt),
+        lineages=lineages(seen, resolved.spec, order) if order else {},
+        attempts=_attempts(seen, stage_name),
+        evaluations_of_heldout=evaluations(seen),
+        heldout_elsewhere=ended.heldout if ended else None,
+        required_families=due_at(seen, stage_name),
+        earlier=_earlier(seen),
+        arms={name: arm for name in compared if (arm := _arm(run, seen, name)) is not None},
+        withdrawn=_withdrawn(seen, recorded),
+        **_left_behind(run, recorded, store),
+        claims=submission.claims if submission else None,
+        sent_back=submission.sent_back if submission else 0,
+        witness=_witness(every, store),
         baseline_rows=baseline.rows,
         baseline_manifest=baseline.manifest,
         baseline_parameters=baseline.parameters,
     )
 
 
-def _files_of(code: str | None, store: Store) -> dict[str, str]:
+def _files_of(code: str, store: Store) -> dict[str, str]:
     """Return the files of the registered measuring code, as far as they are kept: they only name what differs."""
-    return store.get_value(code) if code is not None and store.path(code).is_file() else {}
+    return store.get_value(code) if store.path(code).is_file() else {}
 
 
-def _withdrawn(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> str:
+def _withdrawn(history: RecordedHistory, attempt: Attempt) -> str:
     """Return why the builder had the attempt's job ended, by its own call; empty if it did not, or was refused."""
-    if (ended := find(entries, f"exit/{entries[0].session}.{stage}.{attempt}")) is None:
+    if attempt.exit_record is None or attempt.exit_record.reason != "cancelled":
         return ""
-    if store.get_value(ended.raw["exit"])["reason"] != "cancelled":
-        return ""
-    refused = {entry.raw["call"] for entry in entries if entry.kind == "result" and entry.raw["is_error"]}
-    calls = [entry for entry in entries if entry.kind == "call" and entry.key not in refused]
-    mine = [
-        recorded_entry
-        for recorded_entry in calls
-        if (recorded_entry.raw["stage"], recorded_entry.raw["attempt"]) == (stage, attempt)
-    ]
-    recorded_entry = next(
-        (recorded_entry for recorded_entry in mine if recorded_entry.raw["tool"] == CANCEL_TOOL), None
+    refused = {entry.body.call for entry in history.of(ToolResultEntry) if entry.body.is_error}
+    calls = [entry.body for entry in history.of(ToolCallEntry) if entry.key not in refused]
+    own = (
+        call for call in calls if (call.stage, call.attempt, call.tool) == (attempt.stage, attempt.number, CANCEL_TOOL)
     )
-    return plain(str(store.get_value(recorded_entry.raw["arguments"])["reason"]), MOST_WHY) if recorded_entry else ""
+    cancelling = next(own, None)
+    return plain(str(history.store.get_value(cancelling.arguments)["reason"]), MOST_WHY) if cancelling else ""
 
 
-def _read_submission(entries: Sequence[RecordedEntry], stage: str, attempt: int) -> dict[str, Any]:
-    """Return what the builder claims of the attempt. It may only say so once: the key is the attempt's."""
-    submitted = find(entries, f"submit/{stage}.{attempt}")
-    if submitted is None:
-        return {}
-    claims = tuple(Claim.model_validate(claim) for claim in submitted.raw["claims"])
-    return {"claims": claims, "sent_back": submitted.raw["sent_back"]}
-
-
-def _witness(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> WitnessEvidence | None:
-    recorded_entry, message = (find(entries, f"{kind}/{stage}.{attempt}") for kind in ("challenge", "witness"))
-    challenge = order.challenge if (order := _order(recorded_entry, store)) else None
-    if challenge is None:
+def _witness(attempt: Attempt, store: Store) -> WitnessEvidence | None:
+    order = read_order(attempt.challenge, store)
+    if order is None or order.challenge is None:
         return None
-    if message is None:
-        return WitnessEvidence(challenge, None, None, "it has not ended")
-    body = message.raw
-    for digest in (body["rows"], body["manifest"]):
-        if digest:
-            store.get(digest)
-    manifest = Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None
-    return WitnessEvidence(challenge, store.path(body["rows"]) if body["rows"] else None, manifest, body["why"])
+    if attempt.witness is None:
+        return WitnessEvidence(order.challenge, None, None, "it has not ended")
+    body = attempt.witness.body
+    if body.rows:
+        store.get(body.rows)
+    manifest = Manifest.model_validate_json(store.get(body.manifest)) if body.manifest else None
+    return WitnessEvidence(order.challenge, store.path(body.rows) if body.rows else None, manifest, body.why)
 
 
 def _input(run: Path, store: Store, artifact: Artifact) -> Path:
@@ -263,109 +185,76 @@ def _input(run: Path, store: Store, artifact: Artifact) -> Path:
     return path
 
 
-def _order(launch: RecordedEntry | None, store: Store) -> JobOrder | None:
-    if launch is None:
-        return None
-    try:
-        return JobOrder.model_validate_json(store.get(launch.raw["order"]))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"
-        raise AuditDamage(
-            f"this version of Peergate cannot read the order of the job on record: {message}",
-            where=launch.key,
-            hint="use the version that recorded it; `peergate audit verify` still checks signatures, tree and digests",
-        ) from error
-
-
 def _code(order: JobOrder | None, store: Store) -> str:
     digest = order.parameters.get("code") if order else None
     return store.get(digest).decode("utf-8", "replace") if isinstance(digest, str) else ""
 
 
-def _left_behind(run: Path, ended: RecordedEntry | None, store: Store) -> dict[str, Any]:
+def _left_behind(run: Path, attempt: Attempt, store: Store) -> dict[str, Any]:
     """Return what the ``exit`` entry names of a job, by the names of evidence: manifest, outputs, log tail, ...."""
-    if ended is None or ended.kind == "lost":
+    if attempt.exit is None:
         return {}
-    body = ended.raw
+    body = attempt.exit.body
     paths: dict[str, Path] = {}
-    for name, artifact in body["outputs"].items():
-        if artifact["stored"]:
-            store.get(artifact["digest"])
-            paths[name] = store.path(artifact["digest"])
-        else:
-            paths[name] = run / artifact["path"]
-    tail = store.get(body["log"])[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if body["log"] else ""
+    for name, output in body.outputs.items():
+        if output.stored:
+            store.get(output.digest)
+        paths[name] = store.path(output.digest) if output.stored else run / output.path
+    tail = store.get(body.log)[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
     return {
-        "manifest": Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None,
-        "exit": ExitRecord.model_validate_json(store.get(body["exit"])),
+        "manifest": attempt.manifest,
+        "exit": attempt.exit_record,
         "outputs": paths,
-        "output_digests": {name: artifact["digest"] for name, artifact in body["outputs"].items()},
+        "output_digests": {name: output.digest for name, output in body.outputs.items()},
         "log_tail": plain(tail, LOG_TAIL_BYTES),
-        "log_left": body.get("log_left", body["log"]),
-        "beside": tuple(body.get("beside", ())),
+        "log_left": body.log_left or body.log,
+        "beside": body.beside,
     }
 
 
-def _read_observation(ended: RecordedEntry | None) -> ObservedRuntime | None:
-    statement = ended.raw.get("observed") if ended else None
-    return ObservedRuntime.model_validate(statement) if statement else None
-
-
-def _used(ended: RecordedEntry | None) -> HeldoutUse | None:
-    statement = ended.raw.get("heldout") if ended else None
-    return HeldoutUse.model_validate(statement) if statement else None
-
-
-def _read_launch_time(launch: RecordedEntry | None) -> float | None:
+def _read_launch_time(launch: RecordedEntry[LaunchEntry] | None) -> float | None:
     """Return when a job was launched, by the clock that it reads where that is known: entries never go back in time."""
-    clock = launch.raw.get("clock") if launch else None
-    return float(clock["time"]) if clock else _read_entry_time(launch)
+    clock = launch.body.clock if launch else None
+    return float(clock.time) if clock else _read_entry_time(launch)
 
 
 def _read_entry_time(entry: RecordedEntry | None) -> float | None:
     return entry.time_ns / 1e9 if entry else None
 
 
-def _arm(run: Path, entries: Sequence[RecordedEntry], store: Store, stage: str) -> ArmEvidence | None:
+def _arm(run: Path, history: RecordedHistory, stage: str) -> ArmEvidence | None:
     """Return the accepted attempt of a stage, or None."""
-    attempt = accepted_attempt(entries, stage)
+    attempt = history.accepted_attempt(stage)
     if attempt is None:
         return None
-    key = f"{entries[0].session}.{stage}.{attempt}"
-    ended = find(entries, f"exit/{key}")
-    remaining = _left_behind(run, ended, store)
-    order = _order(find(entries, f"launch/{key}"), store)
-    return ArmEvidence(
-        remaining.get("outputs", {}).get("rows"), remaining.get("manifest"), dict(order.parameters) if order else {}
-    )
+    remaining = _left_behind(run, attempt, history.store)
+    parameters = dict(attempt.order.parameters) if attempt.order else {}
+    return ArmEvidence(remaining.get("outputs", {}).get("rows"), attempt.manifest, parameters)
 
 
-def _attempts(entries: Sequence[RecordedEntry], stage: str) -> tuple[dict[str, Any], ...]:
+def _attempts(history: RecordedHistory, stage: str) -> tuple[dict[str, Any], ...]:
     """Return what was tried in this stage and how each earlier attempt ended; nothing is left out."""
     results: dict[int, dict[str, Any]] = {}
-    void = find_retracted_judgements(entries)
-    for recorded in entries:
-        body = recorded.raw
-        if body.get("stage") != stage:
+    for entry in history.of(PlanEntry, BudgetEntry, DecisionEntry, HumanAnswerEntry):
+        body = entry.body
+        if body.stage != stage:
             continue
-        kind = recorded.kind
-        if kind == "plan":
-            results[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
-        elif kind == "budget" and body["at"] == "launch" and body["attempt"] in results:
-            results[body["attempt"]]["outcome"] = NOT_STARTED
-        elif kind == "human" and results.get(body["attempt"], {}).get("outcome") == NOT_STARTED:
+        if isinstance(body, PlanEntry):
+            results[body.attempt] = {"attempt": body.attempt, "changes": body.changes, "outcome": None}
+        elif (result := results.get(body.attempt)) is None:
             continue
-        elif kind in ("decision", "human") and body["attempt"] in results:
-            outcome = body.get("outcome") or body.get("answer")
-            results[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.seq in void else outcome
+        elif isinstance(body, BudgetEntry):
+            result["outcome"] = NOT_STARTED if body.at == "launch" else result["outcome"]
+        elif isinstance(body, DecisionEntry) or result["outcome"] != NOT_STARTED:
+            outcome = body.outcome if isinstance(body, DecisionEntry) else body.answer
+            result["outcome"] = f"{outcome}, retracted" if entry.seq in history.retracted else outcome
     return tuple(results.values())
 
 
-def evaluations(entries: Sequence[RecordedEntry], resolved: ResolvedDesign) -> int:
+def evaluations(history: RecordedHistory) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
-    names = evaluating(resolved.spec)
-    return sum(entry.kind == "launch" and entry.raw["stage"] in names for entry in entries)
+    names = evaluating(history.resolved.spec)
+    return sum(entry.body.stage in names for entry in history.of(LaunchEntry))
 
 
 def evaluating(spec: Design) -> frozenset[str]:
@@ -378,11 +267,7 @@ def evaluating(spec: Design) -> frozenset[str]:
     return frozenset(stage.name for stage in spec.stages if counts(kind_of(stage)))
 
 
-def _earlier(entries: Sequence[RecordedEntry], store: Store, resolved: ResolvedDesign) -> dict[str, MetricSet]:
-    metric_sets: dict[str, MetricSet] = {}
-    for stage in resolved.spec.stages:
-        attempt = accepted_attempt(entries, stage.name)
-        measured = find(entries, f"metrics/{stage.name}.{attempt}") if attempt else None
-        if measured is not None and measured.raw["metrics"]:
-            metric_sets[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.raw["metrics"])))
-    return metric_sets
+def _earlier(history: RecordedHistory) -> dict[str, MetricSet]:
+    names = [stage.name for stage in history.resolved.spec.stages]
+    accepted = {name: attempt for name in names if (attempt := history.accepted_attempt(name))}
+    return {name: attempt.metric_set for name, attempt in accepted.items() if attempt.metric_set is not None}

@@ -1,16 +1,18 @@
-"""Reads the registered spec back from a trail, and the evidence of an attempt under it."""
+"""Short ways to what a list of entries registers and holds, for the audit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import collect_evidence, entries_of_attempt, registering_entry
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
-from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
+
+
+def find(entries: Sequence[RecordedEntry], key: str) -> RecordedEntry | None:
+    """Return the entry with this key, if there is one."""
+    return next((entry for entry in entries if entry.key == key), None)
 
 
 def registered_spec(entries: Sequence[RecordedEntry], store: Store) -> tuple[ResolvedSpec, str]:
@@ -19,16 +21,11 @@ def registered_spec(entries: Sequence[RecordedEntry], store: Store) -> tuple[Res
     Raises:
         EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
     """
-    body = registering_entry(entries).raw
-    return read_resolved(store.get(body["spec"])), body["registration"]
+    history = History(entries, store)
+    return history.resolved, history.registration
 
 
-def gather(run: Path, entries: Sequence[RecordedEntry], store: Store, stage_name: str, attempt: int) -> Evidence:
-    """Collect the evidence of one attempt, under the spec that was registered when its job ended.
-
-    Raises:
-        EvidenceMissing: the session's registration itself cannot be read.
-        AuditDamage: something in the store has other bytes than its name.
-    """
-    resolved, registered = registered_spec(entries_of_attempt(entries, stage_name, attempt), store)
-    return collect_evidence(run, entries, store, stage_name, attempt, resolved, registered)
+def accepted_attempt(entries: Sequence[RecordedEntry], stage: str) -> int | None:
+    """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
+    attempt = History(entries).accepted_attempt(stage)
+    return attempt.number if attempt else None

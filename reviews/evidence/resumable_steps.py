@@ -6,13 +6,14 @@ registration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from reviews.evidence.gather import find
+from reviews.history.attempt import Attempt
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from specs.jobs.job_records import ExitRecord, JobOrder
+from specs.jobs.job_records import JobOrder
 from specs.stages.registry import STAGE_KINDS
+from specs.trail.session_bodies import LaunchEntry
 
 CUT_OFF = ("signal", "cancelled", "dead_man")
 """How jobs end that were ended from outside. One that used up its time is not among them: it would have more of it."""
@@ -28,7 +29,7 @@ def same_work(before: JobOrder, now: JobOrder) -> bool:
     return orders[0] == orders[1] and grants[0] == grants[1]
 
 
-def sources(entries: Sequence[RecordedEntry], store: Store, order: JobOrder) -> Iterator[JobOrder]:
+def sources(history: RecordedHistory, order: JobOrder) -> Iterator[JobOrder]:
     """Yield the orders of the earlier attempts that an order may continue from, the newest first.
 
     Raises:
@@ -38,36 +39,26 @@ def sources(entries: Sequence[RecordedEntry], store: Store, order: JobOrder) -> 
     if not STAGE_KINDS[order.kind].resumable:
         return
     grant = order.grant
-    for attempt in range(grant.attempt - 1, 0, -1):
-        key = f"{grant.session}.{grant.stage}.{attempt}"
-        launch = find(entries, f"launch/{key}")
-        if launch is None:
+    for number in range(grant.attempt - 1, 0, -1):
+        attempt = history.attempt(grant.stage, number)
+        if attempt.order is None:
             continue
-        before = JobOrder.model_validate_json(store.get(launch.raw["order"]))
-        if not (_cut_off(entries, store, key) and same_work(before, order)):
+        if not (_cut_off(attempt) and same_work(attempt.order, order)):
             return
-        yield before
+        yield attempt.order
 
 
-def _cut_off(entries: Sequence[RecordedEntry], store: Store, key: str) -> bool:
-    if find(entries, f"lost/{key}") is not None:
-        return True
-    ended = find(entries, f"exit/{key}")
-    if ended is None:
-        return False
-    record = ExitRecord.model_validate_json(store.get(ended.raw["exit"]))
-    return record.reason in CUT_OFF and record.code != 0
+def _cut_off(attempt: Attempt) -> bool:
+    record = attempt.exit_record
+    return attempt.lost is not None or (record is not None and record.reason in CUT_OFF and record.code != 0)
 
 
-def takeover_damage(
-    entries: Sequence[RecordedEntry], store: Store, launch: RecordedEntry, order: JobOrder
-) -> Iterator[str]:
+def takeover_damage(history: RecordedHistory, launch: RecordedEntry[LaunchEntry], order: JobOrder) -> Iterator[str]:
     """Check that a job continued from an allowed step, and that its launch says so."""
-    number, resumed = launch.seq, launch.raw.get("resumes")
-    resumes = order.resumes
-    if resumed != (None if resumes is None else resumes.model_dump(mode="json")):
+    number, resumes, resumed = launch.seq, order.resumes, launch.body.resumes
+    if resumed != resumes:
         yield f"entry {number} (launch): says that the job continues from {resumed}, its order says {resumes}"
     elif resumes is not None:
-        allowed = [job_order.grant.attempt for job_order in sources(entries[:number], store, order)]
+        allowed = [job_order.grant.attempt for job_order in sources(history.before(launch), order)]
         if resumes.attempt not in allowed:
             yield f"entry {number} (launch): continues from attempt {resumes.attempt}, allowed are {allowed or 'none'}"

@@ -5,15 +5,16 @@ A checkpoint that a builder's script trained carries the digest of that script t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from reviews.history.attempt import read_order
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.session.design import Design
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import STAGE_KINDS, Stage, kind_of, outputs_of
+from specs.trail.session_bodies import ExitEntry, LaunchEntry, ModelEntry
 
 NAMED = ("model", "control")
 """References to weights that the spec names."""
@@ -38,7 +39,7 @@ Lineage = tuple[LineageCheckpoint, ...]
 """The checkpoint itself first, then what each was made from."""
 
 
-def lineages(entries: Sequence[RecordedEntry], store: Store, spec: Design, order: JobOrder) -> dict[str, Lineage]:
+def lineages(history: RecordedHistory, spec: Design, order: JobOrder) -> dict[str, Lineage]:
     """Return, for each checkpoint that a job is given, by its role, where it comes from.
 
     Raises:
@@ -46,7 +47,7 @@ def lineages(entries: Sequence[RecordedEntry], store: Store, spec: Design, order
         AuditDamage: it has other bytes than its name.
     """
     results = {
-        role: tuple(_walk(entries, store, spec, artifact.name, artifact.digest))
+        role: tuple(_walk(history, spec, artifact.name, artifact.digest))
         for role, artifact in sorted(order.inputs.items())
         if _is_checkpoint(spec, artifact.name)
     }
@@ -93,41 +94,36 @@ def _is_checkpoint(spec: Design, reference: str) -> bool:
     return stage is not None and outputs_of(stage.kind, stage.parameters).get(output) == "checkpoint"
 
 
-def _walk(
-    entries: Sequence[RecordedEntry], store: Store, spec: Design, reference: str, digest: str
-) -> list[LineageCheckpoint]:
+def _walk(history: RecordedHistory, spec: Design, reference: str, digest: str) -> list[LineageCheckpoint]:
     way: list[LineageCheckpoint] = []
     seen_pairs: set[tuple[str, str]] = set()
     while (reference, digest) not in seen_pairs:
         seen_pairs.add((reference, digest))
         if reference in NAMED:
-            key = "model" if reference == "model" else "model/control"
-            named = next((entry for entry in entries if entry.key == key), None)
+            named = history.find(ModelEntry, *(() if reference == "model" else (reference,)))
             source = spec.model if reference == "model" else spec.control
             kind = source.kind if source is not None else "not declared"
             way.append(LineageCheckpoint(reference, digest, kind, None, named.seq if named else None, None))
             break
         owner, _, output = reference.partition(".")
-        ended = _exit_with(entries, owner, output, digest)
-        launch = next((entry for entry in entries if ended and entry.key == f"launch/{ended.raw['key']}"), None)
-        if ended is None or launch is None:
+        ended = _exit_with(history, owner, output, digest)
+        order = read_order(history.find(LaunchEntry, ended.body.key), history.store) if ended else None
+        if ended is None or order is None:
             break
-        order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
         role, script = _made_from(order)
-        way.append(LineageCheckpoint(reference, digest, order.kind, ended.raw["attempt"], ended.seq, script))
+        way.append(LineageCheckpoint(reference, digest, order.kind, ended.body.attempt, ended.seq, script))
         if role not in order.inputs:
             break
         reference, digest = order.inputs[role].name, order.inputs[role].digest
     return way
 
 
-def _exit_with(entries: Sequence[RecordedEntry], stage: str, output: str, digest: str) -> RecordedEntry | None:
+def _exit_with(history: RecordedHistory, stage: str, output: str, digest: str) -> RecordedEntry[ExitEntry] | None:
     """Return the newest end of a job of a stage that left this."""
-    for entry in reversed(entries):
-        if entry.kind == "exit" and entry.raw["stage"] == stage:
-            remaining: dict[str, Any] = entry.raw["outputs"].get(output, {})
-            if remaining.get("digest") == digest:
-                return entry
+    for entry in reversed(history.of(ExitEntry)):
+        remaining = entry.body.outputs.get(output)
+        if entry.body.stage == stage and remaining is not None and remaining.digest == digest:
+            return entry
     return None
 
 

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import is_in_force, registered_code
 from reviews.gate.packet import build_design_packet
-from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
-from reviews.trail.retractions import find_retracted_judgements
+from reviews.history.people import waits_for_budget
+from reviews.history.recorded_history import RecordedHistory
+from reviews.trail.chain.envelope import RecordedEntry
 from specs.session.design import ResolvedDesign
 from specs.system.text import plain
 from specs.trail.entry import AMENDMENT
-from specs.trail.session_bodies import BudgetEntry
+from specs.trail.gate_bodies import DecisionEntry, GrantEntry, MetricsEntry
+from specs.trail.session_bodies import BudgetEntry, LaunchEntry
 from specs.trail.verdict import CheckResult, Packet
 
 CODE = "/measuring_code"
@@ -41,11 +42,11 @@ class AmendmentChange(NamedTuple):
 
 
 def list_amended_values(
-    entries: Sequence[RecordedEntry], old: ResolvedDesign, new: ResolvedDesign
+    history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign
 ) -> tuple[AmendmentChange, ...]:
     """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
-    before, now = registered_code(entries), measuring_code(new)
-    code = () if before in (None, now) else (AmendmentChange(CODE, before, now),)
+    before, now = history.measured_by, measuring_code(new)
+    code = () if before == now else (AmendmentChange(CODE, before, now),)
     return (*changes(old, new), *code)
 
 
@@ -68,21 +69,19 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[AmendmentChange]:
         yield AmendmentChange(pointer, old, new)
 
 
-def explain_refusals(
-    entries: Sequence[RecordedEntry], old: ResolvedDesign, changes: Sequence[AmendmentChange]
-) -> list[str]:
+def explain_refusals(history: RecordedHistory, old: ResolvedDesign, changes: Sequence[AmendmentChange]) -> list[str]:
     """Return which changes cannot be made at the end of these entries, and why."""
-    unused = _list_unused_grants(entries)
-    reached = {entry.raw["stage"] for entry in entries if entry.kind == "grant" and entry.key not in unused}
-    short = waits_for_budget(entries)
-    waiting = (short.raw["stage"], short.raw["attempt"]) if short else None
+    used = _list_used_grants(history)
+    reached = {grant.body.stage for grant in used}
+    short = waits_for_budget(history)
+    waiting = (short.body.stage, short.body.attempt) if short else None
     problems = [
         f"stage '{stage}' is under way: amend when its gate has decided"
-        for stage, attempt in _under_way(entries, unused)
+        for stage, attempt in _under_way(history, used)
         if (stage, attempt) != waiting
     ]
     # Where a gate waits for money its evidence is known, so nothing that judges it may change.
-    at_a_gate = short is not None and short.raw["at"] not in ("plan", "launch")
+    at_a_gate = short is not None and short.body.at not in ("plan", "launch")
     for change in changes:
         if not _AMENDABLE.fullmatch(change.pointer):
             problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
@@ -97,57 +96,32 @@ def explain_refusals(
     return problems
 
 
-def waits_for_budget(entries: Sequence[RecordedEntry]) -> RecordedEntry[BudgetEntry] | None:
-    """Return the entry that says what does not fit in the budget, unless an answer or an amendment followed it."""
-    for recorded in reversed(entries):
-        kind = recorded.kind
-        if kind == BudgetEntry.KIND:
-            return as_entry_of(recorded, BudgetEntry)
-        if kind in ("human", "retraction", "close") or is_in_force(recorded):
-            return None
-    return None
-
-
-def _list_unused_grants(entries: Sequence[RecordedEntry]) -> frozenset[str]:
-    """Return the keys of grants that were never launched because the budget did not reach."""
-    launched = {entry.raw["key"] for entry in entries if entry.kind == "launch"}
-    short = {
-        (entry.raw["stage"], entry.raw["attempt"])
-        for entry in entries
-        if entry.kind == "budget" and entry.raw["at"] == "launch"
-    }
-    return frozenset(
-        entry.key
-        for entry in entries
-        if entry.kind == "grant"
-        and (entry.raw["stage"], entry.raw["attempt"]) in short
-        and entry.key.partition("/")[2] not in launched
-    )
-
-
-def _under_way(entries: Sequence[RecordedEntry], unused: frozenset[str]) -> list[tuple[str, int]]:
-    """Return the attempts with a used grant that no gate has decided and no retraction has ended."""
-    decided = {(entry.raw["stage"], entry.raw["attempt"]) for entry in entries if entry.kind == "decision"}
-    void = find_retracted_judgements(entries)
-    by_digest = {entry.digest: entry.seq for entry in entries}
+def _list_used_grants(history: RecordedHistory) -> list[RecordedEntry[GrantEntry]]:
+    """Return the grants without those that were never launched because the budget did not reach."""
+    budgets = [entry.body for entry in history.of(BudgetEntry)]
+    short = {(budget.stage, budget.attempt) for budget in budgets if budget.at == "launch"}
     return [
-        (entry.raw["stage"], entry.raw["attempt"])
-        for entry in entries
-        if entry.kind == "grant"
-        and entry.key not in unused
-        and (entry.raw["stage"], entry.raw["attempt"]) not in decided
-        and by_digest.get(entry.raw["decision"]) not in void
+        grant
+        for grant in history.of(GrantEntry)
+        if (grant.body.stage, grant.body.attempt) not in short or history.attempt_of(grant.body).launch
     ]
 
 
-def is_exploratory(entries: Sequence[RecordedEntry], changes: Sequence[AmendmentChange]) -> bool:
+def _under_way(history: RecordedHistory, used: Sequence[RecordedEntry[GrantEntry]]) -> list[tuple[str, int]]:
+    """Return the attempts with a used grant that no gate has decided and no retraction has ended."""
+    decided = {(entry.body.stage, entry.body.attempt) for entry in history.of(DecisionEntry)}
+    void = {entry.digest for entry in history if entry.seq in history.retracted}
+    pairs = [(grant.body.stage, grant.body.attempt) for grant in used if grant.body.decision not in void]
+    return [pair for pair in pairs if pair not in decided]
+
+
+def is_exploratory(history: RecordedHistory, changes: Sequence[AmendmentChange]) -> bool:
     """Return whether these changes, at the end of these entries, make later claims exploratory."""
-    data_exists = any(entry.kind == "launch" for entry in entries)
-    return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in changes)
+    return bool(history.of(LaunchEntry)) and any(not _HARMLESS.fullmatch(change.pointer) for change in changes)
 
 
 def amendment_packet(
-    entries: Sequence[RecordedEntry],
+    history: RecordedHistory,
     old: ResolvedDesign,
     new: ResolvedDesign,
     checks: tuple[CheckResult, ...],
@@ -157,13 +131,11 @@ def amendment_packet(
 ) -> Packet:
     """Build the packet of an amendment: the amended design, the changes, the reason, and what was measured before."""
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
-    changes = list_amended_values(entries, old, new)
+    changes = list_amended_values(history, old, new)
     facts = {
         "changes": [change._asdict() for change in changes],
         "reason": plain(reason, 1000),
-        "measured_before": [
-            f"{entry.raw['stage']}.{entry.raw['attempt']}" for entry in entries if entry.kind == "metrics"
-        ],
-        "exploratory": is_exploratory(entries, changes),
+        "measured_before": [history.attempt_of(entry.body).name for entry in history.of(MetricsEntry)],
+        "exploratory": is_exploratory(history, changes),
     }
     return packet.model_copy(update={"registered": packet.registered | {AMENDMENT: facts}})

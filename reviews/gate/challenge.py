@@ -10,9 +10,9 @@ from itertools import pairwise
 from math import ceil, comb
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import find
+from reviews.history.attempt import read_order
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from specs.jobs.job_records import (
     LEFT,
     WITNESS,
@@ -27,6 +27,7 @@ from specs.jobs.job_records import (
 from specs.stages.base.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_bytes
+from specs.trail.session_bodies import ExitEntry, LaunchEntry
 
 _IDS = re.compile(rb'"(?:answer|critique|revision)_ids": ?\[([^\]]*)\]')
 """Where rows of a job hold the token ids of answers."""
@@ -44,34 +45,32 @@ class RepeatedChallenge(NamedTuple):
         return digest_bytes(f"{self.seed} {ended.digest}".encode())
 
 
-def witness_order(
-    entries: Sequence[RecordedEntry], store: Store, key: str, again: RepeatedChallenge | None = None
-) -> JobOrder | None:
+def witness_order(history: RecordedHistory, key: str, again: RepeatedChallenge | None = None) -> JobOrder | None:
     """Return the order of the witness of a job, the same whenever it is asked for; ``again``: with other rows.
 
     None where there is nothing to read: the job is lost or failed, left no rows, or its kind cannot say what was asked
     or scored.
     """
-    launch, ended = find(entries, f"launch/{key}"), find(entries, f"exit/{key}")
-    if launch is None or ended is None:
+    store, order = history.store, read_order(history.find(LaunchEntry, key), history.store)
+    ended = history.find(ExitEntry, key)
+    if order is None or ended is None:
         return None
-    order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
-    rows = ended.raw["outputs"].get("rows")
+    outputs = ended.body.outputs
     kind = STAGE_KINDS[order.kind]
     parameters = kind.parameters.model_validate(order.parameters)
     flag, scored = kind.answers_count(parameters), kind.scores_of(parameters)
-    if not (flag or kind.replay_job or scored) or rows is None or not ended.raw["manifest"]:
+    if not (flag or kind.replay_job or scored) or "rows" not in outputs or not ended.body.manifest:
         return None
-    exit = ExitRecord.model_validate_json(store.get(ended.raw["exit"]))
+    exit = ExitRecord.model_validate_json(store.get(ended.body.exit))
     if exit.code != 0 or exit.reason != "exited":
         return None
-    manifest = Manifest.model_validate_json(store.get(ended.raw["manifest"]))
+    manifest = Manifest.model_validate_json(store.get(ended.body.manifest))
     every = manifest.device.startswith("cuda")
     drawn_by = again.digest(ended) if again else ended.digest
     most = again.most if again else None
 
     def draw(output: str) -> RowSelection:
-        data = store.get(ended.raw["outputs"][output]["digest"]) if output in ended.raw["outputs"] else b""
+        data = store.get(outputs[output].digest) if output in outputs else b""
         count = sum(1 for line in data.split(b"\n") if line.strip())
         seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
         tokens = tokens_in(data) if kind.samples and output == "rows" else None
@@ -86,9 +85,9 @@ def witness_order(
     if kind.replay_job:
         challenge = _of_training(drawn_by, draw("rows").of, order)
     artifacts = {
-        LEFT + name: Artifact(name=LEFT + name, path=value["path"], digest=value["digest"], bytes=value["bytes"])
-        for name, value in sorted(ended.raw["outputs"].items())
-        if value["stored"] or kind.replay_job or kind.outputs.get(name) == "checkpoint"
+        LEFT + name: Artifact(name=LEFT + name, path=output.path, digest=output.digest, bytes=output.bytes)
+        for name, output in sorted(outputs.items())
+        if output.stored or kind.replay_job or kind.outputs.get(name) == "checkpoint"
     }
     return order.model_copy(
         update={

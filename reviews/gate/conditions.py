@@ -1,96 +1,32 @@
-"""Conditions of approvals, each open until it is met or a person waives it, and the checks that a person lifted."""
+"""Conditions of approvals at a gate: which keep a stage closed, and which are met by what was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
 
-from reviews.evidence.gather import is_in_force
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import standing
+from reviews.history.people import Obligation, obligations
+from reviews.history.recorded_history import RecordedHistory
 from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import Stage
+from specs.trail.gate_bodies import MetricsEntry
 from specs.trail.verdict import Condition, ConditionResult
 
 
-class Obligation(NamedTuple):
-    """A condition that an approval carried over."""
-
-    id: str
-    condition: Condition
-    made: int
-    """Number of the entry that put it in force: only what is measured after it can meet it."""
-    state: Literal["open", "met", "waived"]
-    settled_by: str
-    """Key of the entry that settled it; empty while it is open."""
-
-
-def obligations(entries: Sequence[RecordedEntry], moment_ns: int) -> list[Obligation]:
-    """Return every obligation in force at a moment (nanoseconds since 1970)."""
-    remaining = standing(entries)
-    by_digest = {value.digest: value for value in remaining}
-    offered: dict[str, tuple[int, dict[str, Any]]] = {}
-    settled: dict[str, tuple[Literal["met", "waived"], str]] = {}
-    for value in remaining:
-        if value.kind == "decision" and value.raw.get("outcome") == "approve":
-            offered |= {each["id"]: (value.seq, each) for each in value.raw.get("conditions", ())}
-            settled |= dict.fromkeys(value.raw.get("met", ()), ("met", value.key))
-        elif is_in_force(value):
-            offered |= {each["id"]: (value.seq, each) for each in value.raw["conditions"]}
-        elif value.kind == "human" and value.raw.get("answer") == "approve":
-            request = by_digest.get(value.raw["asked"])
-            over = request.raw.get("conditions", ()) if request else ()
-            offered |= {each["id"]: (value.seq, each) for each in over}
-            settled |= dict.fromkeys(value.raw.get("waives", ()), ("waived", value.key))
-    settled |= {
-        value.raw["condition"]: ("waived", value.key)
-        for value in remaining
-        if value.kind == "override" and value.raw["condition"] is not None and in_force(value, moment_ns)
-    }
-    return [
-        Obligation(
-            id,
-            Condition.model_validate({name: value for name, value in body.items() if name != "id"}),
-            made,
-            *settled.get(id, ("open", "")),
-        )
-        for id, (made, body) in offered.items()
-    ]
-
-
-def in_force(override: RecordedEntry, moment_ns: int) -> bool:
-    """Return whether an override has not ended at a moment, given in nanoseconds since 1970."""
-    expires = override.raw.get("expires")
-    return expires is None or moment_ns <= expires * 1e9
-
-
-def lifted_checks(entries: Sequence[RecordedEntry], stage: str, moment_ns: int) -> dict[str, str]:
-    """Return the checks that are lifted for a stage at a moment, each with the person and the reason."""
-    lifting = [entry for entry in entries if entry.kind == "override" and in_force(entry, moment_ns)]
-    return {
-        value.raw["check"]: f"{value.raw['by']}: {value.raw['reason']}"
-        for value in lifting
-        if value.raw["check"] is not None and value.raw["stage"] == stage
-    }
-
-
-def open_for(
-    entries: Sequence[RecordedEntry], resolved: ResolvedDesign, stage: str, moment_ns: int
-) -> list[Obligation]:
+def open_for(history: RecordedHistory, resolved: ResolvedDesign, stage: str, moment_ns: int) -> list[Obligation]:
     """Return the open obligations that keep a stage from starting."""
     order = [stage.name for stage in resolved.spec.stages]
     at = order.index(stage)
     return [
         obligation
-        for obligation in obligations(entries, moment_ns)
+        for obligation in obligations(history, moment_ns)
         if obligation.state == "open" and order.index(obligation.condition.stage) <= at
     ]
 
 
 def condition_results(
-    entries: Sequence[RecordedEntry],
+    history: RecordedHistory,
     resolved: ResolvedDesign,
     stage: Stage,
     metrics: MetricSet | None,
@@ -99,14 +35,16 @@ def condition_results(
 ) -> tuple[ConditionResult, ...]:
     """Compare the open conditions with the newest values measured since each was made.
 
-    ``entries`` is the trail up to the packet, ``metrics`` are those of the attempt that ``stage`` judges, ``earlier``
+    ``history`` is the trail up to the packet, ``metrics`` are those of the attempt that ``stage`` judges, ``earlier``
     those of accepted stages; ``moment_ns`` matters for waivers that end.
     """
     order = [stage.name for stage in resolved.spec.stages]
     opens = order.index(stage.name) + 1
     results: list[ConditionResult] = []
-    for obligation in [obligation for obligation in obligations(entries, moment_ns) if obligation.state == "open"]:
-        measured, criterion = _measured_since(entries, obligation, metrics, earlier), obligation.condition.criterion
+    for obligation in obligations(history, moment_ns):
+        if obligation.state != "open":
+            continue
+        measured, criterion = _measured_since(history, obligation, metrics, earlier), obligation.condition.criterion
         results.append(
             ConditionResult(
                 id=obligation.id,
@@ -121,7 +59,7 @@ def condition_results(
 
 
 def _measured_since(
-    entries: Sequence[RecordedEntry],
+    history: RecordedHistory,
     obligation: Obligation,
     metrics: MetricSet | None,
     earlier: Mapping[str, MetricSet],
@@ -132,14 +70,11 @@ def _measured_since(
         return None
     if metrics is not None and criterion.metric in metrics.metrics:
         return metrics.metrics[criterion.metric]
-    newest, result = obligation.made, None
-    for recorded in entries:
-        if recorded.kind != "metrics" or recorded.seq <= newest:
-            continue
-        accepted = earlier.get(recorded.raw["stage"])
-        if accepted and accepted.attempt == recorded.raw["attempt"] and criterion.metric in accepted.metrics:
-            newest, result = recorded.seq, accepted.metrics[criterion.metric]
-    return result
+    for entry in reversed(history.of(MetricsEntry)):
+        accepted = earlier.get(entry.body.stage)
+        if accepted and accepted.attempt == entry.body.attempt and criterion.metric in accepted.metrics:
+            return accepted.metrics[criterion.metric] if entry.seq > obligation.made else None
+    return None
 
 
 def why_not_carried(resolved: ResolvedDesign, stage: str | None, condition: Condition) -> str:

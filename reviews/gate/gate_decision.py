@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from reviews.evidence.gather import NOT_STARTED
 from reviews.gate.conditions import why_not_carried
 from reviews.gate.decide import decide
 from reviews.gate.packet import resolvable
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.recorded_history import RecordedHistory
 from specs.session.design import ResolvedDesign
 from specs.stages.base.stage import ParameterRange
 from specs.system.digests import Digest
 from specs.trail.entry import DESIGN
+from specs.trail.gate_bodies import LookupEntry
 from specs.trail.verdict import Decision, Packet, Span, Verdict
 
 
-def looked_up(entries: Sequence[RecordedEntry], store: Store, stage: str) -> dict[Digest, str]:
+def looked_up(history: RecordedHistory, stage: str) -> dict[Digest, str]:
     """Return what reviewers of a stage's packets were answered when they looked something up, by digest."""
-    looks = (entry.raw for entry in entries if entry.kind == "look" and entry.raw["stage"] == stage)
-    return {body["answer"]: store.get(body["answer"]).decode() for body in looks}
+    answers = [look.body.answer for look in history.of(LookupEntry) if look.body.stage == stage]
+    return {answer: history.store.get(answer).decode() for answer in answers}
 
 
 def settle(

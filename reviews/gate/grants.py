@@ -8,12 +8,10 @@ by signatures and an anchor elsewhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.gate.conditions import open_for
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import newest_judgement, next_attempt, standing
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import JobOrder
@@ -22,6 +20,8 @@ from specs.session_words import session_words
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.system.digests import digest_value
 from specs.system.errors import InvalidGrant
+from specs.trail.gate_bodies import DecisionEntry, GrantEntry, HumanAnswerEntry, RetractionEntry
+from specs.trail.session_bodies import LaunchEntry
 from specs.trail.verdict import Outcome
 
 VALID_SECONDS = 24 * 3600.0
@@ -37,7 +37,7 @@ class Opening(NamedTuple):
 
 
 def opened_by(
-    resolved: ResolvedDesign, entries: Sequence[RecordedEntry], stage: str | None, outcome: Outcome
+    resolved: ResolvedDesign, history: RecordedHistory, stage: str | None, outcome: Outcome
 ) -> dict[str, Any] | None:
     """Return what an outcome opens after these entries: the next stage, another attempt, or nothing.
 
@@ -47,16 +47,18 @@ def opened_by(
     opens = stage if outcome == "revise" else None
     if outcome == "approve":
         opens = next(iter(names[0 if stage is None else names.index(stage) + 1 :]), None)
-    return {"stage": opens, "attempt": next_attempt(entries, opens)} if opens else None
+    return {"stage": opens, "attempt": history.next_attempt(opens)} if opens else None
 
 
 def latest_opening(trail: Trail) -> Opening | None:
     """Return what the newest decision (or person's answer) opens; None when it opens nothing or was retracted."""
-    newest = newest_judgement(list(trail.iterate("decision", "human", "retraction")))
-    if newest is None or newest.raw.get("opens") is None:
-        return None
-    opens = newest.raw["opens"]
-    return Opening(opens["stage"], opens["attempt"], newest.digest)
+    newest = _judgements(trail).newest_judgement
+    opens = None if newest is None or isinstance(newest.body, RetractionEntry) else newest.body.opens
+    return Opening(opens.stage, opens.attempt, newest.digest) if newest and opens else None
+
+
+def _judgements(trail: Trail) -> RecordedHistory:
+    return RecordedHistory(trail.iterate(DecisionEntry, HumanAnswerEntry, RetractionEntry))
 
 
 def mint(
@@ -111,8 +113,8 @@ def mint(
         resources=stage.resources,
         plugins=resolved.plugins,
     )
-    recorded = trail.append_raw("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
-    grant = Grant.model_validate(recorded.raw)
+    recorded = trail.append(GrantEntry.model_validate(wanted.model_dump()))
+    grant = Grant.model_validate(recorded.body.model_dump())
     same = {"issued": wanted.issued, "expires": wanted.expires}
     if grant.model_copy(update=same) != wanted:
         raise InvalidGrant(
@@ -134,19 +136,18 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     """
     trail.verify_chain()
     grant = order.grant
-    recorded = trail.find(f"grant/{grant.key()}")
+    recorded = trail.find(GrantEntry.key_of(grant.key()), GrantEntry)
     hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
-    if recorded is None or recorded.raw != grant.model_dump(mode="json"):
+    if recorded is None or recorded.body.model_dump() != grant.model_dump():
         raise InvalidGrant("no such grant is in the trail", where=order.key, hint=hint)
-    judged = list(trail.iterate("decision", "human", "retraction"))
-    decision = next((value for value in standing(judged) if value.digest == grant.decision), None)
-    opens = decision.raw.get("opens") if decision else None
+    standing = _judgements(trail).standing_of(DecisionEntry, HumanAnswerEntry)
+    opens = next((judgement.body.opens for judgement in standing if judgement.digest == grant.decision), None)
     expectations: list[tuple[str, Any, Any]] = [
         ("job key", order.key, grant.key()),
         ("kind", order.kind, grant.kind),
         ("task", order.task, grant.task),
         ("time limit", order.max_seconds, grant.max_seconds),
-        ("opening decision", opens, {"stage": grant.stage, "attempt": grant.attempt}),
+        ("opening decision", opens and opens.model_dump(), {"stage": grant.stage, "attempt": grant.attempt}),
         ("newest decision", _standing(trail, order.key, grant), grant.decision),
         ("spec registration", registration, grant.registration),
         ("parameters", digest_value(order.parameters), grant.parameters),
@@ -162,16 +163,17 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
 
 def _require_settled(trail: Trail, resolved: ResolvedDesign, opening: Opening, now: float) -> None:
     """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
-    entries = list(trail.iterate())
-    opener = next(entry for entry in entries if entry.digest == opening.entry)
+    history = RecordedHistory(trail.iterate())
+    opener = next(entry for entry in history.of(DecisionEntry, HumanAnswerEntry) if entry.digest == opening.entry)
+    approval = opener.body
     named = session_words(trail.path.parent)
-    if (expires := opener.raw.get("expires")) is not None and now > expires:
+    if isinstance(approval, HumanAnswerEntry) and approval.expires is not None and now > approval.expires:
         raise InvalidGrant(
-            f"{opener.raw['by']}'s approval ended {now - expires:.0f} s ago",
+            f"{approval.by}'s approval ended {now - approval.expires:.0f} s ago",
             where=f"{trail.session}.{opening.stage}",
             hint=f"take it back: `peergate retract {named} {opener.seq} --reason WHY`; the gate asks again",
         )
-    for obligation in open_for(entries, resolved, opening.stage, int(now * 1e9)):
+    for obligation in open_for(history, resolved, opening.stage, int(now * 1e9)):
         raise InvalidGrant(
             f"condition {obligation.id} is open: {obligation.condition.text}",
             where=f"{trail.session}.{opening.stage}",
@@ -181,7 +183,7 @@ def _require_settled(trail: Trail, resolved: ResolvedDesign, opening: Opening, n
 
 def _standing(trail: Trail, key: str, grant: Grant) -> str | None:
     """Return the decision in force; once the grant was used, its own, so that a repeat stays harmless."""
-    if trail.find(f"launch/{key}") is not None:
+    if trail.find(LaunchEntry.key_of(key)) is not None:
         return grant.decision
     opening = latest_opening(trail)
     return opening.entry if opening else None

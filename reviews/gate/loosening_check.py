@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded
-from reviews.evidence.gather import accepted_attempt, find
 from reviews.gate.amendments import changes
 from reviews.gate.check_list import all_checks
 from reviews.gate.packet_derivation import check_design
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from reviews.trail.retractions import standing
+from reviews.history.recorded_history import RecordedHistory
 from specs.session.design import ResolvedDesign
 from specs.system.exact import exact
 from specs.trail.entry import AMENDMENT
-from specs.trail.verdict import CheckResult, Packet
+from specs.trail.gate_bodies import DecisionEntry
+from specs.trail.verdict import CheckResult
 
 AMENDMENT_GATE = (AMENDMENT,)
 """In the place of stage kinds: this check gets two designs and the trail."""
@@ -31,12 +29,12 @@ _UNMET = "the hypothesis at "
     "Nothing that just failed is loosened",
     source="thresholds that were moved after the results until they passed",
 )
-def _loosens(entries: Sequence[RecordedEntry], store: Store, old: ResolvedDesign, new: ResolvedDesign) -> CheckOutcome:
+def _loosens(history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign) -> CheckOutcome:
     """Compare the limits of the checks and of the hypothesis that failed last with those of the amended spec.
 
     `peergate amend --override` puts such a change in force in a person's name, with a reason.
     """
-    failed = list(_find_failures(entries, store, old))
+    failed = list(_find_failures(history, old))
     visible = [
         {"failed": what, "limit": limit.key, "before": before, "after": after}
         for what, limit in failed
@@ -59,34 +57,25 @@ def _loosens(entries: Sequence[RecordedEntry], store: Store, old: ResolvedDesign
 
 
 def amendment_checks(
-    entries: Sequence[RecordedEntry],
-    store: Store,
-    old: ResolvedDesign,
-    new: ResolvedDesign,
-    costs: Mapping[str, float],
+    history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign, costs: Mapping[str, float]
 ) -> tuple[CheckResult, ...]:
     """Judge an amended design as it would be judged before a session, and what it changes after what has failed."""
-    own = (result(check, run_guarded(check.run, entries, store, old, new), new.spec, ()) for check in CHECKS)
-    return (*check_design(new, store, costs), *own)
+    own = (result(check, run_guarded(check.run, history, old, new), new.spec, ()) for check in CHECKS)
+    return (*check_design(new, history.store, costs), *own)
 
 
 def _looser(limit: CheckLimit, before: float, after: float) -> bool:
     return exact(after) < exact(before) if limit.sign.startswith(">") else exact(after) > exact(before)
 
 
-def _find_failures(
-    entries: Sequence[RecordedEntry], store: Store, old: ResolvedDesign
-) -> Iterator[tuple[str, CheckLimit]]:
+def _find_failures(history: RecordedHistory, old: ResolvedDesign) -> Iterator[tuple[str, CheckLimit]]:
     """Yield what closed the newest gate of each stage that no later attempt or person has opened, with its limits."""
     limits = {check.id: check.limits for check in all_checks(old)}
-    newest = {
-        value.raw["stage"]: value for value in standing(entries) if value.kind == "decision" and value.raw["stage"]
-    }
-    for stage, decided in newest.items():
-        remaining = find(entries, f"packet/{stage}.{decided.raw['attempt']}")
-        if decided.raw["outcome"] == "approve" or accepted_attempt(entries, stage) or remaining is None:
+    newest = {decision.body.stage: decision.body for decision in history.standing_of(DecisionEntry)}
+    for stage, decision in newest.items():
+        packet = history.attempt_of(decision).packet_value
+        if stage is None or packet is None or decision.outcome == "approve" or history.accepted_attempt(stage):
             continue
-        packet = Packet.model_validate(store.get_value(remaining.raw["packet"]))
         for check in packet.checks:
             if check.closes:
                 yield from ((f"{check.id} at {stage}", limit) for limit in limits.get(check.id, ()))

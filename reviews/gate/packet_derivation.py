@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from reviews.checks.claim_lookup import claim_results
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import find, load_data, load_texts
-from reviews.gate.conditions import condition_results, lifted_checks
+from reviews.evidence.gather import load_data, load_texts
+from reviews.gate.conditions import condition_results
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.people import lifted_checks
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.store import Store
 from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
@@ -47,8 +48,7 @@ def check_design_files(
 
 
 def derive_packet(
-    entries: Sequence[RecordedEntry],
-    store: Store,
+    history: RecordedHistory,
     evidence: Evidence,
     metrics: MetricSet | None,
     checks: tuple[CheckResult, ...],
@@ -56,39 +56,34 @@ def derive_packet(
 ) -> Packet:
     """Build the packet of an attempt, with the builder's claims looked up among the measured metrics.
 
-    ``entries`` is the trail up to the packet: nothing later was known. ``checks_digest`` names the stored ``checks``.
+    ``history`` is the trail up to the packet: nothing later was known. ``checks_digest`` names the stored ``checks``.
 
     Raises:
         EvidenceMissing: the attempt has no plan or no checks on record.
     """
     stage, attempt = evidence.stage.name, evidence.attempt
-    plan, checked = find(entries, f"plan/{stage}.{attempt}"), find(entries, f"checks/{stage}.{attempt}")
-    if plan is None or checked is None:
-        missing = "plan" if plan is None else "checks"
+    recorded = history.attempt(stage, attempt)
+    if recorded.plan is None or recorded.checks is None:
+        missing = "plan" if recorded.plan is None else "checks"
         raise EvidenceMissing(f"the attempt has no {missing} on record", where=f"{stage}.{attempt}")
     # An override that ends is judged at the time of the checks, which the trail keeps.
-    moment = checked.time_ns
+    moment = recorded.checks.time_ns
     packet = build_packet(
         evidence,
         metrics,
         checks,
         checks_digest=checks_digest,
         claims=claim_results(evidence, metrics),
-        conditions=condition_results(entries, evidence.resolved, evidence.stage, metrics, evidence.earlier, moment),
-        lifted=lifted_checks(entries, stage, moment),
-        previous_findings=_findings_before(entries, store, stage, attempt),
+        conditions=condition_results(history, evidence.resolved, evidence.stage, metrics, evidence.earlier, moment),
+        lifted=lifted_checks(history, stage, moment),
+        previous_findings=_findings_before(history, stage, attempt),
     )
-    return packet.model_copy(update={"unchanged_since": _unchanged_since(entries, store, packet, attempt)})
+    return packet.model_copy(update={"unchanged_since": _unchanged_since(history, packet, attempt)})
 
 
-def _findings_before(
-    entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int
-) -> tuple[dict[str, Any], ...]:
+def _findings_before(history: RecordedHistory, stage: str, attempt: int) -> tuple[dict[str, Any], ...]:
     """Return the findings on the attempt before, without the reviewer's name."""
-    judged = find(entries, f"verdict/{stage}.{attempt - 1}")
-    if judged is None:
-        return ()
-    verdict = Verdict.model_validate(store.get_value(judged.raw["verdict"]))
+    verdict = history.attempt(stage, attempt - 1).verdict_value
     return tuple(
         {
             "severity": finding.severity,
@@ -97,30 +92,28 @@ def _findings_before(
             if finding.required_change
             else None,
         }
-        for finding in verdict.findings
+        for finding in (verdict.findings if verdict else ())
     )
 
 
-def _unchanged_since(entries: Sequence[RecordedEntry], store: Store, packet: Packet, attempt: int) -> int | None:
+def _unchanged_since(history: RecordedHistory, packet: Packet, attempt: int) -> int | None:
     """Return the newest earlier attempt with the same evidence."""
     digest = evidence_digest(packet)
     for number in range(attempt - 1, 0, -1):
-        remaining = find(entries, f"packet/{packet.stage}.{number}")
-        if remaining and evidence_digest(Packet.model_validate(store.get_value(remaining.raw["packet"]))) == digest:
+        before = history.attempt(packet.stage, number).packet_value
+        if before is not None and evidence_digest(before) == digest:
             return number
     return None
 
 
-def verdict_again(entries: Sequence[RecordedEntry], store: Store, packet: Packet) -> Verdict | None:
+def verdict_again(history: RecordedHistory, packet: Packet) -> Verdict | None:
     """Return the verdict on the same evidence in an earlier attempt, turned to this packet, if there is one.
 
     The same evidence gets the same verdict: otherwise asking often enough would find a mild one.
     """
     if packet.unchanged_since is None:
         return None
-    judged = find(entries, f"verdict/{packet.stage}.{packet.unchanged_since}")
-    if judged is None or judged.raw["error"]:
+    before = history.attempt(packet.stage, packet.unchanged_since)
+    if before.verdict is None or before.verdict.body.error or before.verdict_value is None:
         return None
-    before, now = judged.raw["packet"], packet.content_digest()
-    verdict = Verdict.model_validate(store.get_value(judged.raw["verdict"]))
-    return retarget_spans(verdict, before, now)
+    return retarget_spans(before.verdict_value, before.verdict.body.packet, packet.content_digest())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
+from specs.trail.gate_bodies import VerdictEntry
 from specs.trail.verdict import HELP, Condition, Finding, NoVerdict, Verdict, Vote
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ class ReviewerAnswer(NamedTuple):
     no_verdict: NoVerdict | None = None
 
 
-def member_answer(store: Store, judged: RecordedEntry) -> ReviewerAnswer:
+def member_answer(store: Store, judged: RecordedEntry[VerdictEntry]) -> ReviewerAnswer:
     """Return what a member said, from its entry."""
-    verdict = Verdict.model_validate(store.get_value(judged.raw["verdict"]))
-    return ReviewerAnswer(judged.raw["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
+    verdict = Verdict.model_validate(store.get_value(judged.body.verdict))
+    return ReviewerAnswer(judged.body.reviewer, None if verdict.no_verdict else verdict, verdict.no_verdict)
 
 
 def merge(answers: Sequence[ReviewerAnswer], quorum: int) -> Verdict:

@@ -70,6 +70,18 @@ class EntryIndex(Sequence[RecordedEntry]):
         entry = self._by_key.get(form.key_of(*parts))
         return cast(RecordedEntry[FormT], entry) if entry is not None and entry.kind == form.KIND else None
 
+    @cached_property
+    def _by_digest(self) -> dict[str, RecordedEntry]:
+        return {entry.digest: entry for entry in self._entries}
+
+    def find_digest(self, digest: str) -> RecordedEntry | None:
+        """Return the entry with a digest, if there is one."""
+        return self._by_digest.get(digest)
+
+    def before(self, entry: RecordedEntry) -> Self:
+        """Return what had been recorded when an entry was appended."""
+        return self[: entry.seq]
+
     def find_key(self, key: str) -> RecordedEntry | None:
         """Return the entry with a key, if there is one."""
         return self._by_key.get(key)

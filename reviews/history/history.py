@@ -21,7 +21,11 @@ class History(RecordedHistory):
         """Read the trail of a session, unverified, and name its content store; raises AuditDamage if that fails."""
         return cls(read_entries(trail), Store(store))
 
-    @cached_property
+    @property
     def resolved(self) -> ResolvedSpec:
         """The spec that is registered at the end of these entries, or raise EvidenceMissing."""
+        return self._resolved
+
+    @cached_property
+    def _resolved(self) -> ResolvedSpec:
         return read_resolved(self.store.get((self.newest_amendment or self.opening).spec))

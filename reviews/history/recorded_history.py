@@ -8,9 +8,11 @@ from typing import TypeGuard, cast
 from reviews.history.attempt import Attempt
 from reviews.history.entry_index import EntryIndex
 from reviews.trail.chain.envelope import FormT, RecordedEntry
+from specs.session.design import ResolvedDesign
 from specs.system.errors import EvidenceMissing
 from specs.trail.builder_bodies import PlanEntry
-from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, Opens, RetractionEntry
+from specs.trail.entry import DESIGN, OfAttempt
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, GrantEntry, HumanAnswerEntry, Opens, RetractionEntry
 from specs.trail.session_bodies import CloseEntry, OpenEntry
 
 Judgement = DecisionEntry | HumanAnswerEntry
@@ -55,6 +57,11 @@ class RecordedHistory(EntryIndex):
         """Whether the session has ended."""
         return self.find(CloseEntry) is not None
 
+    @property
+    def resolved(self) -> ResolvedDesign:
+        """The design that is registered at the end of these entries."""
+        raise EvidenceMissing("the history was read without the spec that it registers")
+
     # ---- judgements
 
     @cached_property
@@ -83,6 +90,10 @@ class RecordedHistory(EntryIndex):
         """The newest decision, answer of a person or retraction; a retraction leaves nothing open."""
         return self.newest(DecisionEntry, HumanAnswerEntry, RetractionEntry)
 
+    def newest_decision(self, stage: str) -> RecordedEntry[DecisionEntry] | None:
+        """Return the newest decision of a stage's gate, whether or not it was taken back."""
+        return next((entry for entry in reversed(self.of(DecisionEntry)) if entry.body.stage == stage), None)
+
     @property
     def opens(self) -> Opens | None:
         """The attempt that the newest judgement opens."""
@@ -94,6 +105,10 @@ class RecordedHistory(EntryIndex):
     def attempt(self, stage: str, number: int) -> Attempt:
         """Return one attempt of a stage, whether or not anything of it is recorded."""
         return Attempt(self, stage, number)
+
+    def attempt_of(self, body: OfAttempt | DecisionEntry | GrantEntry) -> Attempt:
+        """Return the attempt that an entry is about; the gate of the design counts as a stage."""
+        return Attempt(self, body.stage or DESIGN, body.attempt)
 
     def attempts(self, stage: str) -> list[Attempt]:
         """Return the attempts of a stage that were planned, in order."""

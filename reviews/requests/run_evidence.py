@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
 from reviews.evidence.readable_evidence import EvidenceBrowser
-from reviews.evidence.registered_evidence import gather, registered_spec
+from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_lines import LineSelection
+from reviews.history.history import History
 from reviews.requests.file_reading import RequestReader
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -92,7 +94,9 @@ def run_texts(run: Path) -> Iterator[tuple[str, str]]:
     data = EvidenceBrowser(resolved, store, None, _no_lines, numbers)
     yield from ((f"{run.name}.{name}", data.text(name)) for name in data.all_names)
     for stage, attempt in _load_metrics(entries, store):
-        shelf = EvidenceBrowser(resolved, store, gather(run, entries, store, stage, attempt), _no_lines, numbers)
+        shelf = EvidenceBrowser(
+            resolved, store, gather(run, History(entries, store), stage, attempt), _no_lines, numbers
+        )
         for name in shelf.all_names:
             if name not in data.all_names:
                 yield f"{run.name}.{stage}.{attempt}.{name}", shelf.text(name)

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.panel import ReviewerAnswer, disagree, member_answer, merge
 from reviews.gate.reviewer import PendingVerdict
+from reviews.history.history import History
 from reviews.reviewers.vendors.verdict_answer import to_verdict
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from specs.system.errors import ReviewerUnavailable, UserError
 from specs.system.text import one_line
+from specs.trail.gate_bodies import PacketEntry, VerdictEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.verdict import CLOSED, Packet, Verdict
 
@@ -45,38 +45,43 @@ def give(trail: Trail, store: Store, text: str) -> RecordedEntry:
     Raises UserError if none waits or the text is not a whole answer.
     """
     with trail.alone():
-        entries = list(trail.iterate())
-        at, digest = waiting(entries)
+        history = History(trail.iterate(), store)
+        at, digest = waiting(history)
         try:
             verdict = to_verdict(text, PERSON, digest)
         except ReviewerUnavailable as error:
             raise UserError(error.message, where="verdict", hint="`peergate review show` prints the form") from error
         stage, _, attempt = at.rpartition(".")
-        body = {"stage": stage, "attempt": int(attempt), "packet": digest, "verdict": store.put_value(verdict)}
-        key = _place(entries, store, at)
-        return trail.append_raw("verdict", key, body | {"error": "", "reviewer": PERSON})
+        body = VerdictEntry(
+            stage=stage,
+            attempt=int(attempt),
+            packet=digest,
+            verdict=store.put_value(verdict),
+            error="",
+            reviewer=PERSON,
+        )
+        return trail.append(body, _place(history, at))
 
 
-def waiting(entries: Sequence[RecordedEntry]) -> tuple[str, str]:
+def waiting(history: History) -> tuple[str, str]:
     """Return the waiting gate, as ``STAGE.ATTEMPT``, and its packet's digest; raises UserError if none waits."""
-    judged = {entry.key.partition("/")[2] for entry in entries if entry.kind == "verdict"}
-    for entry in reversed(entries):
-        at = entry.key.partition("/")[2]
-        if entry.kind == "packet" and at not in judged:
-            return at, entry.raw["packet"]
+    for packet in reversed(history.of(PacketEntry)):
+        attempt = history.attempt_of(packet.body)
+        if attempt.verdict is None:
+            return attempt.name, packet.body.packet
     raise UserError("no gate waits for a verdict")
 
 
-def _place(entries: Sequence[RecordedEntry], store: Store, at: str) -> str:
+def _place(history: History, at: str) -> str:
     """Return the key a person's verdict is recorded under; raises UserError if the gate waits for someone else."""
-    spec = registered_spec(entries, store)[0].spec
-    key = f"verdict/{at}"
+    spec = history.resolved.spec
+    key = VerdictEntry.key_of(at)
     if spec.panel is None:
         turn = spec.reviewer
     else:
         answers: list[ReviewerAnswer] = []
-        while (result := find(entries, f"{key}/{len(answers) + 1}")) is not None:
-            answers.append(member_answer(store, result))
+        while (result := history.find(VerdictEntry, f"{at}/{len(answers) + 1}")) is not None:
+            answers.append(member_answer(history.store, result))
         members, last = spec.panel.members, spec.panel.tie_breaker
         key = f"{key}/{len(answers) + 1}"
         if len(answers) < len(members):

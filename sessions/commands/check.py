@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from reviews.checks.remedies import remedy_of
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
@@ -149,7 +149,7 @@ def _again(run: Path, history: History, stage: str, attempt: int) -> Rerun:
     if stage == DESIGN:
         checks = check_design(history.resolved, history.store, history.resolved.attempt_costs())
         return Rerun(stage, attempt, None, "a design has no metrics", checks)
-    evidence = gather(run, history, history.store, stage, attempt)
+    evidence = gather(run, history, stage, attempt)
     try:
         metrics, why = measure(evidence), ""
     except EvidenceMissing as error:

@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from reviews.gate.amendments import waits_for_budget
 from reviews.history.history import History
+from reviews.history.people import waits_for_budget
 from reviews.trail.chain.envelope import as_entry_of
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs

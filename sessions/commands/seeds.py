@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from reviews.comparison.seed_comparison import SeedComparison, compare_seed, together
+from reviews.history.history import History
 from reviews.statistics.seed_variance import OverSeeds
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
@@ -37,7 +38,7 @@ def seeds(
 ) -> None:
     """Compare sessions of one design: the gain with seeds and items both as samples."""
     read = [
-        compare_seed(place.folder, place.history(), place.store)
+        compare_seed(place.folder, History(place.history(), place.store))
         for place in (session_at(session, runs) for session in sessions)
     ]
     over, items = together(read), len(read[0].pairs)

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.gate.amendments import waits_for_budget
-from reviews.gate.conditions import obligations
 from reviews.history.history import History
+from reviews.history.people import obligations, waits_for_budget
 from sessions.commands.acceptance.backlog import acceptance_lines
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run

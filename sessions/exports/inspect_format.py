@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.stages.evaluation.benchmark import log_file
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from sessions.exports.source import ExportSource
@@ -33,7 +33,7 @@ def write(source: ExportSource, folder: Path) -> list[str]:
     newest = {entry.body.stage: entry.body.attempt for entry in source.history.of(ExitEntry)}
     lines: list[str] = []
     for stage, attempt in newest.items():
-        evidence = gather(source.run, source.history, source.history.store, stage, attempt)
+        evidence = gather(source.run, source.history, stage, attempt)
         kind = kind_of(evidence.stage)
         name = f"{stage}.{attempt}.eval"
         if kind.arm is None:

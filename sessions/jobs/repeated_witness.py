@@ -18,9 +18,10 @@ from reviews.audit.recompute import FORMLESS, formless
 from reviews.audit.witness_needs import witnessed_attempts
 from reviews.checks.definition import apply
 from reviews.evidence.evidence import Evidence, WitnessEvidence
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.gate.challenge import RepeatedChallenge, witness_order
 from reviews.gate.check_list import CHECKS
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from reviews.trail.chain.store import Store, write_durably
 from sessions.jobs.job_state import POLL_S
@@ -104,7 +105,7 @@ class Repetition:
 
     def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> RepeatedWitness:
         key = f"{self.entries[0].session}.{stage}.{attempt}"
-        order = witness_order(self.entries, self.store, key, self.again)
+        order = witness_order(History(self.entries, self.store), key, self.again)
         if order is None or order.challenge is None:
             raise EvidenceMissing("its job left nothing that a witness could read")
         if not is_trusted(order.task):
@@ -126,7 +127,7 @@ class Repetition:
             write_durably(folder / "order.json", order.canonical())
             job = self._await(launcher, folder, f"{stage}.{attempt}")
             manifest = _manifest(folder, job)
-            evidence = gather(self.folder, list(self.entries), self.store, stage, attempt)
+            evidence = gather(self.folder, History(self.entries, self.store), stage, attempt)
             witness = WitnessEvidence(challenge, folder / "out" / f"{ROWS}.jsonl", manifest, "")
             checks = _run_checks(replace(evidence, witness=witness))
         if unread := next((check.detail for check in checks if check.status in ("BLOCKED", "ERROR")), ""):

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from reviews.gate import grants
-from reviews.gate.human_answers import overrides
 from reviews.history.history import History
+from reviews.history.people import overrides
 from sessions.builder.stage_view import open_stage
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, job_folder, submit

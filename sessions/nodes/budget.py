@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.gate.amendments import waits_for_budget
 from reviews.gate.grants import latest_opening
-from reviews.gate.human_answers import answer_effect, design_attempt
+from reviews.gate.human_answers import answer_effect
 from reviews.history.history import History
+from reviews.history.people import design_attempt, waits_for_budget
 from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from sessions.nodes.position import after_answer

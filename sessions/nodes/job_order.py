@@ -65,7 +65,7 @@ def resolve_resume_step(session: Session, order: JobOrder) -> JobOrder:
     launched = session.find(LaunchEntry, order.key)
     if launched is not None:
         return JobOrder.model_validate_json(session.store.get(launched.body.order))
-    for before in sources(session.history, session.store, order):
+    for before in sources(session.history, order):
         try:
             resume_step = find_resumable_step(session.run, job_folder(session.run, before.key), before.grant.attempt)
         except (OSError, ValueError) as error:

@@ -12,10 +12,10 @@ from reviews.checks.measuring_code import measuring_code
 from reviews.gate.check_list import run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.grants import opened_by
-from reviews.gate.human_answers import design_attempt, last_question
 from reviews.gate.measurer import measure as measure_rows
 from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design, derive_packet
+from reviews.history.people import design_attempt, last_question
 from reviews.trail.chain.envelope import as_entry_of
 from sessions.nodes.budget import follow_answer
 from sessions.nodes.position import after_decision
@@ -77,7 +77,6 @@ def review(session: Session, state: State) -> State:
     history = session.history
     packet = derive_packet(
         history,
-        session.store,
         session.evidence(stage, attempt),
         session.metrics(stage, attempt),
         history.attempt(stage, attempt).check_results,
@@ -95,7 +94,7 @@ def decide(session: Session, state: State) -> State:
 
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect, because it runs again when the answer comes."""
-    newest = last_question(session.history, session.name)
+    newest = last_question(session.history)
     request = as_entry_of(newest, BudgetEntry, DecisionEntry, PlanEntry, RetractionEntry)
     reasons = () if isinstance(request.body, PlanEntry) else request.body.reasons
     answer = interrupt({"session": session.name, "asked": request.key, "reasons": list(reasons)})
@@ -108,7 +107,7 @@ def _record_decision(session: Session, stage: str, recorded_stage: str | None, a
     packet = Packet.model_validate(session.store.get_value(judged.packet))
     verdict = Verdict.model_validate(session.store.get_value(judged.verdict))
     history = session.history
-    decision = settle(session.resolved, packet, verdict, attempt, looked_up(history, session.store, stage))
+    decision = settle(session.resolved, packet, verdict, attempt, looked_up(history, stage))
     body = {
         "stage": recorded_stage,
         "attempt": attempt,

@@ -30,7 +30,7 @@ from specs.trail.session_bodies import ChallengeEntry, SpendEntry, WitnessEntry
 def witness(session: Session, state: State) -> State:
     """Have a witness read what its challenge names, and record what it read; a lost one closes the gate."""
     stage, attempt, key = current_attempt(session, state)
-    order = witness_order(session.history, session.store, key)
+    order = witness_order(session.history, key)
     if order is None:
         return {"route": "go"}
     order = order.model_copy(update={"max_seconds": _seconds(session, order, key)})

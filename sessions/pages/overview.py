@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.gate.amendments import waits_for_budget
 from reviews.history.history import History
+from reviews.history.people import waits_for_budget
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running

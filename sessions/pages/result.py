@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
-from reviews.gate.amendments import waits_for_budget
-from reviews.gate.human_answers import Question, last_question, overrides
 from reviews.history.attempt import read_order
 from reviews.history.history import History
+from reviews.history.people import Question, last_question, overrides, waits_for_budget
 from reviews.history.recorded_history import is_in_force
 from reviews.stages.evaluation.benchmark_checks import SCORES
 from reviews.trail.chain.envelope import RecordedEntry
@@ -325,7 +324,7 @@ def question(history: History) -> RecordedEntry[Question] | None:
     """Return the entry a person is asked about; None if no one is asked, or only for a verdict."""
     if not is_waiting(history) or waits_for_verdict(history) is not None:
         return None
-    return waits_for_budget(history) or last_question(history, "")
+    return waits_for_budget(history) or last_question(history)
 
 
 def result_of(request: RecordedEntry[Question]) -> str:

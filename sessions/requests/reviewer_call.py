@@ -13,7 +13,7 @@ from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, ReviewerAnswer, ReviewPanel, disagree, member_answer, merge
 from reviews.gate.reviewer import ModelOutcome, PacketReviewer, PaidReviewer, ReviewExchange, facts_of, no_verdict
 from reviews.reviewers.process import messages, reviewer_proxy
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from sessions.requests.lookups import may_look
 from sessions.run.money import ledger
@@ -62,7 +62,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> _Judged:
     displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
     if displayed_packet.withdrawn:
         return _record(case, ReviewerAnswer(_name(session), None, _withdrawn(displayed_packet)), {})
-    again = verdict_again(session.history, session.store, displayed_packet)
+    again = verdict_again(session.history, displayed_packet)
     if again is not None:
         return _repeat(case, displayed_packet, again)
     if isinstance(session.reviewer, ReviewPanel):
@@ -113,7 +113,7 @@ def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[Reviewe
         if judged is None:
             judged = _record(case, *_ask_one(case, reviewer, packet, f"/member-{number}"), f"/{number}")
         _settle_cost(session, judged)
-        answers.append(member_answer(session.store, judged))
+        answers.append(member_answer(session.store, as_entry_of(judged, VerdictEntry)))
         asked_all = not members and len(answers) == len(panel.members)
         if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
             members.append(panel.tie_breaker)

@@ -13,10 +13,10 @@ from typing import Any
 from reviews.checks.measuring_code import measuring_files
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks
-from reviews.gate.conditions import obligations
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
 from reviews.gate.loosening_check import amendment_checks
 from reviews.history.history import History
+from reviews.history.people import obligations
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
@@ -216,7 +216,7 @@ def _amend(
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(entry.body.stage == AMENDMENT for entry in history.of(ChecksEntry)) + 1
-            checks = amendment_checks(history, session.store, old, new, new.attempt_costs())
+            checks = amendment_checks(history, old, new, new.attempt_costs())
             display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
             display.checks(checks)
             text = keep_checks(session, AMENDMENT, number, checks)
@@ -230,7 +230,7 @@ def _amend(
                 judged = without_review(session, AMENDMENT, number, error)
             verdict = Verdict.model_validate(session.store.get_value(judged.body.verdict))
             displayed_packet = Packet.model_validate(session.store.get_value(judged.body.packet))
-            looked = looked_up(session.history, session.store, AMENDMENT)
+            looked = looked_up(session.history, AMENDMENT)
             decision = settle(new, displayed_packet, verdict, number, looked)
             if new.spec.constitution is not None:
                 # Stages read the kept constitution.

@@ -73,7 +73,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
                 hint = "their number is not changed after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
-        first = compare_seed(run, history, history.store)
+        first = compare_seed(run, history)
         measured_by = _require_same_code(run, history)
         seeds = tuple(seed for seed, _ in zip(_further(first.seed), range(number), strict=False))
         names = tuple(session_name(f"{run.name}-seed{seed}", run.name) for seed in seeds)
@@ -125,10 +125,10 @@ def count_seeds(run: Path) -> ReplicationProgress:
     """
     history = read_history(require_run(run))
     entry = _require_plan(run, history)
-    first, folders = compare_seed(run, history, history.store), [run.parent / name for name in entry.body.sessions]
+    first, folders = compare_seed(run, history), [run.parent / name for name in entry.body.sessions]
     histories = [read_history(folder) if is_run(folder) else History((), Store(folder / STORE)) for folder in folders]
     seeds = [
-        one_seed(folder, theirs, theirs.store, first, seed, entry.digest)
+        one_seed(folder, History(theirs, theirs.store), first, seed, entry.digest)
         for folder, theirs, seed in zip(folders, histories, entry.body.seeds, strict=True)
     ]
     unfinished = tuple(folder.name for folder, theirs in zip(folders, histories, strict=True) if not theirs.is_closed)

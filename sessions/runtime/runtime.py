@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from reviews.checks.measuring_code import measuring_files
-from reviews.gate.human_answers import last_question, why_no_retry
+from reviews.gate.human_answers import why_no_retry
 from reviews.gate.reviewer import PendingVerdict
 from reviews.history.history import History
+from reviews.history.people import last_question
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.pointer import database_of, pointer_of
@@ -359,7 +360,7 @@ def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
 
 def _answer_to(session: Session, history: History, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the given answer, or for a budget that of an amendment; or raise UserError if it does not fit."""
-    request = last_question(history, session.name)
+    request = last_question(history)
     if isinstance(request.body, BudgetEntry):
         return answer_of(history, request, arguments)
     if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(history, request)):

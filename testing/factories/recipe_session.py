@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.grants import mint, opened_by
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
@@ -62,7 +63,7 @@ class RecipeSession:
         )
         body = {"spec": self.store.put_value(self.resolved), "registration": self.resolved.registration()}
         self.append("open", "open", **body)
-        opens = opened_by(self.resolved, list(self.trail.iterate()), "sample", "approve")
+        opens = opened_by(self.resolved, History(self.trail.iterate()), "sample", "approve")
         self.append("decision", "decision/sample.1", stage="sample", opens=opens)
         code = digest or keep_recipe(self.store, script)
         artifacts = self.inputs()

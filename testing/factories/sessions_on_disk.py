@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reviews.gate.grants import mint, opened_by
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.retractions import next_attempt
 from reviews.trail.trail import Trail
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import Artifact, JobOrder
@@ -47,7 +47,7 @@ class OnDisk:
 
     def decide(self, stage: str | None, attempt: int, outcome: Outcome, **changes: Any) -> RecordedEntry:
         """Record a decision and what it opens."""
-        opens = opened_by(self.resolved, list(self.trail.iterate()), stage, outcome)
+        opens = opened_by(self.resolved, History(self.trail.iterate()), stage, outcome)
         body = body_of("decision", stage=stage, attempt=attempt, outcome=outcome, opens=opens) | changes
         return self.trail.append_raw("decision", f"decision/{stage or 'design'}.{attempt}", body)
 
@@ -62,7 +62,7 @@ class OnDisk:
     def retry(self, stage: str) -> RecordedEntry:
         """Answer that a stage is tried again."""
         entries = list(self.trail.iterate())
-        opens = {"stage": stage, "attempt": next_attempt(entries, stage)}
+        opens = {"stage": stage, "attempt": History(entries).next_attempt(stage)}
         body = body_of("human", stage=stage, attempt=0, asked=entries[-1].digest, answer="retry", opens=opens)
         return self.trail.append_raw("human", f"human/{len(entries)}", body)
 

@@ -16,6 +16,7 @@ from reviews.gate.measurer import measure
 from reviews.gate.packet import build_packet
 from reviews.gate.packet_derivation import derive_packet
 from reviews.gate.panel import ReviewerAnswer, merge
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
 from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
@@ -359,7 +360,7 @@ def test_failure_54_numbers_do_not_come_from_the_builder(tmp_path: Path) -> None
     evidence = evidence_of(tmp_path, "base")
     metrics = measure(evidence)
     with pytest.raises(EvidenceMissing, match="no plan"):
-        derive_packet([], Store(tmp_path / "store"), evidence, metrics, (), DIGEST)
+        derive_packet(History([], Store(tmp_path / "store")), evidence, metrics, (), DIGEST)
     stated = look_up([Claim(stage="base", metric="accuracy", value=0.99)], {"base": metrics})
     packet = build_packet(evidence, metrics, (), checks_digest=DIGEST, claims=stated)
     assert packet.claims[0].status == "contradicted"

@@ -14,7 +14,8 @@ import pytest
 from langgraph.types import interrupt
 
 from reviews.audit.verify import verify_run
-from reviews.gate.human_answers import last_question
+from reviews.history.history import History
+from reviews.history.people import last_question
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import graph
@@ -143,7 +144,7 @@ def test_an_effect_before_the_question_would_be_had_again(
     def acts_first(session: Session, state: State) -> State:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         session.trail.append_raw("pause", f"pause/{number}", {"by": "the node"})
-        asked = last_question(list(session.trail.iterate()), session.name)
+        asked = last_question(History(session.trail.iterate()))
         interrupt({"session": session.name, "asked": asked.key, "reasons": []})
         raise AssertionError("no one answers here")
 

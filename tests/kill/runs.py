@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.evidence.gather import accepted_attempt
+from reviews.evidence.registered_evidence import accepted_attempt
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import is_waiting

@@ -12,8 +12,9 @@ import pytest
 from reviews.audit.event_order import order_damage
 from reviews.audit.verify import verify_run
 from reviews.evidence.registered_evidence import registered_spec
-from reviews.gate.human_answers import answer_effect, last_question
+from reviews.gate.human_answers import answer_effect
 from reviews.history.history import History
+from reviews.history.people import last_question
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import reviewer_proxy
 from reviews.trail.chain.envelope import RecordedEntry
@@ -30,6 +31,8 @@ from specs.trail.verdict import Packet, Verdict
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
+
+DIGEST = "sha256:" + "0" * 64
 
 
 def answer(word: str) -> dict[str, Any]:
@@ -94,11 +97,11 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     drive(quick_session(run, reviewer=Away()))
     entries = entries_of(run)
     resolved, _ = registered_spec(entries, Store(run / "store"))
-    asked = last_question(entries, "small")
+    asked = last_question(History(entries))
     told = answers_to(History(entries, Store(run / "store")), asked, "small")
     assert told[0].effect.startswith("has the design reviewed once more") and len(told) == 3
     # As older trails have it too, where such an answer ended the session.
-    assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
+    assert answer_effect(resolved, History(entries), asked, "retry") == {"opens": None, "waives": []}
 
 
 def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     assert outcomes(run) == {"decision/design.1": "escalate"}
     before = keys(run)
     entries, store = entries_of(run), Store(run / "store")
-    told = answers_to(History(entries, store), last_question(entries, "small"), "small")
+    told = answers_to(History(entries, store), last_question(History(entries)), "small")
     assert not [one for one in told if "retry" in one.commands[0]]
     with pytest.raises(UserError, match=r"'retry' is not an answer here: the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
@@ -127,16 +130,17 @@ def packets(*made: tuple[str, str, dict[str, Any]], of: list[RecordedEntry]) -> 
     for kind, key, body in made:
         entry = kept[-1].entry.model_copy(update={"kind": kind, "key": key, "seq": len(kept), "body": body})
         kept.append(replace(kept[-1], entry=entry))
-    return list(order_damage(kept))
+    return list(order_damage(History(kept)))
 
 
 def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, reviewer=Away()))
     lost = entries_of(run)
-    again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2})
-    wanted = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "retry"})
-    other = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "approve"})
+    again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2, "packet": DIGEST})
+    answered = {"stage": None, "attempt": 1, "asked": DIGEST, "reason": "", "by": "ada", "opens": None}
+    wanted = ("human", "human/decision/design.1", answered | {"answer": "retry"})
+    other = ("human", "human/decision/design.1", answered | {"answer": "approve"})
     assert packets(wanted, again, of=lost) == []
     for made in ((again,), (other, again)):
         (found,) = packets(*made, of=lost)
@@ -211,11 +215,11 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     session = quick_session(run, reviewer=Away())
     drive(session)
     entries = entries_of(run)
-    asked = last_question(entries, "small")
+    asked = last_question(History(entries))
     resolved, _ = registered_spec(entries, Store(run / "store"))
     trail = Trail(run / "trail.sqlite", "small")
     body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
-    trail.append_raw("human", f"human/{asked.key}", body | answer_effect(resolved, entries, asked, word))
+    trail.append_raw("human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
     trail.close()
 
 
@@ -240,10 +244,10 @@ def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
         drive(quick_session(run), answer("stop"))
     drive(quick_session(run), answer("approve"))
     assert entries_of(run)[-1].raw["decision"] == "overridden"
-    assert list(order_damage(entries_of(run))) == []
+    assert list(order_damage(History(entries_of(run)))) == []
     *before, close = entries_of(run)
     lie = replace(close, entry=close.entry.model_copy(update={"body": close.raw | {"decision": "approve"}}))
-    assert [one.partition(": ")[2] for one in order_damage([*before, lie])] == [
+    assert [one.partition(": ")[2] for one in order_damage(History([*before, lie]))] == [
         "says 'approve', and people decided over 1 gates or checks"
     ]
     report = json.loads((run / "report" / "report.json").read_bytes())

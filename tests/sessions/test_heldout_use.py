@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes.heldout_use import _has_overlap, _prompts, used_elsewhere  # pyright: ignore[reportPrivateUsage]
@@ -81,6 +82,6 @@ def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
     session.trail.close()
     # Alone, as an export is read, the finding is the same.
     away = shutil.move(second, tmp_path / "away")
-    evidence = gather(Path(away), entries, Store(Path(away) / "store"), "tuned", 1)
+    evidence = gather(Path(away), History(entries, Store(Path(away) / "store")), "tuned", 1)
     again = next(one for one in run_checks(evidence, None) if one.id == "registration.workspace")
     assert (again.status, again.detail) == (told["status"], told["detail"])

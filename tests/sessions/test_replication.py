@@ -14,8 +14,7 @@ import pytest
 from reviews.audit.verify import Audit, verify_run
 from reviews.checks import measuring_code
 from reviews.comparison.seed_comparison import ReplicationResult, SeedComparison, SeedOutcome, combine_seeds
-from reviews.evidence.gather import find
-from reviews.evidence.registered_evidence import registered_spec
+from reviews.evidence.registered_evidence import find, registered_spec
 from reviews.evidence.subgroups import ArmPair
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries

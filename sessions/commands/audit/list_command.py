@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.query import TrailQuery
 from sessions.commands.named_place import place_of
@@ -101,9 +102,9 @@ def _list(run: Path | None, text: str, filters: Filters) -> None:
 def _with_open_conditions(place: TrailPlace) -> tuple[int, ...]:
     """Return the numbers of the decisions with an open condition."""
     # Slow: imports all code of a gate.
-    from reviews.gate.conditions import obligations
+    from reviews.history.people import obligations
 
-    obligations_result = obligations(place.history(), time.time_ns())
+    obligations_result = obligations(History(place.history()), time.time_ns())
     return tuple(sorted({obligation.made for obligation in obligations_result if obligation.state == "open"}))
 
 

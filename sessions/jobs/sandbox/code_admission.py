@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from reviews.gate.conditions import lifted_checks
 from reviews.history.history import History
+from reviews.history.people import lifted_checks
 from reviews.stages.recipes.checks import SANDBOX
 from reviews.trail.chain.store import Store, write_durably
 from reviews.trail.trail import Trail

@@ -31,7 +31,7 @@ def siblings_of(history: History) -> Iterator[Sibling]:
 
     newest = {entry.body.stage: entry.body.summary for entry in history.of(ChecksEntry)}
     seen_pairs: set[tuple[str, str]] = set()
-    for defect in defects_in(history, history.store):
+    for defect in defects_in(history):
         for stage in history.resolved.spec.stages:
             for other in all_checks(history.resolved):
                 at = (other.id, stage.name)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from reviews.checks.definition import GateCheck, apply
 from reviews.checks.remedies import remedy_of_result
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.history.history import History
 from sessions.pages.diagnosis.actions import SuggestedAction, actions_for
 from sessions.pages.diagnosis.attempts import Curves, TrainingAttempt, attempt_of, newest_of
@@ -175,7 +175,7 @@ def _complete_checks(run: Path, history: History, attempt: TrainingAttempt) -> t
     from reviews.gate.measurer import measure
 
     try:
-        evidence = gather(run, history, history.store, attempt.stage, attempt.attempt)
+        evidence = gather(run, history, attempt.stage, attempt.attempt)
     except PeergateError:
         return attempt.checks
     try:

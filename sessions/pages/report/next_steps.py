@@ -10,8 +10,9 @@ from reviews.checks.job_endings import ending_of_record, log_lines
 from reviews.checks.remedies import remedy_of
 from reviews.evidence.weight_lineage import is_trained
 from reviews.gate.decide import JOB_EXIT
-from reviews.gate.human_answers import Question, is_without_verdict, why_no_retry
+from reviews.gate.human_answers import is_without_verdict, why_no_retry
 from reviews.history.history import History
+from reviews.history.people import Question
 from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import waits_for_verdict

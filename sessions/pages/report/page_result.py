@@ -8,8 +8,8 @@ from typing import Any
 from reviews.acceptance.scorecard import scorecard_of
 from reviews.audit.witness_needs import witness_needs
 from reviews.evidence.gather import evaluations
-from reviews.gate.human_answers import last_question
 from reviews.history.history import History
+from reviews.history.people import last_question
 from sessions.pages.overview import Overview, summary
 from sessions.pages.result import comparison_of, question, reasons_of, result_in_words, result_of, why_it_ended
 from sessions.run.money import ledger
@@ -62,7 +62,7 @@ def _result(history: History) -> dict[str, Any]:
     analysis = resolved.spec.analysis
     why = list(at.reasons) if at.decision is None else why_it_ended(history, at.decision)
     if at.decision == "retracted":
-        why = reasons_of(last_question(history, at.name))
+        why = reasons_of(last_question(history))
     parties: dict[str, float] = {}
     for spend in (entry.body for entry in history.of(SpendEntry)):
         if spend.what == "settle":
@@ -91,7 +91,7 @@ def _result(history: History) -> dict[str, Any]:
             "minutes": f"{balance.hours * 60:.0f}",
             "parties": [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(parties.items())],
         },
-        "evaluations": evaluations(history, resolved),
+        "evaluations": evaluations(history),
     }
 
 

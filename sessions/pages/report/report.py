@@ -18,10 +18,9 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.acceptance.scorecard import scorecard_of
 from reviews.evidence.gather import evaluations
 from reviews.evidence.row_reader import read_rows
-from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import ByPerson, count_overrides, is_override
 from reviews.history.attempt import Attempt
 from reviews.history.history import History
+from reviews.history.people import ByPerson, count_overrides, is_override, obligations
 from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
@@ -188,7 +187,7 @@ def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Ar
         "stages": [stage for stage in stages if stage["attempts"]],
         "diagnosis": [diagnosis.as_json(curves=False) for diagnosis in diagnose_from_trail(history)],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
-        "evaluations_of_heldout": evaluations(history, resolved),
+        "evaluations_of_heldout": evaluations(history),
         "interruptions": [
             {"at": when(entry), "entry": entry.seq, "what": what} for entry, what in interruptions(history)
         ],

@@ -18,7 +18,7 @@ from reviews.audit.metric_lines import parts_of
 from reviews.checks.claim_lookup import look_up
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
@@ -242,7 +242,7 @@ class ReportCheck:
         """Return the evidence of a metric's attempt: gathered once for all of the attempt's metrics in a row."""
         seq = value.entry.seq
         if self._gathered is None or self._gathered[0] != seq:
-            evidence = gather(self._folder, self._history[:seq], self._store, value.set.stage, value.set.attempt)
+            evidence = gather(self._folder, self._history[:seq], value.set.stage, value.set.attempt)
             self._gathered = seq, evidence
         return self._gathered[1]
 

@@ -19,8 +19,8 @@ from jinja2 import Template
 from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
-from reviews.gate.human_answers import count_overrides
 from reviews.history.history import History
+from reviews.history.people import count_overrides
 from reviews.trail.chain.envelope import RecordedEntry, open_envelope, restore_entry, signatures_text
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.chain.store import Store

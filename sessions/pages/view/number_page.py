@@ -7,7 +7,7 @@ from typing import Any
 
 from reviews.audit.metric_lines import parts_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS
 from sessions.pages.report.report_check import ReportCheck
 from sessions.pages.view.places import Read
@@ -45,7 +45,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
         "problem": "",
     }
     try:
-        evidence = gather(folder, read.history[: measured.seq], read.store, stage, attempt)
+        evidence = gather(folder, read.history[: measured.seq], stage, attempt)
         facts["parts"] = [
             {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
             for part in parts_of(evidence, metric)

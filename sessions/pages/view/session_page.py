@@ -7,9 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from reviews.acceptance.criterion_state import acceptance_of
-from reviews.gate.conditions import obligations
-from reviews.gate.human_answers import is_override
 from reviews.history.history import History
+from reviews.history.people import is_override, obligations
 from sessions.pages.overview import waits_for_verdict
 from sessions.pages.report.next_steps import remedies, waiting_for
 from sessions.pages.report.page_result import page_result, page_scorecard

@@ -14,9 +14,10 @@ import pytest
 from reviews.audit.event_order import code_damage
 from reviews.audit.verify import verify_run
 from reviews.checks import measuring_code, registration_checks
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -87,7 +88,7 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     assert recorded.raw["outcome"] == "approve" and recorded.raw["exploratory"]
     drive(quick_session(run), {"answer": "retry", "reason": "amended", "by": "ada", "expires": None})
     entries = read_entries(run / "trail.sqlite")
-    again = gather(run, entries, Store(run / "store"), "sample", 2)
+    again = gather(run, History(entries, Store(run / "store")), "sample", 2)
     assert registration_checks._code(again, None).status == "PASS"  # pyright: ignore[reportPrivateUsage]
     assert overview(run).state == "closed" and damage(run) == []
 
@@ -109,11 +110,13 @@ def forged(entries: list[RecordedEntry], change: Callable[[dict[str, Any]], None
 
 def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick: Path) -> None:
     entries = read_entries(closed_quick / "trail.sqlite")
-    assert overview(closed_quick).state == "closed" and [*code_damage(entries)] == []
+    assert overview(closed_quick).state == "closed" and [*code_damage(History(entries))] == []
     other = forged(entries, lambda body: body.update(code="sha256:" + "2" * 64))
-    assert len([*code_damage(other)]) == sum(one.key.startswith("decision/") for one in entries) - 1
-    assert "approves by the measuring code sha256:222" in next(code_damage(other))
-    assert [*code_damage(forged(other, lambda body: body.update(outcome="escalate")))] == [], "it opens nothing"
+    assert len([*code_damage(History(other))]) == sum(one.key.startswith("decision/") for one in entries) - 1
+    assert "approves by the measuring code sha256:222" in next(code_damage(History(other)))
+    assert [*code_damage(History(forged(other, lambda body: body.update(outcome="escalate"))))] == [], (
+        "it opens nothing"
+    )
 
 
 def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:

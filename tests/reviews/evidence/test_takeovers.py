@@ -9,12 +9,14 @@ import pytest
 
 from reviews.audit.event_order import launch_damage
 from reviews.evidence.resumable_steps import same_work, sources, takeover_damage
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.history import History
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import Artifact, ExitRecord, JobOrder, ResumeStep
 from specs.system.digests import digest_bytes
 from specs.trail.entry import GENESIS, Entry
+from specs.trail.session_bodies import LaunchEntry
 from training.running_code import code_digest
 
 STEP = ResumeStep(attempt=1, step=6, path="jobs/small.train.1/trainer/checkpoint-6", digest=digest_bytes(b"step"))
@@ -71,22 +73,29 @@ class Told:
     def launch(self, one: JobOrder, **changes: Any) -> RecordedEntry:
         told = {} if one.resumes is None else {"resumes": one.resumes.model_dump(mode="json")}
         body = (
-            {"key": one.key, "order": self.store.put_value(one), "grant": one.grant.content_digest()} | told | changes
+            self.at(one)
+            | {"order": self.store.put_value(one), "grant": one.grant.content_digest(), "launcher": "local"}
+            | told
+            | changes
         )
         self.add("grant", f"grant/{one.key}", one.grant.model_dump(mode="json"))
         return self.add("launch", f"launch/{one.key}", body)
 
     def lost(self, one: JobOrder) -> None:
-        self.add("lost", f"lost/{one.key}", {"key": one.key})
+        self.add("lost", f"lost/{one.key}", self.at(one))
 
     def ended(self, one: JobOrder, reason: Any, code: int) -> None:
         record = ExitRecord(
             key=one.key, code=code, reason=reason, started=1.0, ended=2.0, host="here", log=digest_bytes(b"")
         )
-        self.add("exit", f"exit/{one.key}", {"key": one.key, "exit": self.store.put_value(record)})
+        left = {"exit": self.store.put_value(record), "manifest": None, "outputs": {}, "log": digest_bytes(b"")}
+        self.add("exit", f"exit/{one.key}", self.at(one) | left)
+
+    def at(self, one: JobOrder) -> dict[str, Any]:
+        return {"key": one.key, "stage": one.grant.stage, "attempt": one.grant.attempt}
 
     def attempts(self, now: JobOrder) -> list[int]:
-        return [one.grant.attempt for one in sources(self.entries, self.store, now)]
+        return [one.grant.attempt for one in sources(History(self.entries, self.store), now)]
 
 
 @pytest.fixture
@@ -161,7 +170,7 @@ def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
     told.lost(order(1))
     good = order(2, resumes=STEP)
     launch = told.launch(good)
-    assert list(takeover_damage(told.entries, told.store, launch, good)) == []
+    assert list(takeover_damage(History(told.entries, told.store), as_entry_of(launch, LaunchEntry), good)) == []
     assert launch_damage_of(told) == []
     for wrong, told_resumes, expected in (
         (order(3, resumes=STEP), {}, "allowed are none"),
@@ -175,7 +184,7 @@ def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
         if wrong.grant.attempt == 2:
             other.lost(order(1))
         entry = other.launch(wrong, **told_resumes)
-        found = list(takeover_damage(other.entries, other.store, entry, wrong))
+        found = list(takeover_damage(History(other.entries, other.store), as_entry_of(entry, LaunchEntry), wrong))
         assert len(found) == 1 and expected in found[0], found
         assert found[0] in launch_damage_of(other)
 
@@ -183,13 +192,11 @@ def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
 def launch_damage_of(told: Told) -> list[str]:
     """Return what the audit has against takeovers; its other questions need a registered spec."""
     with pytest.MonkeyPatch.context() as patched:
-
-        def spec(*_: object) -> tuple[None, str]:
-            return None, order(1).grant.registration
+        patched.setattr(History, "resolved", None)
+        patched.setattr(History, "registration", order(1).grant.registration)
 
         def nothing(*_: object) -> list[str]:
             return []
 
-        patched.setattr("reviews.audit.event_order.registered_spec", spec)
         patched.setattr("reviews.audit.event_order._grant_damage", nothing)
-        return [one for one in launch_damage(told.entries, told.store) if "was ordered with" not in one]
+        return [one for one in launch_damage(History(told.entries, told.store)) if "was ordered with" not in one]

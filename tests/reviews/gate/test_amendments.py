@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reviews.gate.amendments import changes, explain_refusals, is_exploratory
+from reviews.history.history import History
 from specs.session.session_spec import ResolvedSpec
 from testing.factories.bodies import BODIES, body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
@@ -51,13 +52,13 @@ def test_every_difference_is_told_with_both_values(session: OnDisk) -> None:
 )
 def test_what_the_session_is_about_cannot_be_amended(session: OnDisk, change: tuple[str, str], pointer: str) -> None:
     found = changes(session.resolved, amended(session, change))
-    assert any(pointer in problem for problem in explain_refusals([], session.resolved, found))
+    assert any(pointer in problem for problem in explain_refusals(History([]), session.resolved, found))
 
 
 def test_other_data_is_another_session(session: OnDisk) -> None:
     other = amended(session)
     other = other.model_copy(update={"data_digests": other.data_digests | {"prompts": "sha256:" + "1" * 64}})
-    problems = explain_refusals([], session.resolved, changes(session.resolved, other))
+    problems = explain_refusals(History([]), session.resolved, changes(session.resolved, other))
     assert problems and "/data_digests/prompts" in problems[0]
 
 
@@ -67,7 +68,7 @@ def test_a_stage_that_has_run_keeps_its_criteria_but_not_its_limits(session: OnD
     session.decide("base", 1, "approve")
     entries = list(session.trail.iterate())
     found = changes(session.resolved, amended(session, EARLY, LATE, ROUNDS, MONEY))
-    problems = explain_refusals(entries, session.resolved, found)
+    problems = explain_refusals(History(entries), session.resolved, found)
     assert len(problems) == 1 and "'base' has run with it" in problems[0]
 
 
@@ -75,9 +76,9 @@ def test_nothing_is_amended_while_a_stage_is_under_way(session: OnDisk) -> None:
     session.decide(None, 1, "approve")
     session.mint()
     found = changes(session.resolved, amended(session, MONEY))
-    assert "under way" in explain_refusals(list(session.trail.iterate()), session.resolved, found)[0]
+    assert "under way" in explain_refusals(History(session.trail.iterate()), session.resolved, found)[0]
     session.retract(next(session.trail.iterate("decision")))
-    assert explain_refusals(list(session.trail.iterate()), session.resolved, found) == []
+    assert explain_refusals(History(session.trail.iterate()), session.resolved, found) == []
 
 
 @pytest.mark.parametrize(("change", "exploratory"), [(MONEY, False), (ROUNDS, False), (EFFECT, True), (LATE, True)])
@@ -85,9 +86,9 @@ def test_what_was_chosen_after_a_look_at_data_is_exploratory(
     session: OnDisk, change: tuple[str, str], exploratory: bool
 ) -> None:
     found = changes(session.resolved, amended(session, change))
-    assert is_exploratory(list(session.trail.iterate()), found) is False
+    assert is_exploratory(History(session.trail.iterate()), found) is False
     session.trail.append_raw("launch", "launch/small.base.1", body_of("launch", key="small.base.1"))
-    assert is_exploratory(list(session.trail.iterate()), found) is exploratory
+    assert is_exploratory(History(session.trail.iterate()), found) is exploratory
 
 
 ENVELOPE = ("    max_minutes: 30\n", "    max_minutes: 30\n    max_cost_usd: 4\n")
@@ -103,7 +104,7 @@ def short(session: OnDisk, stage: str | None, at: str, attempt: int = 1) -> None
 
 def problems(session: OnDisk, *replaced: tuple[str, str]) -> list[str]:
     found = changes(session.resolved, amended(session, *replaced))
-    return explain_refusals(list(session.trail.iterate()), session.resolved, found)
+    return explain_refusals(History(session.trail.iterate()), session.resolved, found)
 
 
 def test_a_granted_attempt_that_waits_for_money_may_be_amended_in_all_that_has_not_run(session: OnDisk) -> None:

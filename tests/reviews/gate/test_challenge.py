@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.evidence.gather import find
+from reviews.evidence.registered_evidence import find
 from reviews.gate.challenge import draw_places, sample_size, tokens_in, witness_order
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -82,7 +83,8 @@ def test_another_end_draws_other_rows_and_every_row_is_drawn_at_last() -> None:
 def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(closed_quick: Path) -> None:
     entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
     asked = {
-        name: witness_order(entries, store, f"small.{name}.1") for name in ("base", "sample", "train", "tuned", "ship")
+        name: witness_order(History(entries, store), f"small.{name}.1")
+        for name in ("base", "sample", "train", "tuned", "ship")
     }
     assert [name for name, order in asked.items() if order is not None] == list(asked)
     ended = next(one for one in entries if one.key == "exit/small.tuned.1")
@@ -91,7 +93,7 @@ def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(closed_qu
     assert order.key == "small.tuned.1.witness" and order.challenge.ended == ended.digest
     assert set(order.inputs) == {"model", "items", "left.rows"}
     # Before its end there is nothing to draw from.
-    assert witness_order(entries[: ended.seq], store, "small.tuned.1") is None
+    assert witness_order(History(entries[: ended.seq], store), "small.tuned.1") is None
 
 
 def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
@@ -153,4 +155,4 @@ def ordered(
     manifest = store.put_value(store.get_value(ended.raw["manifest"]) | {"device": device})
     changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": stored, "manifest": manifest}))
     told = [replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes})) for one, changes in changed]
-    return witness_order(told, store, "small.tuned.1")
+    return witness_order(History(told, store), "small.tuned.1")

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from reviews.gate.conditions import condition_results, lifted_checks, obligations, open_for, why_not_carried
+from reviews.gate.conditions import condition_results, open_for, why_not_carried
 from reviews.gate.grants import verify
-from reviews.gate.human_answers import answer_effect, last_question
-from reviews.trail.retractions import find_retracted_judgements, next_attempt
+from reviews.gate.human_answers import answer_effect
+from reviews.history.history import History
+from reviews.history.people import last_question, lifted_checks, obligations
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.base.stage import Criterion
@@ -39,7 +40,7 @@ def condition(stage: str, criterion: dict[str, Any] | None = None, number: int =
 
 
 def state(session: OnDisk) -> dict[str, str]:
-    return {one.id: one.state for one in obligations(list(session.trail.iterate()), FAR)}
+    return {one.id: one.state for one in obligations(History(session.trail.iterate()), FAR)}
 
 
 def override(session: OnDisk, **changes: Any) -> None:
@@ -58,9 +59,9 @@ def measured(stage: str, attempt: int, value: float) -> MetricSet:
 def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
     session.decide(None, 1, "escalate", conditions=[condition("sample")], reasons=[])
     assert state(session) == {}
-    asked = last_question(list(session.trail.iterate()), "small")
+    asked = last_question(History(session.trail.iterate()))
     body = {"stage": None, "attempt": 1, "asked": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
-    body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, "approve")
+    body |= answer_effect(session.resolved, History(session.trail.iterate()), asked, "approve")
     session.trail.append_raw("human", "human/1", body)
     assert state(session) == {"design.1/1": "open"}
 
@@ -68,9 +69,9 @@ def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
 def test_an_open_condition_keeps_its_stage_and_those_after_it_from_starting(session: OnDisk) -> None:
     session.decide(None, 1, "approve", conditions=[condition("sample")])
     entries = list(session.trail.iterate())
-    assert [one.id for one in open_for(entries, session.resolved, "base", FAR)] == []
+    assert [one.id for one in open_for(History(entries), session.resolved, "base", FAR)] == []
     for stage in ("sample", "train", "tuned"):
-        assert [one.id for one in open_for(entries, session.resolved, stage, FAR)] == ["design.1/1"]
+        assert [one.id for one in open_for(History(entries), session.resolved, stage, FAR)] == ["design.1/1"]
 
 
 def test_no_grant_is_minted_over_an_open_condition(session: OnDisk) -> None:
@@ -85,8 +86,8 @@ def test_a_waiver_that_has_ended_waives_nothing(session: OnDisk) -> None:
     session.decide(None, 1, "approve", conditions=[condition("sample")])
     override(session, condition="design.1/1", expires=time.time() + 1000)
     entries = list(session.trail.iterate())
-    assert obligations(entries, time.time_ns())[0].state == "waived"
-    assert obligations(entries, time.time_ns() + 2000 * 10**9)[0].state == "open"
+    assert obligations(History(entries), time.time_ns())[0].state == "waived"
+    assert obligations(History(entries), time.time_ns() + 2000 * 10**9)[0].state == "open"
 
 
 def test_a_condition_is_met_by_a_gate_and_open_again_when_that_gate_is_taken_back(session: OnDisk) -> None:
@@ -118,7 +119,7 @@ def test_only_what_is_measured_after_a_condition_can_meet_it(
         session.trail.append_raw("metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
         earlier = {"base": measured("base", 2, after)}
     (result,) = condition_results(
-        list(session.trail.iterate()),
+        History(session.trail.iterate()),
         session.resolved,
         session.resolved.spec.stage("sample"),
         None if current is None else measured("sample", 1, current),
@@ -133,7 +134,8 @@ def test_a_condition_is_due_at_the_gate_before_its_stage_and_from_then_on(sessio
     session.decide(None, 1, "approve", conditions=[condition("train")])
     entries, resolved = list(session.trail.iterate()), session.resolved
     due = {
-        stage.name: condition_results(entries, resolved, stage, None, {}, FAR)[0].due for stage in resolved.spec.stages
+        stage.name: condition_results(History(entries), resolved, stage, None, {}, FAR)[0].due
+        for stage in resolved.spec.stages
     }
     assert due == {"base": False, "sample": True, "train": True, "tuned": True, "ship": True}
 
@@ -159,9 +161,9 @@ def test_a_condition_that_cannot_be_judged_in_time_is_not_carried(
 def test_a_check_is_lifted_for_its_stage_only_and_until_it_ends(session: OnDisk) -> None:
     override(session, check="jobs.exit", stage="train", expires=time.time() + 1000)
     entries = list(session.trail.iterate())
-    assert lifted_checks(entries, "train", time.time_ns()) == {"jobs.exit": "ada: r"}
-    assert lifted_checks(entries, "base", time.time_ns()) == {}
-    assert lifted_checks(entries, "train", time.time_ns() + 2000 * 10**9) == {}
+    assert lifted_checks(History(entries), "train", time.time_ns()) == {"jobs.exit": "ada: r"}
+    assert lifted_checks(History(entries), "base", time.time_ns()) == {}
+    assert lifted_checks(History(entries), "train", time.time_ns() + 2000 * 10**9) == {}
 
 
 def test_a_retraction_voids_what_came_after_and_numbers_go_on(session: OnDisk) -> None:
@@ -170,14 +172,14 @@ def test_a_retraction_voids_what_came_after_and_numbers_go_on(session: OnDisk) -
     sample = session.decide("sample", 1, "approve")
     session.retract(base)
     entries = list(session.trail.iterate())
-    assert find_retracted_judgements(entries) == {base.seq, sample.seq}
-    assert last_question(entries, "small").kind == "retraction"
-    assert next_attempt(entries, "train") == 2
+    assert History(entries).retracted == {base.seq, sample.seq}
+    assert last_question(History(entries)).kind == "retraction"
+    assert History(entries).next_attempt("train") == 2
     with pytest.raises(InvalidGrant, match="no stage is open"):
         session.mint()
     answered = session.retry("base")
     assert answered.raw["opens"] == {"stage": "base", "attempt": 2}
-    assert find_retracted_judgements(list(session.trail.iterate())) == {base.seq, sample.seq}
+    assert History(session.trail.iterate()).retracted == {base.seq, sample.seq}
     assert session.mint().attempt == 2
 
 
@@ -197,6 +199,6 @@ def test_answers_open_what_they_must(session: OnDisk) -> None:
     session.decide(None, 1, "approve")
     asked = session.decide("base", 1, "escalate", reasons=[])
     entries = list(session.trail.iterate())
-    assert answer_effect(resolved, entries, asked, "retry")["opens"] == {"stage": "base", "attempt": 2}
-    assert answer_effect(resolved, entries, asked, "approve")["opens"] == {"stage": "sample", "attempt": 1}
-    assert answer_effect(resolved, entries, asked, "stop")["opens"] is None
+    assert answer_effect(resolved, History(entries), asked, "retry")["opens"] == {"stage": "base", "attempt": 2}
+    assert answer_effect(resolved, History(entries), asked, "approve")["opens"] == {"stage": "sample", "attempt": 1}
+    assert answer_effect(resolved, History(entries), asked, "stop")["opens"] is None

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reviews.gate.grants import VALID_SECONDS, latest_opening, opened_by, verify
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs.launcher import JobState, job_folder, submit
 from specs.jobs.grant_and_claim import Grant
@@ -45,7 +46,7 @@ def resolved(tmp_path_factory: pytest.TempPathFactory) -> ResolvedSpec:
 @pytest.mark.parametrize("outcome", ["reject", "null", "escalate"])
 @pytest.mark.parametrize("stage", [None, *STAGES])
 def test_only_approve_and_revise_open_anything(resolved: ResolvedSpec, stage: str | None, outcome: Outcome) -> None:
-    assert opened_by(resolved, (), stage, outcome) is None
+    assert opened_by(resolved, History(()), stage, outcome) is None
 
 
 @pytest.mark.parametrize(("stage", "following"), list(zip([None, *STAGES], [*STAGES, None], strict=True)))
@@ -53,11 +54,11 @@ def test_approve_opens_the_first_attempt_of_the_next_stage(
     resolved: ResolvedSpec, stage: str | None, following: str | None
 ) -> None:
     expected = None if following is None else {"stage": following, "attempt": 1}
-    assert opened_by(resolved, (), stage, "approve") == expected
+    assert opened_by(resolved, History(()), stage, "approve") == expected
 
 
 def test_a_design_that_is_to_be_revised_opens_nothing(resolved: ResolvedSpec) -> None:
-    assert opened_by(resolved, (), None, "revise") is None
+    assert opened_by(resolved, History(()), None, "revise") is None
 
 
 @settings(

@@ -9,6 +9,7 @@ import pytest
 
 from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.loosening_check import amendment_checks
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -39,7 +40,7 @@ class Ended:
         """Return what is found of an amendment of some values of a section of the spec."""
         part = getattr(self.old.spec, section).model_copy(update=values)
         new: ResolvedSpec = self.old.model_copy(update={"spec": self.old.spec.model_copy(update={section: part})})
-        return amendment_checks(self.entries, self.store, self.old, new, new.attempt_costs())[-1]
+        return amendment_checks(History(self.entries, self.store), self.old, new, new.attempt_costs())[-1]
 
 
 @pytest.fixture(scope="module")

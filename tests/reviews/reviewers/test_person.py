@@ -12,6 +12,7 @@ import pytest
 from reviews.audit.event_order import people_damage
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import PendingVerdict, no_verdict
+from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.person import Person, ask_at_the_terminal, give, summary, template
 from reviews.reviewers.vendors.verdict_answer import to_verdict
@@ -106,7 +107,7 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
         verdict = waiting.store.put_value(said.model_copy(update={"approve": True, "no_verdict": None}))
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
         given = waiting.trail.append_raw("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
-        told = list(people_damage(list(waiting.trail.iterate()), waiting.store))
+        told = list(people_damage(History(waiting.trail.iterate(), waiting.store)))
         why = f"entry {given.seq} (verdict): 'person' is not a reviewer here, registered are: checklist"
         assert told == ([why] if found else [])
 

@@ -227,13 +227,13 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
         late = {"seq": len(before), "key": f"launch/{order.key}", "body": body}
         return [*before, RecordedEntry(used.entry.model_copy(update=late), used.digest)]
 
-    assert [*order_damage(after), *launch_damage(after, session.store)] == []
+    assert [*order_damage(History(after)), *launch_damage(History(after, session.store))] == []
     forged = launched_after(waiting)
-    assert [*launch_damage(forged, session.store)] == [
+    assert [*launch_damage(History(forged, session.store))] == [
         f"entry {len(waiting)} (launch): job small.train.1 was granted before the registration was amended"
     ]
     forged = launched_after(after[: answer.seq + 1])
-    assert [*order_damage(forged)] == [
+    assert [*order_damage(History(forged))] == [
         f"entry {answer.seq + 1} (launch): a newer judgement was in force than that which granted job small.train.1"
     ]
 

@@ -12,8 +12,8 @@ import pytest
 from reviews.checks.remedies import REMEDIES, remedy_of
 from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.check_catalog import listing
-from reviews.gate.human_answers import last_question
 from reviews.history.history import History
+from reviews.history.people import last_question
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.report.next_steps import answers_to, remedies, why_the_same
@@ -39,7 +39,7 @@ def waits(folder: Path, rows: Rows = cut) -> Path:
 
 def offered(run: Path) -> list[str]:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    told = answers_to(History(entries, store), last_question(entries, "small"), "small")
+    told = answers_to(History(entries, store), last_question(History(entries)), "small")
     return [one.commands[0].removeprefix("peergate ") for one in told]
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.registered_evidence import gather, registered_spec
+from reviews.evidence.gather import gather
+from reviews.evidence.registered_evidence import registered_spec
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.seeds import seeds
@@ -106,7 +108,7 @@ def test_a_registered_paired_test_is_carried_out_in_a_session_and_closes_its_gat
         said = next(one for one in store.get_value(checks) if one["id"] == "paired.registered")
         decided = next(one for one in entries if one.key == "decision/tuned.1").raw["outcome"]
         found[name] = (said["status"], decided)
-        assert "base" in gather(run, entries, store, "tuned", 1).arms, "what the audit would judge by"
+        assert "base" in gather(run, History(entries, store), "tuned", 1).arms, "what the audit would judge by"
     assert found["good"] == ("PASS", "approve") and found["bad"][0] == "FAIL" and found["bad"][1] != "approve"
     resolved, registration = registered_spec(read_entries(good / "trail.sqlite"), Store(good / "store"))
     assert resolved.spec.evaluation is not None and resolved.spec.evaluation.paired[0].test == "exact_mcnemar"

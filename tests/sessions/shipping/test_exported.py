@@ -12,9 +12,10 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
+from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.exports.shipping.release import read_release
@@ -37,7 +38,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def evidence(run: Path) -> Evidence:
-    return gather(run, read_entries(run / "trail.sqlite"), Store(run / "store"), "gguf", 1)
+    return gather(run, History(read_entries(run / "trail.sqlite"), Store(run / "store")), "gguf", 1)
 
 
 def states(found: Evidence) -> dict[str, str]:

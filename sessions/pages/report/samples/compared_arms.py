@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.evidence.subgroups import ArmPair, each_kind
 from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
@@ -23,7 +23,7 @@ def arms_of(run: Path, history: History) -> Arms | None:
     attempts = [entry.body.attempt for entry in history.of(MetricsEntry) if entry.body.stage == treatment]
     if not attempts:
         return None
-    evidence = gather(run, history, history.store, treatment, attempts[-1])
+    evidence = gather(run, history, treatment, attempts[-1])
     try:
         return read_judged_items(evidence, evidence.baseline_rows), read_judged_items(
             evidence, evidence.outputs.get("rows")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.evidence.registered_evidence import gather
+from reviews.evidence.gather import gather
 from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
 from sessions.pages.report.samples.compared_arms import arms_of
@@ -105,7 +105,7 @@ def samples_of(folder: Path, history: History) -> Samples:
     attempts = [entry.body.attempt for entry in history.of(MetricsEntry) if entry.body.stage == analysis.baseline]
     if not attempts:
         raise EvidenceMissing(f"'{analysis.baseline}' has not answered the held-out items yet")
-    evidence = gather(folder, history, history.store, analysis.baseline, attempts[-1])
+    evidence = gather(folder, history, analysis.baseline, attempts[-1])
     alone = read_judged_items(evidence, evidence.outputs.get("rows"))
     return Samples(
         tuple(JudgedSample(number, value, None) for number, value in enumerate(alone, 1)), (analysis.baseline,)
