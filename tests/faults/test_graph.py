@@ -160,8 +160,8 @@ def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher:
     """Kill a session when an entry was recorded, before anything that follows it."""
     append = Trail.append_raw
 
-    def last(trail: Trail, kind: Any, name: str, body: dict[str, Any]) -> Any:
-        recorded = append(trail, kind, name, body)
+    def last(trail: Trail, kind: Any, name: str, body: dict[str, Any], policy: Any = None) -> Any:
+        recorded = append(trail, kind, name, body, policy)
         if name == key:
             raise Killed
         return recorded

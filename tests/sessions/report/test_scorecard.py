@@ -96,7 +96,7 @@ def test_an_accepted_session_shows_what_it_registered_and_names_the_entry_that_d
 
 def _lift(one: Copied) -> None:
     checks = {"check": "training.gradient", "condition": None, "stage": "train", "by": "me", "reason": "I know better"}
-    one.add("override", "decision/train.1", expires_ns=None, **checks)
+    one.add("override", "decision/train.1", expires=None, **checks)
 
 
 LIMITS: dict[str, tuple[Callable[[Copied], None], set[str]]] = {
