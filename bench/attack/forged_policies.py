@@ -13,7 +13,7 @@ from typing import Any
 from bench.attack.forged_trail import Original, Rewrite, Step, spoiled_base64, steps_of
 from bench.attack.forgeries import Forgery, entry_changed, entry_of_kind, new_entry
 from reviews.trail.chain.keys import key_id
-from specs.trail.key_policy import Role
+from specs.trail.entry import Role
 
 # ---- envelopes ---------------------------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ from reviews.trail.chain.keys import KeyFolder, SigningKey, load_key, public_pem
 from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_note, sign_text
 from reviews.trail.chain.tiles import CHECKPOINT, InclusionProof, bundles_of, read_bundles, tiles_of
 from specs.system.digests import canonical_bytes
-from specs.trail.entry import Entry
-from specs.trail.key_policy import SIGNERS, Role
+from specs.trail.entry import Entry, Role
+from specs.trail.key_policy import SIGNERS
 
 Change = Callable[[Entry], Entry]
 Rewrite = Callable[[bytes], bytes]

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from bench.attack.forged_trail import WRONG_TREES, Original, Rewrite, Step, steps_of
 from specs.system.digests import canonical_bytes
-from specs.trail.entry import Entry
-from specs.trail.key_policy import Role
+from specs.trail.entry import Entry, Role
 
 
 class Forgery(NamedTuple):

@@ -12,17 +12,15 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from reviews.evidence.defect_waves import SHIP_CHECKS
-from reviews.evidence.registered_evidence import find, registered_spec
+from reviews.history.attempt import Attempt
 from reviews.history.history import History
 from reviews.history.people import lifted_checks
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
-from specs.stages.base.metric import Metric
 from specs.stages.metric_catalog import metrics_of
 from specs.system.text import one_line
 from specs.trail.entry import EntryKind
+from specs.trail.session_bodies import OpenEntry, ReplicationResultEntry
 
 State = Literal["open", "discharged", "retracted", "not_applicable"]
 _MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replicated")
@@ -134,15 +132,15 @@ def percent(states: dict[str, State], criteria: Sequence[AcceptanceCriterion]) -
     return float(round(Fraction(100 * done, total), 6)) if total else None
 
 
-def acceptance_of(entries: Sequence[RecordedEntry], store: Store) -> Acceptance:
+def acceptance_of(history: History) -> Acceptance:
     """Return the state of every criterion at the end of these entries, by the registration that opened the session.
 
     Raises:
         EvidenceMissing: the session has no ``open`` entry, or what the trail names is not in the store.
     """
-    opened = find(entries, "open")
+    opened = history.find(OpenEntry)
     # Of the first registration: no amendment excuses a criterion.
-    spec = registered_spec(entries[: opened.seq + 1] if opened else entries, store)[0].spec
+    spec = history[: opened.seq + 1].resolved.spec if opened else history.resolved.spec
     if not spec.criteria:
         return Acceptance(())
     states: dict[str, State] = {
@@ -151,10 +149,10 @@ def acceptance_of(entries: Sequence[RecordedEntry], store: Store) -> Acceptance:
     whys = {criterion.id: _told_first(criterion, states[criterion.id]) for criterion in spec.criteria}
     proofs: dict[str, CriterionProof] = {}
     steps: dict[str, list[StateChange]] = {criterion.id: [] for criterion in spec.criteria}
-    for end, moving in enumerate(entries, 1):
+    for end, moving in enumerate(history, 1):
         if moving.kind not in _MOVING:
             continue
-        seen_values = _TrailView(entries[:end], store)
+        seen_values = _TrailView(history[:end])
         changed: list[str] = []
         for criterion in spec.criteria:
             if states[criterion.id] == "not_applicable":
@@ -200,60 +198,57 @@ def _told_first(criterion: AcceptanceCriterion, state: State) -> str:
 class _TrailView:
     """What the trail shows up to an entry."""
 
-    def __init__(self, entries: Sequence[RecordedEntry], store: Store) -> None:
-        self._entries, self._store = entries, store
-        self._void = History(entries).retracted
+    def __init__(self, history: History) -> None:
+        self._history = history
 
     def proof(self, criterion: AcceptanceCriterion) -> CriterionProof | str:
         """Return what discharges a criterion, or why nothing does."""
-        decided = next((each for each in reversed(self._entries) if self._is_of(each, criterion.stage)), None)
+        decided = self._history.newest_decision(criterion.stage)
         if decided is None:
             return f"the gate of '{criterion.stage}' has not decided"
-        at = f"{criterion.stage}.{decided.raw['attempt']}"
-        if decided.seq in self._void:
+        attempt, outcome = self._history.attempt_of(decided.body), decided.body.outcome
+        at = attempt.name
+        if decided.seq in self._history.retracted:
             return f"the approval of {at} was taken back"
-        if decided.raw["outcome"] != "approve":
-            return f"the gate of {at} decided '{decided.raw['outcome']}'"
-        if lifted := lifted_checks(History(self._entries[: decided.seq]), criterion.stage, decided.time_ns):
+        if outcome != "approve":
+            return f"the gate of {at} decided '{outcome}'"
+        if lifted := lifted_checks(self._history.before(decided), criterion.stage, decided.time_ns):
             return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
         if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why
-        results = self._find_evidence(criterion, at)
+        results = _find_evidence(criterion, attempt)
         if isinstance(results, str):
             return results
         evidence, reason = results
-        return CriterionProof(decided.seq, decided.digest, evidence or decided.raw["decision"], f"{reason} at {at}")
-
-    def _is_of(self, value: RecordedEntry, stage: str) -> bool:
-        return value.kind == "decision" and value.raw["stage"] == stage
-
-    def _find_evidence(self, criterion: AcceptanceCriterion, at: str) -> tuple[str, str] | str:
-        """Return the digest of what shows it, and in words what that is; or why it is not shown."""
-        if criterion.metric is not None:
-            recorded = find(self._entries, f"metrics/{at}")
-            digest: str = (recorded.raw["metrics"] or "") if recorded else ""
-            values = self._store.get_value(digest)["metrics"] if digest else {}
-            if criterion.metric.metric not in values:
-                return f"{criterion.metric.metric} was not measured at {at}"
-            value = Metric.model_validate(values[criterion.metric.metric])
-            if not criterion.metric.met(value.exact()):
-                return f"{criterion.metric.metric} is {value.value:.4g} at {at}, not {criterion.metric}"
-            return digest, f"{criterion.metric.metric} is {value.value:.4g}"
-        if criterion.check is None and not criterion.ship:
-            return "", "the gate approved"
-        recorded = find(self._entries, f"checks/{at}")
-        summary: dict[str, str] = dict(recorded.raw["summary"]) if recorded else {}
-        texts = [criterion.check] if criterion.check else [id for id in summary if id.startswith(SHIP_CHECKS)]
-        if not texts:
-            return f"no check of the ship gate ran at {at}"
-        for id in texts:
-            if summary.get(id) != "PASS":
-                return f"check {id} {'is ' + summary[id] if id in summary else 'did not run'} at {at}"
-        return recorded.raw["checks"] if recorded else "", f"{', '.join(texts)} passed"
+        return CriterionProof(decided.seq, decided.digest, evidence or decided.body.decision, f"{reason} at {at}")
 
     def _not_replicated(self, metric: str) -> str:
-        counted = find(self._entries, "replicated")
+        counted = self._history.find(ReplicationResultEntry)
         if counted is None or metric not in metrics_of("comparison"):
             return ""
-        result = self._store.get_value(counted.raw["result"])
+        result = self._history.store.get_value(counted.body.result)
         return "" if result["replicated"] else f"entry {counted.seq}: {one_line(str(result['told']), 200)}"
+
+
+def _find_evidence(criterion: AcceptanceCriterion, attempt: Attempt) -> tuple[str, str] | str:
+    """Return the digest of what shows it, and in words what that is; or why it is not shown."""
+    at = attempt.name
+    if criterion.metric is not None:
+        digest = attempt.metrics.body.metrics if attempt.metrics else None
+        value = attempt.metric_set.metrics.get(criterion.metric.metric) if attempt.metric_set else None
+        if value is None:
+            return f"{criterion.metric.metric} was not measured at {at}"
+        if not criterion.metric.met(value.exact()):
+            return f"{criterion.metric.metric} is {value.value:.4g} at {at}, not {criterion.metric}"
+        return digest or "", f"{criterion.metric.metric} is {value.value:.4g}"
+    if criterion.check is None and not criterion.ship:
+        return "", "the gate approved"
+    checks = attempt.checks.body if attempt.checks else None
+    summary = checks.summary if checks else {}
+    texts = [criterion.check] if criterion.check else [id for id in summary if id.startswith(SHIP_CHECKS)]
+    if not texts:
+        return f"no check of the ship gate ran at {at}"
+    for id in texts:
+        if summary.get(id) != "PASS":
+            return f"check {id} {'is ' + summary[id] if id in summary else 'did not run'} at {at}"
+    return checks.checks if checks else "", f"{', '.join(texts)} passed"

@@ -12,17 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.evidence.gather import evaluating, evaluations
-from reviews.evidence.registered_evidence import find, registered_spec
 from reviews.history.history import History
-from reviews.history.people import is_override, lifted_checks
-from reviews.history.recorded_history import is_in_force
+from reviews.history.people import count_overrides, lifted_checks
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from specs.jobs.job_records import Manifest
 from specs.session.acceptance import AcceptanceCriterion
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import metrics_of
 from specs.system.text import one_line
+from specs.trail.gate_bodies import DecisionEntry
 from specs.trail.verdict import CheckResult, CriterionResult, Packet
 
 Status = Literal["shown", "partly", "not shown"]
@@ -69,13 +66,13 @@ class Scorecard(NamedTuple):
         return {"told": self.line(), "rows": rows, "not_judged": PROSE}
 
 
-def scorecard_of(entries: Sequence[RecordedEntry], store: Store) -> Scorecard:
+def scorecard_of(history: History) -> Scorecard:
     """Return the scorecard at the end of these entries.
 
     Raises:
         EvidenceMissing: the session has no ``open`` entry, or what the trail names is not in the store.
     """
-    seen_values = _ScorecardReader(entries, store)
+    seen_values = _ScorecardReader(history)
     return Scorecard(
         (
             *seen_values.hypothesis(),
@@ -89,18 +86,17 @@ def scorecard_of(entries: Sequence[RecordedEntry], store: Store) -> Scorecard:
 class _Gate(NamedTuple):
     """The last decision of a stage's gate."""
 
-    entry: RecordedEntry
+    entry: RecordedEntry[DecisionEntry]
     attempt: int
     why_not: str
     """Why it shows nothing; empty for an approval that holds."""
 
 
 class _ScorecardReader:
-    def __init__(self, entries: Sequence[RecordedEntry], store: Store) -> None:
-        self._entries, self._store = entries, store
-        self._resolved, _ = registered_spec(entries, store)
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._resolved = history.resolved
         self._spec: SessionSpec = self._resolved.spec
-        self._void = History(entries).retracted
 
     def hypothesis(self) -> Iterator[ScorecardRow]:
         """Yield the registered comparison, and what each kind or control has to show next to it."""
@@ -133,7 +129,7 @@ class _ScorecardReader:
             p, gain = values.get("mcnemar_p"), values.get("accuracy_gain")
             smaller = p is not None and p.met and gain is not None and (gain.value or 0) > 0
             # A gate that finds the hypothesis unmet on sound evidence says *null*; any other refusal voids the numbers.
-            status = "partly" if smaller and gate.entry.raw["outcome"] == "null" else "not shown"
+            status = "partly" if smaller and gate.entry.body.outcome == "null" else "not shown"
             limits = [*limits, "the gain is smaller than the registered one"] if status == "partly" else limits
         elif gate.why_not:
             status, message = "not shown", f"{gate.why_not}; {message}"
@@ -141,7 +137,7 @@ class _ScorecardReader:
 
     def criteria(self) -> Iterator[ScorecardRow]:
         """Yield the acceptance criteria."""
-        for state in acceptance_of(self._entries, self._store).criteria:
+        for state in acceptance_of(self._history).criteria:
             criterion, gate = state.criterion, self._gate(state.criterion.stage)
             status: Status = "shown" if state.state == "discharged" else "not shown"
             row = self._row(
@@ -176,7 +172,7 @@ class _ScorecardReader:
             why = "; ".join(f"{result.criterion}: {result.describe_measurement()}" for result in results)
             if gate is None or not results:
                 status, why = "not shown", f"the gate of '{stage.name}' has not decided"
-            elif gate.why_not and gate.entry.raw["outcome"] != "null":
+            elif gate.why_not and gate.entry.body.outcome != "null":
                 status, why = "not shown", f"{gate.why_not}; {why}"
             claim = f"the registered thresholds of '{stage.name}' are met"
             limits = list(self._limits([stage.name], whole=False))
@@ -201,25 +197,21 @@ class _ScorecardReader:
         texts = tuple(dict.fromkeys(limits)) if status != "not shown" else ()
         lowered: Status = "partly" if status == "shown" and texts else status
         seq = gate.entry.seq if gate else None
-        evidence = str(gate.entry.raw["decision"]) if gate and status != "not shown" else ""
+        evidence = gate.entry.body.decision if gate and status != "not shown" else ""
         return ScorecardRow(id, one_line(claim, 500), lowered, one_line(why, 800), texts, seq, evidence, scope)
 
     def _gate(self, stage: str) -> _Gate | None:
-        result = next(
-            (entry for entry in reversed(self._entries) if entry.kind == "decision" and entry.raw["stage"] == stage),
-            None,
-        )
+        result = self._history.newest_decision(stage)
         if result is None:
             return None
-        at, outcome = f"{stage}.{result.raw['attempt']}", result.raw["outcome"]
+        at, outcome = f"{stage}.{result.body.attempt}", result.body.outcome
         why = f"the gate of {at} decided '{outcome}'" if outcome != "approve" else ""
-        if result.seq in self._void:
+        if result.seq in self._history.retracted:
             why = f"the approval of {at} was taken back"
-        return _Gate(result, result.raw["attempt"], why)
+        return _Gate(result, result.body.attempt, why)
 
     def _packet(self, stage: str, gate: _Gate | None) -> Packet | None:
-        entry = find(self._entries, f"packet/{stage}.{gate.attempt}") if gate else None
-        return Packet.model_validate(self._store.get_value(entry.raw["packet"])) if entry else None
+        return self._history.attempt(stage, gate.attempt).packet_value if gate else None
 
     def _results(self, stage: str, gate: _Gate | None) -> Sequence[CriterionResult]:
         packet = self._packet(stage, gate)
@@ -243,33 +235,31 @@ class _ScorecardReader:
 
     def _limits(self, stages: Sequence[str], *, whole: bool) -> Iterator[str]:
         """Yield what limits a claim about stages; of a ``whole`` one, all that was found on the way to it."""
-        if any(is_in_force(entry) and entry.raw["exploratory"] for entry in self._entries):
+        if self._history.is_exploratory:
             yield "exploratory: amended after data had been seen"
         for stage in stages:
             gate = self._gate(stage)
-            moment = gate.entry.time_ns if gate else self._entries[-1].time_ns
-            before = self._entries[: gate.entry.seq] if gate else self._entries
-            if lifted := lifted_checks(History(before), stage, moment):
+            moment = gate.entry.time_ns if gate else self._history[-1].time_ns
+            before = self._history.before(gate.entry) if gate else self._history
+            if lifted := lifted_checks(before, stage, moment):
                 yield f"a person lifted {', '.join(sorted(lifted))} of '{stage}'"
         if not whole:
             return
-        if people := sum(is_override(entry) for entry in self._entries):
+        if people := count_overrides(self._history):
             yield f"a person decided {people} time{'' if people == 1 else 's'} over a gate or check"
         for stage in stages:
             if self._spec.stage(stage).witness == "weights_only":
                 yield f"no witness repeated the training of '{stage}'"
             for check_result in self._list_warnings(stage):
                 yield f"{check_result.id} of '{stage}' warned: {one_line(check_result.detail, 160)}"
-        looked, count = evaluations(History(self._entries, self._store)), len(evaluating(self._spec))
+        looked, count = evaluations(self._history), len(evaluating(self._spec))
         if looked > count and self._spec.analysis.treatment in stages:
             yield f"the held-out split was evaluated {looked} times, {count} were planned"
 
     def _list_warnings(self, stage: str) -> list[CheckResult]:
         """Return the checks of a stage that could have closed its gate and only warned."""
         gate = self._gate(stage)
-        recorded = find(self._entries, f"checks/{stage}.{gate.attempt}") if gate else None
-        result = self._store.get_value(recorded.raw["checks"]) if recorded else []
-        every = [CheckResult.model_validate(value) for value in result] if isinstance(result, list) else []
+        every = self._history.attempt(stage, gate.attempt).check_results if gate else ()
         return [check_result for check_result in every if check_result.status == "WARN" and check_result.blocking]
 
     def _scope(self, stage: str, gate: _Gate | None, *, compared: bool = False) -> str:
@@ -282,6 +272,5 @@ class _ScorecardReader:
         return f"{of}; {spec.model.source}, seed {spec.analysis.seeds[0]}{f', {where}' if where else ''}"
 
     def _device(self, stage: str, gate: _Gate | None) -> str:
-        ended = find(self._entries, f"exit/{self._entries[0].session}.{stage}.{gate.attempt}") if gate else None
-        digest = ended.raw.get("manifest") if ended else None
-        return Manifest.model_validate_json(self._store.get(digest)).device if digest else ""
+        manifest = self._history.attempt(stage, gate.attempt).manifest if gate else None
+        return manifest.device if manifest else ""

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from reviews.evidence.registered_evidence import find
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
 from specs.stages.base.stage import WEIGHTS
 from specs.stages.registry import STAGE_KINDS
-from specs.trail.session_bodies import PrunedWeights, PruningEntry
+from specs.trail.session_bodies import (
+    CloseEntry,
+    ExitEntry,
+    LaunchEntry,
+    ModelEntry,
+    PrunedWeights,
+    PruningEntry,
+)
 
 SAVED_STEPS = "trainer"
 """The folder of a job with saved steps that no entry names (``training/jobs/saved_steps.py``)."""
@@ -27,40 +33,38 @@ def weights_left(entries: Sequence[RecordedEntry], store: Store) -> list[PrunedW
         AuditDamage: it has other bytes than its name.
     """
     pruned_weights: list[PrunedWeights] = []
-    for ended in (entry for entry in entries if entry.kind == "exit"):
-        body, order = ended.raw, _order(entries, store, ended.raw["key"])
+    for ended in entries_of(entries, ExitEntry):
+        body, order = ended.body, _order(entries, store, ended.body.key)
         if order is None:
             continue
         kind = STAGE_KINDS[order.kind]
         artifact_kinds = kind.outputs_of(kind.parameters.model_validate(order.parameters))
-        for output, remaining_output in body["outputs"].items():
-            own = remaining_output["path"] == f"jobs/{body['key']}/out/{output}"
-            if own and not remaining_output["stored"] and artifact_kinds.get(output) in WEIGHTS:
-                named = {name: remaining_output[name] for name in ("path", "digest", "bytes")}
-                pruned_weights.append(
-                    PrunedWeights(stage=body["stage"], attempt=body["attempt"], output=output, **named)
-                )
+        for output, made in body.outputs.items():
+            own = made.path == f"jobs/{body.key}/out/{output}"
+            if own and not made.stored and artifact_kinds.get(output) in WEIGHTS:
+                named = made.model_dump(include={"path", "digest", "bytes"})
+                pruned_weights.append(PrunedWeights(stage=body.stage, attempt=body.attempt, output=output, **named))
     return pruned_weights
 
 
 def pruned_weights(entries: Sequence[RecordedEntry]) -> dict[str, PrunedWeights]:
     """Return by path what was recorded as pruned."""
-    bodies = [PruningEntry.model_validate(entry.raw) for entry in entries if entry.kind == "pruned"]
+    bodies = [entry.body for entry in entries_of(entries, PruningEntry)]
     return {pruned_weights.path: pruned_weights for body in bodies for pruned_weights in body.weights}
 
 
 def saved_steps(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return where jobs that were launched may have saved steps."""
-    return [f"jobs/{entry.raw['key']}/{SAVED_STEPS}" for entry in entries if entry.kind == "launch"]
+    return [f"jobs/{entry.body.key}/{SAVED_STEPS}" for entry in entries_of(entries, LaunchEntry)]
 
 
 def prune_damage(entries: Sequence[RecordedEntry], store: Store) -> Iterator[str]:
     """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
     before: dict[str, PrunedWeights] = {}
-    for recorded in (entry for entry in entries if entry.kind == "pruned"):
-        where, body = f"entry {recorded.seq} (pruned)", PruningEntry.model_validate(recorded.raw)
+    for recorded in entries_of(entries, PruningEntry):
+        where, body = f"entry {recorded.seq} (pruned)", recorded.body
         earlier = entries[: recorded.seq]
-        if find(earlier, "close") is None:
+        if not entries_of(earlier, CloseEntry):
             yield f"{where}: the session had not ended"
         known = weights_left(earlier, store)
         for pruned_weights in body.weights:
@@ -89,7 +93,7 @@ def not_witnessed_again(
         for pruned_weights in weights_left(entries, store)
         if pruned_weights.path not in gone
     }
-    still |= {entry.raw["digest"]: entry.raw["path"] for entry in entries if entry.kind == "model"}
+    still |= {entry.body.digest: entry.body.path for entry in entries_of(entries, ModelEntry)}
     for stage in dict.fromkeys(pruned_weights.stage for pruned_weights in pruned):
         some = [pruned_weights for pruned_weights in pruned if pruned_weights.stage == stage]
         lost = {pruned_weights.digest for pruned_weights in some} - still.keys()
@@ -106,13 +110,13 @@ def not_witnessed_again(
 def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost: set[str]) -> str:
     """Return in words what was made with these weights: the steps of their stage, answers and scores of others."""
     trained, readers = False, dict[str, None]()
-    for launch in (entry for entry in entries if entry.kind == "launch"):
-        order = _order(entries, store, launch.raw["key"])
+    for launch in entries_of(entries, LaunchEntry):
+        order = _order(entries, store, launch.body.key)
         if order is None:
             continue
-        trained = trained or (launch.raw["stage"] == stage and bool(STAGE_KINDS[order.kind].trains))
+        trained = trained or (launch.body.stage == stage and bool(STAGE_KINDS[order.kind].trains))
         if any(artifact.digest in lost for artifact in order.inputs.values()):
-            readers[launch.raw["stage"]] = None
+            readers[launch.body.stage] = None
     parts = ["its training steps"] if trained else []
     if readers:
         parts.append(f"answers and scores of {', '.join(readers)}")
@@ -120,5 +124,5 @@ def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost:
 
 
 def _order(entries: Sequence[RecordedEntry], store: Store, key: str) -> JobOrder | None:
-    launch = find(entries, f"launch/{key}")
-    return JobOrder.model_validate_json(store.get(launch.raw["order"])) if launch else None
+    launch = next((entry.body for entry in entries_of(entries, LaunchEntry) if entry.body.key == key), None)
+    return JobOrder.model_validate_json(store.get(launch.order)) if launch else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from reviews.comparison.seed_comparison import combine_seeds, compare_seed, one_seed
 from reviews.evidence.registered_evidence import find
 from reviews.history.history import History
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from specs.system.errors import PeergateError
@@ -27,11 +27,11 @@ def replication_damage(
         yield f"entry {planned.seq} (replication): the session had not ended"
     if counted is None:
         return
-    where, body = f"entry {counted.seq} (replicated)", ReplicationResultEntry.model_validate(counted.raw)
+    where, body = f"entry {counted.seq} (replicated)", as_entry_of(counted, ReplicationResultEntry).body
     if planned is None or planned.seq > counted.seq or body.plan != planned.digest:
         yield f"{where}: is not of the plan that was registered before it"
         return
-    plan = ReplicationEntry.model_validate(planned.raw)
+    plan = as_entry_of(planned, ReplicationEntry).body
     if set(body.heads) != set(plan.sessions):
         yield f"{where}: does not count the sessions that the plan names"
         return

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from reviews.audit.lookup_check import request_damage
 from reviews.evidence.registered_evidence import find, registered_spec
+from reviews.history.history import History
 from reviews.requests.answer_forms import places_in
 from reviews.requests.ask_policy import policy_answer, policy_digest
 from reviews.requests.citations import CitationResolver
 from reviews.requests.kept_texts import as_file
 from reviews.requests.registered_values import SpecValueIndex
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.strict_json import strings_in
@@ -30,6 +31,7 @@ from specs.trail.requested_review import (
     QuestionRequest,
     RequestReading,
 )
+from specs.trail.session_bodies import SpendEntry
 
 
 def requests_damage(entries: Sequence[RecordedEntry], store: Store, notes: list[str]) -> Iterator[str]:
@@ -64,14 +66,14 @@ def requests_damage(entries: Sequence[RecordedEntry], store: Store, notes: list[
 def _audit_request(
     entries: Sequence[RecordedEntry], store: Store, recorded: RecordedEntry, notes: list[str]
 ) -> Iterator[str]:
-    body = AskedEntry.model_validate(recorded.raw)
+    body = as_entry_of(recorded, AskedEntry).body
     before = entries[: recorded.seq]
     number = sum(recorded_entry.kind == "asked" for recorded_entry in before) + 1
-    if (recorded.key, body.number) != (f"asked/{number}", number):
+    if (recorded.key, body.number) != (AskedEntry.key_of(number), number):
         yield f"is request {number} of this trail, and says {body.number}"
     request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
     RequestReading.model_validate_json(store.get(body.read))
-    answered = find(entries, f"answered/{body.number}")
+    answered = find(entries, AnsweredEntry.key_of(body.number))
     yield from request_damage(entries, store, body, answered)
     if answered is None:
         why = "the reviewer is being asked, or the process died"
@@ -88,22 +90,19 @@ def _audit_request(
 
 def _audit_lookup(entries: Sequence[RecordedEntry], recorded: RecordedEntry) -> Iterator[str]:
     """Check that it belongs to a request before it, whose audit carries it out again."""
-    body = LookupEntry.model_validate(recorded.raw)
-    recorded_entry = find(entries[: recorded.seq], f"asked/{body.attempt}")
-    if recorded_entry is None or (recorded_entry.raw["read"], recorded_entry.raw["reviewer"]) != (
-        body.packet,
-        body.reviewer,
-    ):
+    body = as_entry_of(recorded, LookupEntry).body
+    request = History(entries[: recorded.seq]).find(AskedEntry, body.attempt)
+    if request is None or (request.body.read, request.body.reviewer) != (body.packet, body.reviewer):
         yield f"was looked up for request {body.attempt}, which is not before it"
 
 
 def _audit_answer(entries: Sequence[RecordedEntry], store: Store, recorded: RecordedEntry) -> Iterator[str]:
-    body = AnsweredEntry.model_validate(recorded.raw)
-    question = find(entries[: recorded.seq], f"asked/{body.number}")
+    body = as_entry_of(recorded, AnsweredEntry).body
+    question = History(entries[: recorded.seq]).find(AskedEntry, body.number)
     if question is None or question.digest != body.asked:
         yield f"answers request {body.number}, which is not before it"
         return
-    asked_entry = AskedEntry.model_validate(question.raw)
+    asked_entry = question.body
     reading = RequestReading.model_validate_json(store.get(asked_entry.read))
     if (body.answer is None) != bool(body.error):
         yield "has an answer and an error, or neither"
@@ -130,16 +129,16 @@ def _audit_answer(entries: Sequence[RecordedEntry], store: Store, recorded: Reco
         yield from _audit_repeat(entries[: recorded.seq], asked_entry, body)
     elif body.usd:
         yield f"cost {body.usd:g} USD, and no model was asked"
-    settled = find(entries, f"settle/{body.reservation}") if body.reservation else None
-    if settled is not None and settled.raw["usd"] != body.usd:
-        yield f"cost {body.usd:g} USD, settled is {settled.raw['usd']:g}"
+    settled = find(entries, SpendEntry.settlement_key(body.reservation)) if body.reservation else None
+    if settled is not None and (usd := as_entry_of(settled, SpendEntry).body.usd) != body.usd:
+        yield f"cost {body.usd:g} USD, settled is {usd:g}"
 
 
 def _audit_exchange(
     before: Sequence[RecordedEntry], store: Store, asked_entry: AskedEntry, body: AnsweredEntry, reading: RequestReading
 ) -> Iterator[str]:
     """Check that what was sent is kept, holds the prompt and all that was shown, and was reserved for."""
-    if body.reservation is None or find(before, f"reserve/{body.reservation}") is None:
+    if body.reservation is None or find(before, SpendEntry.reservation_key(body.reservation)) is None:
         yield "a model was asked without a reservation"
     if body.answer is not None and (body.request is None or body.response is None):
         yield "there is an answer, and not the request and the response it came from"
@@ -157,9 +156,9 @@ def _audit_exchange(
 
 def _audit_repeat(before: Sequence[RecordedEntry], asked_entry: AskedEntry, body: AnsweredEntry) -> Iterator[str]:
     """Check that an answer that is given again was given before, to the same request."""
-    first = find(before, f"answered/{body.same_as}")
-    question = find(before, f"asked/{body.same_as}")
+    history = History(before)
+    first, question = history.find(AnsweredEntry, body.same_as), history.find(AskedEntry, body.same_as)
     if first is None or question is None:
         yield f"repeats request {body.same_as}, which is not before it"
-    elif (question.raw["same"], first.raw["answer"], first.raw["by"]) != (asked_entry.same, body.answer, "model"):
+    elif (question.body.same, first.body.answer, first.body.by) != (asked_entry.same, body.answer, "model"):
         yield f"repeats request {body.same_as}, which was another one or has another answer"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reviews.evidence.registered_evidence import accepted_attempt, find
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
-from specs.jobs.job_records import JobOrder, Manifest
+from reviews.history.attempt import read_order
+from reviews.history.recorded_history import RecordedHistory
+from specs.trail.session_bodies import ChallengeEntry, ModelEntry
 
 
 class Weights(NamedTuple):
@@ -47,32 +45,30 @@ class Need(NamedTuple):
         return self._asdict() | {"weights": [weight._asdict() for weight in self.weights]}
 
 
-def witnessed_attempts(entries: Sequence[RecordedEntry]) -> list[tuple[str, int]]:
+def witnessed_attempts(history: RecordedHistory) -> list[tuple[str, int]]:
     """Return the witnessed attempt of each stage that counts: the accepted one, or the newest where none was."""
     counts: dict[str, int] = {}
-    for value in (entry for entry in entries if entry.kind == "challenge"):
-        stage, attempt = value.raw["stage"], value.raw["attempt"]
-        if counts.get(stage) is None or counts[stage] != accepted_attempt(entries, stage):
-            counts[stage] = attempt
+    for body in (entry.body for entry in history.of(ChallengeEntry)):
+        accepted = history.accepted_attempt(body.stage)
+        if counts.get(body.stage) is None or accepted is None or counts[body.stage] != accepted.number:
+            counts[body.stage] = body.attempt
     return list(counts.items())
 
 
-def witness_needs(entries: Sequence[RecordedEntry], store: Store) -> list[Need]:
+def witness_needs(history: RecordedHistory) -> list[Need]:
     """Return what each witnessed attempt needs; raises EvidenceMissing and AuditDamage as the store does."""
-    return [_need(entries, store, stage, attempt) for stage, attempt in witnessed_attempts(entries)]
+    return [_need(history, stage, attempt) for stage, attempt in witnessed_attempts(history)]
 
 
-def _need(entries: Sequence[RecordedEntry], store: Store, stage: str, attempt: int) -> Need:
-    request = find(entries, f"challenge/{stage}.{attempt}")
-    ended = find(entries, f"exit/{entries[0].session}.{stage}.{attempt}")
-    assert request is not None and ended is not None
-    order = JobOrder.model_validate_json(store.get(request.raw["order"]))
-    manifest = Manifest.model_validate_json(store.get(ended.raw["manifest"]))
-    sources = {entry.key.rpartition("/")[2]: entry.raw["source"] for entry in entries if entry.kind == "model"}
+def _need(history: RecordedHistory, stage: str, number: int) -> Need:
+    attempt, store = history.attempt(stage, number), history.store
+    order, manifest = read_order(attempt.challenge, store), attempt.manifest
+    assert order is not None and manifest is not None
+    sources = {entry.key.rpartition("/")[2]: entry.body.source for entry in history.of(ModelEntry)}
     read, of = order.challenge.counts() if order.challenge else (0, 0)
     return Need(
         stage=stage,
-        attempt=attempt,
+        attempt=number,
         rows=read,
         of=of,
         unit=order.challenge.unit if order.challenge else "rows",

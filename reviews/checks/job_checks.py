@@ -230,3 +230,26 @@ def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome(
         "PASS", f"it began and ended between launch and noted end, and worked for {manifest.wall_s:.6g} s", 0.0
     )
+
+
+@CHECKS.add(
+    "provenance.code",
+    "The code that ran is declared, that of the session and of a commit",
+    source="results that no one could repeat because the code was changed and not kept",
+)
+def _check_code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Read the state of the code from the manifest: another fails; changed or unknown warns or fails."""
+    manifest = manifest_of(evidence)
+    state = manifest.code_state
+    if state.digest != manifest.code:
+        return CheckOutcome(
+            "FAIL", f"the code changed while the job ran: {state.digest} when it began, {manifest.code} after"
+        )
+    if manifest.code != evidence.ordered_code:
+        return CheckOutcome("FAIL", f"the job ran the code {manifest.code}, the session runs {evidence.ordered_code}")
+    if state.state == "clean":
+        return CheckOutcome("PASS", f"ran {state}", 0.0)
+    figure = None if state.changed is None else float(state.changed)
+    if evidence.resolved.spec.clean_code == "required":
+        return CheckOutcome("FAIL", f"ran {state}; the spec requires clean code", figure)
+    return CheckOutcome("WARN", f"ran {state}: the same code cannot be had from the commit alone", figure)

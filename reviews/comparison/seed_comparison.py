@@ -187,7 +187,7 @@ def one_seed(run: Path, history: RecordedHistory, first: SeedComparison, seed: i
     if closed is None or newest_is_retraction(history):
         return make_failure("has not ended" if closed is None else "its result was retracted")
     if closed.body.decision not in ("approve", "null"):
-        return make_failure(f"ended as {closed.raw['decision']}")
+        return make_failure(f"ended as {closed.body.decision}")
     try:
         result = compare_seed(run, history)
     except EvidenceMissing as error:

@@ -23,8 +23,7 @@ from specs.stages.base.kind import StageKind
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.text import plain
-from specs.trail.builder_bodies import PlanEntry, ToolCallEntry, ToolResultEntry
-from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, PlanEntry, ToolCallEntry, ToolResultEntry
 from specs.trail.session_bodies import BudgetEntry, LaunchEntry
 from specs.trail.tool_arguments import CANCEL_TOOL
 

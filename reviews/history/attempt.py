@@ -12,7 +12,6 @@ from reviews.trail.chain.store import Store
 from specs.jobs.job_records import ExitRecord, JobOrder, Manifest
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import AuditDamage
-from specs.trail.builder_bodies import PlanEntry, SubmitEntry
 from specs.trail.gate_bodies import (
     ChecksEntry,
     DecisionEntry,
@@ -20,6 +19,8 @@ from specs.trail.gate_bodies import (
     HumanAnswerEntry,
     MetricsEntry,
     PacketEntry,
+    PlanEntry,
+    SubmitEntry,
     VerdictEntry,
 )
 from specs.trail.session_bodies import ChallengeEntry, ExitEntry, LaunchEntry, LostJobEntry, SpendEntry, WitnessEntry

@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 from reviews.history.recorded_history import RecordedHistory, is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from specs.system.errors import PeergateError
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.gate_bodies import (
     AmendmentEntry,
     DecisionEntry,
     HumanAnswerEntry,
     NamedCondition,
     OverrideEntry,
+    PlanEntry,
     RetractionEntry,
 )
 from specs.trail.session_bodies import BudgetEntry, CloseEntry

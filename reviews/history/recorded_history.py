@@ -10,9 +10,16 @@ from reviews.history.entry_index import EntryIndex
 from reviews.trail.chain.envelope import FormT, RecordedEntry
 from specs.session.design import ResolvedDesign
 from specs.system.errors import EvidenceMissing
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN, OfAttempt
-from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, GrantEntry, HumanAnswerEntry, Opens, RetractionEntry
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    DecisionEntry,
+    GrantEntry,
+    HumanAnswerEntry,
+    Opens,
+    PlanEntry,
+    RetractionEntry,
+)
 from specs.trail.session_bodies import CloseEntry, OpenEntry
 
 Judgement = DecisionEntry | HumanAnswerEntry

@@ -27,6 +27,7 @@ from specs.trail.requested_review import (
     ReviewRequest,
     Tier,
 )
+from specs.trail.session_bodies import WorkspaceEntry
 
 FOLDER = "reviews"
 TRAIL = "reviews.sqlite"
@@ -56,7 +57,7 @@ def open_workspace(folder: Path) -> tuple[Trail, Store]:
     except OSError as error:
         raise UserError(f"the folder cannot be made: {error.strerror or error}", where=str(folder)) from error
     trail = Trail(folder / TRAIL, FOLDER)
-    trail.append_raw("workspace", "workspace", {"what": "requested reviews, of no session"})
+    trail.append(WorkspaceEntry(what="requested reviews, of no session"))
     trail.verify_chain()
     return trail, Store(folder / STORE)
 
@@ -84,14 +85,13 @@ def recorded_answer(entries: Iterable[RecordedEntry], store: Store, same: str, t
     asked_entries: dict[int, AskedEntry] = {}
     result: tuple[AskedEntry, str] | None = None
     for recorded in entries:
-        if recorded.kind == "asked":
-            asked_entry = AskedEntry.model_validate(recorded.raw)
-            if asked_entry.same == same and _RANK[asked_entry.tier] >= _RANK[tier]:
-                asked_entries[asked_entry.number] = asked_entry
-        elif recorded.kind == "answered":
-            answered = AnsweredEntry.model_validate(recorded.raw)
-            if answered.number in asked_entries and answered.by == "model" and answered.answer is not None:
-                result = asked_entries[answered.number], answered.answer
+        match recorded.body:
+            case AskedEntry() as request if request.same == same and _RANK[request.tier] >= _RANK[tier]:
+                asked_entries[request.number] = request
+            case AnsweredEntry(by="model", number=number, answer=str(digest)) if number in asked_entries:
+                result = asked_entries[number], digest
+            case _:
+                pass
     if result is None:
         return None
     question, digest = result

@@ -17,7 +17,7 @@ from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_lines import LineSelection
 from reviews.history.history import History
 from reviews.requests.file_reading import RequestReader
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.chain.envelope import RecordedEntry, entries_of
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
@@ -26,6 +26,7 @@ from specs.session_words import session_words
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.system.regular_files import read_regular
+from specs.trail.gate_bodies import ChecksEntry, MetricsEntry
 from specs.trail.verdict import CheckResult
 
 TRAIL = "trail.sqlite"
@@ -109,9 +110,9 @@ def _no_lines(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
 
 def _load_metrics(entries: Sequence[RecordedEntry], store: Store) -> dict[tuple[str, int], MetricSet]:
     return {
-        (entry.raw["stage"], entry.raw["attempt"]): MetricSet.model_validate_json(store.get(entry.raw["metrics"]))
-        for entry in entries
-        if entry.kind == "metrics" and entry.raw["metrics"]
+        (body.stage, body.attempt): MetricSet.model_validate_json(store.get(body.metrics))
+        for body in (entry.body for entry in entries_of(entries, MetricsEntry))
+        if body.metrics
     }
 
 
@@ -126,11 +127,10 @@ def _metrics(metrics: MetricSet) -> bytes:
 
 def _checks(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
     return [
-        {"stage": entry.raw["stage"], "attempt": entry.raw["attempt"], "check": result.id, "status": result.status}
+        {"stage": body.stage, "attempt": body.attempt, "check": result.id, "status": result.status}
         | {"blocking": result.blocking, "found": result.detail}
-        for entry in entries
-        if entry.kind == "checks"
-        for result in map(CheckResult.model_validate, store.get_value(entry.raw["checks"]))
+        for body in (entry.body for entry in entries_of(entries, ChecksEntry))
+        for result in map(CheckResult.model_validate, store.get_value(body.checks))
     ]
 
 

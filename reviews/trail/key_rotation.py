@@ -8,7 +8,8 @@ from reviews.trail.chain.keys import KeyFolder, key_id
 from reviews.trail.chain.store import sync_folder
 from reviews.trail.trail import Trail
 from specs.system.errors import UserError
-from specs.trail.key_policy import Policy, PolicyKey, Role
+from specs.trail.entry import Role
+from specs.trail.key_policy import Policy, PolicyKey
 
 
 def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: str, reason: str, revoke: bool) -> str:

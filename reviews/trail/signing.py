@@ -15,8 +15,8 @@ from specs.system.errors import PeergateError, UserError
 from specs.system.masking import current
 from specs.system.steady_clock import SteadyClock
 from specs.trail.bodies import VERSION, misfit
-from specs.trail.entry import Entry, EntryKind
-from specs.trail.key_policy import ROLES, SIGNERS, Policy, PolicyKey, Role
+from specs.trail.entry import Entry, EntryKind, Role
+from specs.trail.key_policy import ROLES, SIGNERS, Policy, PolicyKey
 
 
 class SignerApart(Signer, Protocol):

@@ -16,8 +16,7 @@ from specs.session.design import Budget
 from specs.session.operations import attempt_usd
 from specs.stages.registry import Stage
 from specs.system.text import enclose
-from specs.trail.builder_bodies import NoteEntry
-from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, NoteEntry
 from specs.trail.tool_arguments import Phase
 
 STATEMENT = 600

@@ -7,8 +7,7 @@ from itertools import takewhile
 
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
-from specs.trail.builder_bodies import ToolCallEntry, ToolResultEntry
-from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, RetractionEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, RetractionEntry, ToolCallEntry, ToolResultEntry
 
 MOST_CALLS = 120
 """Calls in one phase of one attempt."""

@@ -28,8 +28,8 @@ from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
-from specs.trail.builder_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.builder_tools import TOOLS
+from specs.trail.gate_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mode
 from specs.trail.session_bodies import SpendEntry
 from specs.trail.tool_arguments import Phase, Tool

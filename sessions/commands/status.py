@@ -43,8 +43,7 @@ from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing, UserError
-from specs.trail.builder_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
-from specs.trail.gate_bodies import DecisionEntry, RetractionEntry
+from specs.trail.gate_bodies import DecisionEntry, RetractionEntry, ToolCallEntry, ToolResultEntry, TurnEntry
 
 app = typer.Typer()
 
@@ -121,12 +120,12 @@ def status(
     warn_of_readers([run])
     state = overview(run)
     history = read_history(run)
-    store, budget = history.store, history.resolved.spec.budget
+    budget = history.resolved.spec.budget
     spent = ledger.balance_of(history, budget)
     decisions = [entry.body.model_dump(include={"stage", "attempt", "outcome"}) for entry in history.of(DecisionEntry)]
     builder = builder_status(history, budget)
     conditions = obligations(history, time.time_ns())
-    acceptance = acceptance_of(history, store)
+    acceptance = acceptance_of(history)
     scorecard = page_scorecard(history)
     job = running_job(run, history)
     seeds = further_seeds(history)

@@ -95,7 +95,7 @@ class Repetition:
 
     def run(self, launcher: Launcher | None = None) -> Iterator[RepeatedWitness]:
         """Repeat the witness of each stage that was witnessed, in order."""
-        for stage, attempt in witnessed_attempts(self.entries):
+        for stage, attempt in witnessed_attempts(History(self.entries)):
             started_at = time.monotonic()
             try:
                 repeated_witness = self._repeat(launcher or LocalLauncher(), stage, attempt)
@@ -187,7 +187,7 @@ def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, 
 
 def stages_without(entries: Sequence[RecordedEntry]) -> list[str]:
     """Return the stages whose jobs ended and were not witnessed."""
-    witnessed = {stage for stage, _ in witnessed_attempts(entries)}
+    witnessed = {stage for stage, _ in witnessed_attempts(History(entries))}
     ended = dict.fromkeys(entry.body.stage for entry in entries_of(entries, ExitEntry))
     return [stage for stage in ended if stage not in witnessed]
 

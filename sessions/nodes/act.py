@@ -26,7 +26,7 @@ from specs.stages.recipes.parameters import RecipeParameters
 from specs.stages.registry import Stage, outputs_of
 from specs.system.errors import PeergateError
 from specs.system.strict_json import read_json
-from specs.trail.builder_bodies import PlanEntry
+from specs.trail.gate_bodies import PlanEntry
 from specs.trail.session_bodies import ChallengeEntry, CloseEntry, LaunchEntry, ModelEntry, OpenEntry, ReportEntry
 
 CANCEL_WAIT_S = 30.0

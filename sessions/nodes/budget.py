@@ -18,9 +18,8 @@ from sessions.nodes.position import after_answer
 from sessions.pages.report import report
 from sessions.session import Session, State
 from specs.system.errors import BudgetExceeded, UserError
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN
-from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, RetractionEntry
+from specs.trail.gate_bodies import AmendmentEntry, DecisionEntry, HumanAnswerEntry, PlanEntry, RetractionEntry
 from specs.trail.session_bodies import BudgetEntry
 
 BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "witness", "submit", "review")

@@ -12,7 +12,7 @@ from sessions.session import Session, State
 from specs.jobs.grant_and_claim import Claim
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded
-from specs.trail.builder_bodies import SubmitEntry
+from specs.trail.gate_bodies import SubmitEntry
 from specs.trail.tool_arguments import Phase
 
 

@@ -22,8 +22,7 @@ from specs.stages.registry import Stage, resolve_parameters
 from specs.system.confinement import task_file
 from specs.system.confinement.verifier_command import VerifierLimits
 from specs.system.errors import PeergateError, UserError
-from specs.trail.builder_bodies import PlanEntry
-from specs.trail.gate_bodies import GrantEntry
+from specs.trail.gate_bodies import GrantEntry, PlanEntry
 from specs.trail.session_bodies import ExitEntry, LaunchEntry, ModelEntry, OpenEntry, ResumeEntry
 from training.jobs.saved_steps import find_resumable_step
 

@@ -25,9 +25,8 @@ from sessions.run.money import ledger
 from sessions.session import Session, State
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN
-from specs.trail.gate_bodies import ChecksEntry, DecisionEntry, MetricsEntry, RetractionEntry, VerdictEntry
+from specs.trail.gate_bodies import ChecksEntry, DecisionEntry, MetricsEntry, PlanEntry, RetractionEntry, VerdictEntry
 from specs.trail.session_bodies import BudgetEntry
 from specs.trail.verdict import CheckResult, Packet, Status, Verdict
 

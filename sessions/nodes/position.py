@@ -11,9 +11,8 @@ from typing import NamedTuple
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from sessions.session import Route, State
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import Body
-from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, Opens, RetractionEntry
+from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, Opens, PlanEntry, RetractionEntry
 from specs.trail.session_bodies import BudgetEntry, ReportEntry
 
 _AFTER: dict[str, Route] = {"revise": "again", "escalate": "human"}

@@ -14,9 +14,15 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running
 from sessions.run.run_layout import TRAIL, is_run
 from specs.system.errors import BlockedError, ExitCode, PeergateError
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN, EntryKind
-from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, PacketEntry, RetractionEntry, VerdictEntry
+from specs.trail.gate_bodies import (
+    DecisionEntry,
+    HumanAnswerEntry,
+    PacketEntry,
+    PlanEntry,
+    RetractionEntry,
+    VerdictEntry,
+)
 from specs.trail.session_bodies import CloseEntry, LaunchEntry, OpenEntry, PauseEntry, ResumeEntry, SpendEntry
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]

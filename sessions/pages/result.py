@@ -20,7 +20,6 @@ from specs.stages.metric_catalog import metrics_of
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from specs.system.text import plain
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN
 from specs.trail.gate_bodies import (
     AmendmentEntry,
@@ -29,6 +28,7 @@ from specs.trail.gate_bodies import (
     HumanAnswerEntry,
     MetricsEntry,
     OverrideEntry,
+    PlanEntry,
     RetractionEntry,
 )
 from specs.trail.session_bodies import (
@@ -70,7 +70,7 @@ def result_in_words(history: History, outcome: str, comparison: dict[str, Any] |
 
 def _describe_limits(history: History) -> str:
     """Return how many limits keep the registered comparison from being shown whole; empty where none do."""
-    limits = next((row.limits for row in scorecard_of(history, history.store).rows if row.id == "H-1"), ())
+    limits = next((row.limits for row in scorecard_of(history).rows if row.id == "H-1"), ())
     return f", with {len(limits)} limit{'' if len(limits) == 1 else 's'} that the scorecard names" if limits else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specs.trail import builder_bodies, gate_bodies, requested_review, session_bodies
+from specs.trail import gate_bodies, requested_review, session_bodies
 from specs.trail.entry import Body, UnknownBody
 
 MOST_PROBLEMS = 3
@@ -35,12 +35,12 @@ _CLASSES: tuple[type[Body], ...] = (
     session_bodies.PruningEntry,
     session_bodies.ReplicationEntry,
     session_bodies.ReplicationResultEntry,
-    builder_bodies.TurnEntry,
-    builder_bodies.ToolCallEntry,
-    builder_bodies.ToolResultEntry,
-    builder_bodies.NoteEntry,
-    builder_bodies.PlanEntry,
-    builder_bodies.SubmitEntry,
+    gate_bodies.TurnEntry,
+    gate_bodies.ToolCallEntry,
+    gate_bodies.ToolResultEntry,
+    gate_bodies.NoteEntry,
+    gate_bodies.PlanEntry,
+    gate_bodies.SubmitEntry,
     gate_bodies.GrantEntry,
     gate_bodies.MetricsEntry,
     gate_bodies.ChecksEntry,

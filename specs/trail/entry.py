@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import StringConstraints
 
 from specs.system.digests import Contract, Digest
 
@@ -19,6 +21,10 @@ DESIGN = "design"
 """The name of the gate before the first stage."""
 AMENDMENT = "amendment"
 """The name of the gate of a changed design."""
+Role = Literal["log", "builder", "reviewer", "human"]
+"""Whose key signs an entry (:mod:`specs.trail.key_policy`)."""
+Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A key, or its id."""
 GENESIS = "sha256:" + "0" * 64
 EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """The root of a tree without entries (RFC 6962: the hash of nothing)."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
-
-from pydantic import StringConstraints
+from typing import Any, Literal, get_args
 
 from specs.system.digests import Contract
+from specs.trail.entry import Hex, Role
 
-Role = Literal["log", "builder", "reviewer", "human"]
 ROLES: tuple[Role, ...] = get_args(Role)
-
-Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 SIGNERS: dict[str, tuple[Role, ...]] = {
     "*": ("log",),

@@ -9,8 +9,7 @@ from pydantic import StringConstraints
 from specs.jobs.job_records import CodeState, HeldoutUse, MachineClock, ObservedRuntime, ResumeStep
 from specs.session.design import Analysis
 from specs.system.digests import Contract, Count, Digest
-from specs.trail.entry import AttemptBody, Body, OfAttempt
-from specs.trail.key_policy import Hex, Role
+from specs.trail.entry import AttemptBody, Body, Hex, OfAttempt, Role
 from specs.trail.verdict import Outcome
 
 Ending = Outcome | Literal["overridden", "budget", "cancelled", "stop"]

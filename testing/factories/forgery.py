@@ -17,8 +17,8 @@ from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.trail_file import StoredEntry
 from specs.system.digests import canonical_bytes, digest_bytes, digest_file
-from specs.trail.entry import Entry
-from specs.trail.key_policy import SIGNERS, Role
+from specs.trail.entry import Entry, Role
+from specs.trail.key_policy import SIGNERS
 
 Rows = list[StoredEntry]
 

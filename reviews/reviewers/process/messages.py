@@ -11,7 +11,7 @@ import specs.trail.verdict
 from reviews.gate.reviewer import ReviewExchange
 from specs.system.digests import Contract, Digest
 from specs.system.vendors.parties import ReviewerSpec
-from specs.trail.key_policy import Hex
+from specs.trail.entry import Hex
 
 MAX_LINE_BYTES = 64 * 2**20
 """Far above the largest packet and the largest exchange (two streams of 16 MiB as base64)."""

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from reviews.trail.chain.store import write_durably
 from specs.system.errors import PeergateError, UserError
 from specs.system.regular_files import read_regular
-from specs.trail.key_policy import ROLES, Role
+from specs.trail.entry import Role
+from specs.trail.key_policy import ROLES
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

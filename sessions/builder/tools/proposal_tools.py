@@ -19,8 +19,8 @@ from specs.stages.registry import Stage
 from specs.system.errors import PeergateError, SpecError
 from specs.system.text import plain
 from specs.system.yaml.yaml_positions import dump_yaml
-from specs.trail.builder_bodies import NoteEntry
 from specs.trail.builder_tools import ProposeStage, ProposeSweep
+from specs.trail.gate_bodies import NoteEntry
 
 FOLDER = Path(".peergate") / "proposals"
 MOST_PROBLEMS = 5

@@ -17,9 +17,8 @@ from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import outputs_of
 from specs.system.digests import Digest, digest_bytes
 from specs.system.text import mark
-from specs.trail.builder_bodies import NoteEntry
 from specs.trail.builder_tools import ListArtifacts, ReadMetrics, ReadSpec
-from specs.trail.gate_bodies import MetricsEntry
+from specs.trail.gate_bodies import MetricsEntry, NoteEntry
 from specs.trail.session_bodies import ExitEntry, OpenEntry
 from specs.trail.tool_arguments import ReadArtifact
 

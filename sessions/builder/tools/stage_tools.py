@@ -18,7 +18,6 @@ from specs.stages.registry import kind_of, resolve_parameters
 from specs.system.digests import canonical_bytes
 from specs.system.errors import BudgetExceeded, BuilderUnavailable
 from specs.system.text import plain
-from specs.trail.builder_bodies import NoteEntry, NoteKind
 from specs.trail.builder_tools import (
     AskPerson,
     Delegate,
@@ -30,6 +29,7 @@ from specs.trail.builder_tools import (
     WriteNote,
     WriteRecipe,
 )
+from specs.trail.gate_bodies import NoteEntry, NoteKind
 
 SENT_BACK = "sent back"
 """The beginning of a refusal of claims that the rows contradict."""

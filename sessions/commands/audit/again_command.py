@@ -12,6 +12,7 @@ import typer
 
 from reviews.audit.witness_needs import Need, witness_needs
 from reviews.gate.challenge import RepeatedChallenge
+from reviews.history.history import History
 from sessions.commands.output import print_line, say
 from sessions.jobs.repeated_witness import RepeatedWitness, Repetition, copies_of, stages_without
 from sessions.pages.trail_place import TrailPlace
@@ -75,7 +76,7 @@ def repeat(place: TrailPlace, request: RepeatOptions) -> RepeatOutcome:
     say(f"witnesses with the challenge of --seed {seed}")
     copies = copies_of(request.weights or (), say)
     repetition = Repetition(place.folder, entries, place.store, RepeatedChallenge(seed, request.rows), copies, say)
-    needs = tuple(witness_needs(entries, place.store))
+    needs = tuple(witness_needs(History(entries, place.store)))
     return RepeatOutcome(seed, tuple(repetition.run()), tuple(stages_without(entries)), needs)
 
 

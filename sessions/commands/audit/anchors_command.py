@@ -33,7 +33,7 @@ from sessions.run.lease import lease, stand_by
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL, trail_name
 from specs.system.errors import AuditDamage, PeergateError, UserError
-from specs.trail.key_policy import Role
+from specs.trail.entry import Role
 
 app = typer.Typer()
 

@@ -139,7 +139,7 @@ def _remaining_items(
 
 def _session(run: Path) -> ProgrammeSession:
     history = History.read(run / TRAIL, run / STORE)
-    acceptance = acceptance_of(history, history.store)
+    acceptance = acceptance_of(history)
     return ProgrammeSession(
         run.name,
         history[0].time_ns,

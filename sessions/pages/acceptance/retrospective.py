@@ -61,7 +61,7 @@ def retrospective_of(history: History, audit: AuditFile | None) -> Retrospective
         UserError: the audit names a criterion that the session did not register.
         EvidenceMissing: as :func:`acceptance_of`.
     """
-    acceptance = acceptance_of(history, history.store)
+    acceptance = acceptance_of(history)
     rows = (
         tuple(
             _reconcile_recommendation(history, acceptance, recommendation) for recommendation in audit.recommendations

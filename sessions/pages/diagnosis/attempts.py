@@ -25,7 +25,7 @@ from specs.jobs.job_records import JobProgress
 from specs.stages.finetuning.rows import ValidationRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing, PeergateError
-from specs.trail.builder_bodies import PlanEntry
+from specs.trail.gate_bodies import PlanEntry
 from specs.trail.session_bodies import JobOutput
 from specs.trail.verdict import CheckResult
 

@@ -13,9 +13,8 @@ from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_
 from sessions.pages.result import comparison_of
 from specs.stages.base.metric import Metric
 from specs.system.exact import holds
-from specs.trail.builder_bodies import PlanEntry
 from specs.trail.entry import DESIGN
-from specs.trail.gate_bodies import DecisionEntry
+from specs.trail.gate_bodies import DecisionEntry, PlanEntry
 from specs.trail.session_bodies import CloseEntry
 from specs.trail.verdict import CheckResult
 

@@ -49,7 +49,7 @@ def page_scorecard(history: History) -> dict[str, Any] | None:
     if history.newest(CloseEntry) is None:
         return None
     try:
-        return scorecard_of(history, history.store).as_json()
+        return scorecard_of(history).as_json()
     except UNREADABLE:
         return None
 
@@ -73,7 +73,7 @@ def _result(history: History) -> dict[str, Any]:
         "sentence": _sentence(history, at, compared),
         "why": why,
         "objective": resolved.spec.objective,
-        "witnesses": witness_needs(history, history.store),
+        "witnesses": witness_needs(history),
         "effect": _effect(compared) if compared else None,
         "registered": {
             "metric": analysis.primary_metric.replace("_", " "),

@@ -216,13 +216,13 @@ def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Ar
         "plots": [],
     }
     if outcome != WAITING:
-        data["scorecard"] = scorecard_of(history, history.store).as_json()
+        data["scorecard"] = scorecard_of(history).as_json()
     if resolved.spec.companions:
         data["companions"] = {
             name: companion.model_dump(mode="json") for name, companion in resolved.spec.companions.items()
         }
     if resolved.spec.criteria:
-        data["acceptance"] = acceptance_of(history, history.store).as_json()
+        data["acceptance"] = acceptance_of(history).as_json()
     return data, arms
 
 

@@ -18,9 +18,17 @@ from specs.system import markdown
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import Masker, current
 from specs.system.text import block, one_line, plain
-from specs.trail.builder_bodies import PlanEntry, SubmitEntry, ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.entry import DESIGN
-from specs.trail.gate_bodies import DecisionEntry, HumanAnswerEntry, VerdictEntry
+from specs.trail.gate_bodies import (
+    DecisionEntry,
+    HumanAnswerEntry,
+    PlanEntry,
+    SubmitEntry,
+    ToolCallEntry,
+    ToolResultEntry,
+    TurnEntry,
+    VerdictEntry,
+)
 from specs.trail.session_bodies import ExitEntry, LaunchEntry, LostJobEntry
 
 MARKDOWN = "transcript.md"

@@ -49,7 +49,7 @@ def session_page(read: Read) -> dict[str, Any]:
         "curves": curves_of(history),
         "stages": [stage for stage in stages if stage["attempts"]],
         "conditions": obligations(history, history[-1].time_ns),
-        "acceptance": acceptance_of(history, store),
+        "acceptance": acceptance_of(history),
         "waits": waits,
         "busy": busy_with(history) if state.state == "running" else "",
         "remedies": remedies(history),

@@ -5,9 +5,18 @@ from __future__ import annotations
 from reviews.history.history import History
 from sessions.pages.view.job_progress import running_key
 from specs.jobs.job_records import WITNESS
-from specs.trail.builder_bodies import PlanEntry, SubmitEntry, ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.entry import DESIGN
-from specs.trail.gate_bodies import DecisionEntry, MetricsEntry, PacketEntry, VerdictEntry
+from specs.trail.gate_bodies import (
+    DecisionEntry,
+    MetricsEntry,
+    PacketEntry,
+    PlanEntry,
+    SubmitEntry,
+    ToolCallEntry,
+    ToolResultEntry,
+    TurnEntry,
+    VerdictEntry,
+)
 from specs.trail.session_bodies import CloseEntry, ExitEntry
 
 _BUILDING = (TurnEntry, ToolCallEntry, ToolResultEntry)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.acceptance.criterion_state import Acceptance, acceptance_of
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.loading.loading import list_shipped_specs, load_spec
@@ -78,7 +79,7 @@ class Told:
         self.add("retraction", since=one.seq, stage=one.raw["stage"], attempt=one.raw["attempt"])
 
     def found(self) -> Acceptance:
-        return acceptance_of(self.entries, self.store)
+        return acceptance_of(History(self.entries, self.store))
 
     def states(self) -> dict[str, str]:
         return {one.criterion.id: one.state for one in self.found().criteria}
@@ -319,6 +320,6 @@ def test_a_program_that_is_missing_excuses_nothing(
     expected = "no" if parameter else "llama_cpp" if installed else "not_installed"
     assert resolved.spec.stage("export").parameters.verify == expected
     told = Told(resolved, Store(tmp_path / "store"))
-    found = {one.criterion.id: one for one in acceptance_of(told.entries, told.store).criteria}
+    found = {one.criterion.id: one for one in acceptance_of(History(told.entries, told.store)).criteria}
     assert [found[id].state for id in ("AC-2", "AC-3", "AC-4")] == ["open", "open", state]
     assert not parameter or found["AC-4"].why == "by registration it does not apply: export.verify is off"

@@ -16,7 +16,7 @@ from reviews.trail.integrity import TrailVerification
 from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
-from specs.trail.key_policy import Role
+from specs.trail.entry import Role
 from testing.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed
 
 SOURCE = Path(__file__).parents[3] / "verify"

@@ -14,6 +14,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.recorded_code import code_lines, unknown_code
 from reviews.trail.tables.open_table import read_entries
 from sessions.runtime import preflight, runtime
+from specs.jobs.job_records import CodeState
 from specs.system.digests import digest_bytes
 from specs.system.errors import UserError
 from specs.system.home import HOME
@@ -105,7 +106,7 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     run = open_quick(tmp_path)
     drive(quick_session(run))
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    assert entries[0].raw["code_state"] == changed.model_dump(mode="json")
+    assert CodeState.model_validate(entries[0].raw["code_state"]) == changed
     lines = code_lines(entries, store)
     assert len(lines) == 2 and "with 2 changed files" in lines[0] and lines[0].endswith("(the session)")
     assert lines[1].endswith("(5 jobs)")

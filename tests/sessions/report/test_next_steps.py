@@ -67,7 +67,7 @@ def test_a_retry_is_offered_where_a_parameter_may_move(tmp_path: Path) -> None:
     movable = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"stages": stages})})
     history = History(entries, store)
     assert why_the_same(history, entries[-1])
-    history.__dict__["resolved"] = movable
+    history.__dict__["_resolved"] = movable
     assert not why_the_same(history, entries[-1])
 
 

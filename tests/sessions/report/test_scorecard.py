@@ -36,7 +36,7 @@ class Copied(NamedTuple):
     store: Store
 
     def card(self) -> Scorecard:
-        return scorecard_of(self.entries, self.store)
+        return scorecard_of(History(self.entries, self.store))
 
     def statuses(self) -> dict[str, str]:
         return {one.id: one.status for one in self.card().rows}
@@ -181,7 +181,7 @@ def test_the_device_is_that_of_the_jobs_record(copied: Copied) -> None:
 
 def test_report_page_and_status_show_one_scorecard(closed_quick: Path) -> None:
     entries, store = list(read_entries(closed_quick / TRAIL)), Store(closed_quick / STORE)
-    due = json.loads(json.dumps(scorecard_of(entries, store).as_json()))
+    due = json.loads(json.dumps(scorecard_of(History(entries, store)).as_json()))
     report = json.loads((closed_quick / "report" / "report.json").read_bytes())
     # The report's own entry, and the close behind it, add nothing.
     assert report["scorecard"] == page_scorecard(History(entries, store)) == due

@@ -11,12 +11,17 @@ import pytest
 from agents.playbook import propose_plan
 from reviews.checks import pilot_check
 from reviews.checks.definition import CheckOutcome
+from reviews.history.history import History
+from reviews.trail.chain.envelope import RecordedEntry
 from sessions.builder.stage_view import view_of
 from specs.loading.loading import find_spec, list_profiles, load_spec
 from specs.stages.base.stage import SIZES
 from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.registry import STAGE_KINDS
+from specs.system.digests import digest_bytes
 from specs.trail.builder_tools import LaunchStage
+from specs.trail.entry import EMPTY_ROOT, Entry
+from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.flaws import piloted
 from testing.factories.spec_files import loads, problems_of, write_spec
@@ -120,43 +125,40 @@ def test_without_its_pilot_nothing_is_shown(tmp_path: Path) -> None:
             pilot_check.CHECKS[0].run(lacking, None)
 
 
-class Entry(NamedTuple):
-    kind: str
-    seq: int
-
-
-class Told(NamedTuple):
-    entry: Entry
-    body: dict[str, Any]
-
-
-class Trail:
-    """What a session has recorded of a pilot whose second attempt was accepted."""
-
-    def __init__(self) -> None:
-        opens = {"stage": "sample", "attempt": 1}
-        self.told = [
-            Told(Entry("decision", 5), {"outcome": "revise", "stage": "tried", "attempt": 1, "opens": {}}),
-            Told(Entry("decision", 9), {"outcome": "approve", "stage": "tried", "attempt": 2, "opens": opens}),
-        ]
-        self.plans = {"plan/tried.1": {}, "plan/tried.2": {"temperature": 0.6, "samples_per_prompt": 8, "top_p": 0.5}}
-
-    def iterate(self, *_: str) -> list[Told]:
-        return self.told
-
-    def find(self, key: str) -> Told | None:
-        return Told(Entry("plan", 0), {"changes": self.plans[key]}) if key in self.plans else None
+def _recorded(seq: int, kind: str, attempt: int, **body: Any) -> RecordedEntry:
+    entry = Entry(
+        seq=seq,
+        kind=kind,
+        session="small",
+        key=f"{kind}/tried.{attempt}",
+        time_ns=str(seq),
+        previous=EMPTY_ROOT,
+        body=body_of(kind, stage="tried", attempt=attempt, **body),
+    )
+    return RecordedEntry(entry, digest_bytes(entry.canonical()))
 
 
 class Here(NamedTuple):
+    """A session with a pilot whose second attempt was accepted."""
+
     resolved: Any
-    trail: Trail
     name: str = "small"
+
+    @property
+    def history(self) -> History:
+        return History(
+            [
+                _recorded(0, "plan", 1, changes={}),
+                _recorded(1, "decision", 1, outcome="revise", opens=None),
+                _recorded(2, "plan", 2, changes={"temperature": 0.6, "samples_per_prompt": 8, "top_p": 0.5}),
+                _recorded(3, "decision", 2, outcome="approve", opens={"stage": "sample", "attempt": 1}),
+            ]
+        )
 
 
 def test_what_was_moved_in_the_pilot_is_moved_at_scale(tmp_path: Path) -> None:
     resolved = loads(spec_with(tmp_path))
-    session: Any = Here(resolved, Trail())
+    session: Any = Here(resolved)
     view = view_of(session, resolved.spec.stage("sample"), 1)
     # Not sizes, and not what has no range here.
     assert view.changes == {"temperature": 0.6} and view.parameters["temperature"] == 0.6
