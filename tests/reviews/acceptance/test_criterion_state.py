@@ -61,7 +61,7 @@ class Told:
             "id": "accuracy", "value": accuracy, "unit": "fraction", "population": "p", "definition": "d", "n": 4,
         }  # fmt: skip
         at = {"stage": stage, "attempt": attempt}
-        kept = self.store.put_value({"metrics": {"accuracy": metric}})
+        kept = self.store.put_value(_metric_set(stage, attempt, accuracy=metric))
         self.add("metrics", f"metrics/{stage}.{attempt}", metrics=kept, **at)
         summary = {id.replace("__", "."): status for id, status in checks.items()}
         self.add("checks", f"checks/{stage}.{attempt}", checks=self.store.put_value(summary), summary=summary, **at)
@@ -83,6 +83,10 @@ class Told:
 
     def states(self) -> dict[str, str]:
         return {one.criterion.id: one.state for one in self.found().criteria}
+
+
+def _metric_set(stage: str, attempt: int, **metrics: dict[str, Any]) -> dict[str, Any]:
+    return {"stage": stage, "attempt": attempt, "rows": {}, "code": digest_bytes(b"code"), "metrics": metrics}
 
 
 @pytest.fixture
@@ -184,7 +188,7 @@ def test_further_seeds_that_do_not_replicate_retract_what_the_comparison_showed(
     p = {
         "id": "mcnemar_p", "value": 0.01, "unit": "probability", "population": "p", "definition": "d", "n": 4,
     }  # fmt: skip
-    kept = told.store.put_value({"metrics": {"mcnemar_p": p}})
+    kept = told.store.put_value(_metric_set("tuned", 1, mcnemar_p=p))
     told.add("metrics", "metrics/tuned.1", stage="tuned", attempt=1, metrics=kept)
     told.add("decision", "decision/tuned.1", stage="tuned", attempt=1, outcome="approve")
     told.judge("base", 1, "approve")

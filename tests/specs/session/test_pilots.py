@@ -20,7 +20,7 @@ from specs.stages.generation.parameters import SampleResponsesParameters, SelfIn
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_bytes
 from specs.trail.builder_tools import LaunchStage
-from specs.trail.entry import EMPTY_ROOT, Entry
+from specs.trail.entry import EMPTY_ROOT, Entry, EntryKind
 from testing.factories.bodies import body_of
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.flaws import piloted
@@ -125,7 +125,7 @@ def test_without_its_pilot_nothing_is_shown(tmp_path: Path) -> None:
             pilot_check.CHECKS[0].run(lacking, None)
 
 
-def _recorded(seq: int, kind: str, attempt: int, **body: Any) -> RecordedEntry:
+def _recorded(seq: int, kind: EntryKind, attempt: int, **body: Any) -> RecordedEntry:
     entry = Entry(
         seq=seq,
         kind=kind,
