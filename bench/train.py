@@ -62,10 +62,6 @@ def data(kind: str, folder: Path, rows: int) -> Path:
 
 def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int, device: str) -> Run:
     """Train once in this process."""
-    if who == "peergate":
-        from training.engines.checkpoint import leave_out_scipy
-
-        leave_out_scipy()
     # Loaded before either program begins, so that they are in the time of none and in the peak of both.
     for library in ("datasets", "transformers", "trl.trainer.sft_trainer", "trl.trainer.dpo_trainer"):
         importlib.import_module(library)

@@ -7,7 +7,6 @@ import shows has to be named here: data files that reached code reads, and the p
 from __future__ import annotations
 
 import ast
-import gc
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
@@ -73,15 +72,7 @@ def _task(resolved: ResolvedDesign) -> dict[str, str]:
 @cache
 def _own_code() -> dict[str, str]:
     """Return the digest of each file, read once: a process keeps what it loaded, whatever is written afterwards."""
-    collected = gc.isenabled()
-    # Syntax trees have no cycles: the collector would look through all that is loaded, again and again, for nothing.
-    gc.disable()
-    try:
-        reached = import_closure(HOME, ROOTS)
-    finally:
-        if collected:
-            gc.enable()
-    files = [*reached, *(path for pattern in DATA for path in HOME.glob(pattern))]
+    files = [*import_closure(HOME, ROOTS), *(path for pattern in DATA for path in HOME.glob(pattern))]
     return {path.relative_to(HOME).as_posix(): digest_file(path) for path in sorted(files)}
 
 

@@ -126,7 +126,7 @@ def signed_entry(
             body=statements,
             policy=new.policy.model_dump(mode="json") if new.policy else None,
         )
-        payload = envelope.payload_of(entry, lambda _: written)
+        payload = envelope.payload_of(entry, written)
         # Readers stop at some depth.
         if envelope.read_statement(payload) != entry:
             raise ValueError("it reads back as something else")

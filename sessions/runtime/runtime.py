@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import getpass
 import os
 import platform
@@ -344,9 +343,6 @@ def _run_graph(session: Session, arguments: dict[str, Any] | None) -> None:
     # Whatever was set since this process began: LangGraph would send every state.
     turn_off_reporting()
     graph = build_graph(session)
-    if not gc.get_freeze_count():
-        # What was imported stays: to look through it again and again was a tenth of a short session.
-        gc.freeze()
     config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
     begins: State | None = {"session": session.name}
     if at is not None:

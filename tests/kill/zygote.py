@@ -41,7 +41,7 @@ POLL_S = 0.02
 RESTART_S = 0.4
 ASK_EVERY_S = 0.2
 OPEN_FILES = 1024
-LATE = ("httpx", "sessions.jobs.ray.cluster_head")
+LATE = ("httpx2", "sessions.jobs.ray.cluster_head")
 """Modules that only sessions of some houses import."""
 POSTGRES = ("psycopg_pool", "reviews.trail.tables.postgres_table", "sessions.run.lease_rows")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,24 +14,6 @@ from specs.system.regular_files import read_regular
 
 UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 """Entries of a configuration that must not change the digest of the same weights."""
-_LOSSES = "transformers.loss.loss_utils"
-
-
-def leave_out_scipy() -> None:
-    """Import the losses of transformers as on a machine without scipy; no effect once they are imported.
-
-    They import ``scipy.optimize`` to match boxes in object detection (seen in 5.23): 36 MB and a third of a second of
-    every job. Other code can still import scipy.
-    """
-    if _LOSSES in sys.modules:
-        return
-    utils: Any = import_module("transformers.utils")
-    is_scipy_available = utils.is_scipy_available
-    utils.is_scipy_available = lambda: False
-    try:
-        import_module(_LOSSES)
-    finally:
-        utils.is_scipy_available = is_scipy_available
 
 
 def import_libraries() -> None:
@@ -40,7 +21,6 @@ def import_libraries() -> None:
 
     It takes seconds, which a job spends while digests are computed.
     """
-    leave_out_scipy()
     for name in ("modeling_utils", "models.auto.modeling_auto", "models.auto.tokenization_auto"):
         import_module(f"transformers.{name}")
 
@@ -78,7 +58,6 @@ def load(folder: Path, device: str | None = None, dtype: Any = None, **more: Any
 
     ``device`` and ``dtype`` of torch replace these; ``more`` is for the library, and with a ``device_map`` it places.
     """
-    leave_out_scipy()
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

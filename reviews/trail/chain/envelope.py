@@ -9,8 +9,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from json.encoder import encode_basestring
@@ -122,8 +121,8 @@ class OpenedEnvelope(NamedTuple):
     signatures: tuple[EnvelopeSignature, ...]
 
 
-def payload_of(entry: Entry, encode: Callable[[dict[str, Any]], bytes] = canonical_bytes) -> bytes:
-    """Return the canonical statement of an entry, the bytes that are signed; ``encode`` writes its body.
+def payload_of(entry: Entry, body: bytes | None = None) -> bytes:
+    """Return the canonical statement of an entry, the bytes that are signed; ``body`` are those of its body if known.
 
     Raises:
         ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
@@ -134,7 +133,7 @@ def payload_of(entry: Entry, encode: Callable[[dict[str, Any]], bytes] = canonic
     return b"".join(
         (
             b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"body":',
-            encode(entry.body),
+            canonical_bytes(entry.body) if body is None else body,
             b',"key":',
             _text(entry.key),
             b',"kind":',
@@ -172,49 +171,12 @@ def _named(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
             yield from _named(f"{name}.{number}", element, depth + 1)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
-
-
-def _dumps(value: Any) -> bytes:
-    return _encode(value).encode()
-
-
 def _text(value: str) -> bytes:
     return encode_basestring(value).encode()
 
 
-_NUMBER = re.compile(rb"[:,\[](-?[0-9][-+.0-9Ee]*)")
-
-
-def _plain(written: bytes) -> bool:
-    """Return whether json writes this as RFC 8785 does, which is many times slower.
-
-    It does without unusual floats, large integers and keys whose order differs between UTF-16 and code points. Numbers
-    inside texts count too, which only costs time.
-    """
-    return written.isascii() and all(map(_is_plain_number, _NUMBER.findall(written)))
-
-
-def _is_plain_number(written: bytes) -> bool:
-    if written.isdigit():
-        return len(written) <= 15
-    try:
-        value = float(written)
-    except ValueError:
-        return False
-    # In this range Python and RFC 8785 write the same shortest digits, without an exponent.
-    return 1e-4 <= abs(value) < 1e15 and not value.is_integer() and repr(value).encode() == written
-
-
 def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     """Return the canonical bytes of a body and the value read from them; raises ValueError if the two would differ."""
-    written, statement = b"", cast(Any, None)
-    with suppress(TypeError, ValueError, RecursionError):
-        written = _dumps(body)
-        statement = json.loads(written)
-    # What json turns into text and RFC 8785 refuses (a number as a key, say) does not read back as it was.
-    if statement == body and _plain(written):
-        return written, statement
     written = canonical_bytes(body)
     statement = json.loads(written)
     # Floats of 2**53 and beyond come back as integers JSON refuses.
@@ -248,7 +210,7 @@ def entry_of(payload: bytes) -> Entry:
     """Read the entry out of a statement; raises ValueError if it is not the canonical statement of an entry."""
     entry = read_statement(payload)
     try:
-        again = payload_of(entry, _dumps if _plain(payload) else canonical_bytes)
+        again = payload_of(entry)
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
     if again != payload:

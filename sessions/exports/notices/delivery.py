@@ -41,10 +41,10 @@ def deliver(address: str, messages: Mapping[str, Any], within_s: float = WITHIN_
 def _send(address: str, messages: Mapping[str, Any]) -> str:
     if address.startswith(("https://", "http://")):
         # Imported here: most sessions tell no one.
-        import httpx
+        import httpx2
 
         # No redirects: they lead to addresses that no one named.
-        answer = httpx.post(address, json=dict(messages), timeout=10.0, follow_redirects=False)
+        answer = httpx2.post(address, json=dict(messages), timeout=10.0, follow_redirects=False)
         return "" if answer.is_success else f"the server answered {answer.status_code}"
     try:
         apprise: Any = import_module("apprise")

@@ -162,12 +162,12 @@ def command(folder: Path, dashboard: int, ports: dict[str, int]) -> list[str]:
 
 
 def _is_ready(cluster: Cluster, head: subprocess.Popen[bytes], stop: list[int]) -> bool:
-    import httpx
+    import httpx2
 
     until = time.monotonic() + READY_S
-    with httpx.Client(trust_env=False, timeout=5, headers={"Authorization": f"Bearer {cluster.token}"}) as client:
+    with httpx2.Client(trust_env=False, timeout=5, headers={"Authorization": f"Bearer {cluster.token}"}) as client:
         while head.poll() is None and not stop and time.monotonic() < until:
-            with suppress(httpx.HTTPError):
+            with suppress(httpx2.HTTPError):
                 if client.get(f"{cluster.address}/api/version").status_code == 200:
                     return True
             time.sleep(0.2)

@@ -113,7 +113,7 @@ class RayEngine:
         return answered
 
     def _ask(self, method: str, path: str, body: Any = None, *, start: bool = False) -> tuple[int, bytes]:
-        import httpx
+        import httpx2
 
         cluster = self._cluster(start)
         if cluster is None:
@@ -122,9 +122,9 @@ class RayEngine:
         # The environment's proxy is not for this machine.
         away = urlsplit(cluster.address).hostname not in ("127.0.0.1", "localhost", "::1")
         try:
-            with httpx.Client(trust_env=away, timeout=SUBMIT_S if start else ANSWER_S) as client:
+            with httpx2.Client(trust_env=away, timeout=SUBMIT_S if start else ANSWER_S) as client:
                 answer = client.request(method, cluster.address + path, json=body, headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise EngineUnavailable(
                 f"the Ray cluster does not answer: {type(error).__name__}",
                 where=cluster.address,

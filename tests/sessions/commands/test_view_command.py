@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from testing.fixtures.command_sessions import called
@@ -34,7 +34,7 @@ def test_the_printed_address_answers_until_it_is_interrupted(closed_quick: Path)
             address = process.stdout.readline().strip()
             base, _, path = address.partition("/enter/")
             assert base.startswith("http://127.0.0.1:") and path.endswith("/s/small/")
-            with httpx.Client(timeout=60) as browser:
+            with httpx2.Client(timeout=60) as browser:
                 assert browser.get(f"{base}/s/small/").status_code == 403
                 assert browser.get(address).status_code == 200
                 page = browser.get(f"{base}/s/small/")

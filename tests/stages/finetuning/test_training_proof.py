@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -290,26 +288,3 @@ def test_what_is_no_number_is_not_hidden_by_the_largest_of_several() -> None:
 
     assert share(-2.0, -3.0) == 0.5 and share(0.1, 0.3) == pytest.approx(0.2)
     assert max([share(-1.0, -1.0), share(-1.0, float("nan")), share(float("nan"), -1.0)]) == float("inf")
-
-
-WITHOUT_SCIPY = """
-import sys
-from pathlib import Path
-from testing.fixtures.tiny_training import opposites, training_job, write_lines
-from training.jobs.finetuning.sft import sft
-data = write_lines(Path(sys.argv[1]) / "examples.jsonl", opposites(4))
-sft(training_job(Path(sys.argv[1]) / "job", "sft", Path(sys.argv[2]), data, epochs=1, batch_size=4, seed=3))
-print(*sorted({name.partition(".")[0] for name in sys.modules} & {"scipy", "sklearn", "trl"}))
-from transformers.utils import is_scipy_available
-import scipy.optimize
-assert is_scipy_available()
-"""
-
-
-@pytest.mark.slow
-def test_a_training_job_does_not_load_what_matches_boxes_in_pictures(tmp_path: Path, model: Path) -> None:
-    pytest.importorskip("scipy", reason="scipy is not installed")
-    command = [sys.executable, "-c", WITHOUT_SCIPY, str(tmp_path), str(model)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == "trl"

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training.engines.checkpoint import leave_out_scipy
 from training.jobs.packaging.probe_answers import encode_probe_prompts, greedy
 
 ROUNDS = 3
@@ -22,7 +21,6 @@ def main(arguments: list[str]) -> None:
     """Read the questions, write the answers. Nothing but safetensors is loaded, and no code of the folder."""
     folder, questions, answers = map(Path, arguments)
     value = json.loads(questions.read_bytes())
-    leave_out_scipy()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
