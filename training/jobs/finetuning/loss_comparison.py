@@ -22,11 +22,11 @@ With c and r the summed log-probabilities of the chosen and the rejected respons
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from training.compat.trl_internals import keeping_metrics
 from training.engines.batched import pad_rows
 from training.engines.checkpoint import evaluating
 from training.jobs.finetuning.forward_capture import ForwardCapture, NotGiven
@@ -95,12 +95,9 @@ def share(ours: float, theirs: float) -> float:
 
 
 def _again(trainer: Any, inputs: dict[str, Any], name: str, most: float) -> float:
-    stored = copy.deepcopy(getattr(trainer, "_stored_metrics", None))
-    with evaluating(trainer.model):
+    with keeping_metrics(trainer), evaluating(trainer.model):
         theirs = float(trainer.compute_loss(trainer.model, dict(inputs)))
         ours = loss_of(trainer, name, inputs, lambda view: alone(trainer.model, view))
-    if stored is not None:
-        trainer._stored_metrics = stored
     return _require_equal_loss(trainer, name, theirs, ours, most)
 
 

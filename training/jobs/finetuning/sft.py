@@ -8,6 +8,7 @@ from typing import Any
 from specs.stages.base.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
+from training.compat.transformers_internals import computing_attention
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import finish_training
@@ -96,7 +97,7 @@ def require_packing(model: Any, device: str) -> float:
         together = packed.logits[0, len(first) :].float()
     difference = apart(alone, together)
     if not difference <= most_difference(device_of(model)[1]):
-        attention = getattr(model.config, "_attn_implementation", "unknown")
+        attention = computing_attention(model.config)
         refuse(
             f"packing: true, but {type(model).__name__} with attention '{attention}' lets a packed example see the one "
             f"before it: logits differ by {difference:.3g} of the largest"

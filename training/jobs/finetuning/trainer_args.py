@@ -11,6 +11,7 @@ from typing import Any
 
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from training.compat.transformers_internals import batch_size_of, computing_attention, supports_fused_attention
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.training_texts import PromptWithResponses
 from training.jobs.job import Job
@@ -82,10 +83,7 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
 def attention_of(model: Any) -> dict[str, Any]:
     """Return which attention the model computes with, and whether it could with torch's fused one."""
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
-    return {
-        "used": str(getattr(inner.config, "_attn_implementation", "unknown")),
-        "fused": bool(getattr(inner, "_supports_sdpa", False)),
-    }
+    return {"used": computing_attention(inner.config), "fused": supports_fused_attention(inner)}
 
 
 def lengths(sides: list[PromptWithResponses], tokenizer: Any, most: int) -> dict[str, int]:
@@ -116,7 +114,7 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
     results = {
         "learning_rate": group.get("initial_lr", group["lr"]),
         "epochs": int(args.num_train_epochs) if args.max_steps <= 0 else trainer.state.num_train_epochs,
-        "batch_size": trainer._train_batch_size,
+        "batch_size": batch_size_of(trainer),
         "gradient_accumulation": args.gradient_accumulation_steps,
         "weight_decay": max(param_group["weight_decay"] for param_group in optimizer.param_groups),
         "max_grad_norm": args.max_grad_norm,

@@ -143,17 +143,16 @@ def _make_watched_trainer(
     loss: Callable[[Any], str],
     more: Callable[[Any], dict[str, Any]],
 ) -> type[Any]:
-    seen_values = _StepCounts()
-
     class WatchedTrainer(make_guarded_trainer(trainer, modules, more)):
         """Counts what the steps read, and stops at the first that cannot be right."""
 
         compared: dict[int, LossComparison]
         witness: ForwardCapture | None
+        counts: _StepCounts
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
-            seen_values.add(proof.see(inputs, step), digest_of(inputs), num_items_in_batch)
+            self.counts.add(proof.see(inputs, step), digest_of(inputs), num_items_in_batch)
             flag = not self.compared or (step == self.state.max_steps and step not in self.compared)
             self.witness = ForwardCapture(self, inputs) if flag else None
             result = super().training_step(model, inputs, num_items_in_batch)
@@ -162,7 +161,7 @@ def _make_watched_trainer(
                 witness, self.witness = self.witness, None
                 beginning = step == 1 and not self.resumed_from
                 self.compared[step] = compare(
-                    self, witness, inputs, loss(self), seen_values.scale(), beginning=beginning
+                    self, witness, inputs, loss(self), self.counts.scale(), beginning=beginning
                 )
             return result
 
@@ -175,9 +174,10 @@ def _make_watched_trainer(
             return result
 
         def take_step_counts(self) -> dict[str, Any]:
-            return seen_values.take(self.state.global_step)
+            counts, self.counts = self.counts, _StepCounts()
+            return counts.sum_up(self.state.global_step)
 
-    WatchedTrainer.compared, WatchedTrainer.witness = {}, None
+    WatchedTrainer.compared, WatchedTrainer.witness, WatchedTrainer.counts = {}, None, _StepCounts()
     return WatchedTrainer
 
 
@@ -205,16 +205,14 @@ class _StepCounts:
         """Return the factor that makes the loss of the newest batch, divided by the tokens of its step, its mean."""
         return 1.0 if self._divisor is None else self._divisor / self._newest
 
-    def take(self, step: int) -> dict[str, Any]:
-        """Return the step's counts, and begin the next; raises NotAsGranted if the loss was not its tokens' mean."""
+    def sum_up(self, step: int) -> dict[str, Any]:
+        """Return the step's counts; raises GrantMismatch if the loss was not its tokens' mean."""
         if self._divisor is not None and self._divisor != self.carried:
             raise GrantMismatch(
                 f"step {step}: the loss was divided by {self._divisor:g}, its batches hold {self.carried} response "
                 "tokens"
             )
-        results = {"tokens": self.carried, "sequences": self.rows, "masked": self.masked, "batches": self.batches}
-        self.__init__()
-        return results
+        return {"tokens": self.carried, "sequences": self.rows, "masked": self.masked, "batches": self.batches}
 
 
 def _begin_snapshots(job: Job[Any], saved: Path, steps: int, resumed: int) -> tuple[int, ...]:

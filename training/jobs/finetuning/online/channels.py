@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from specs.stages.finetuning.online_parameters import Channels, ReplayedPairs, SelfDistillation
+from training.compat.trl_internals import passes_of
 from training.jobs.finetuning.online import losses
 from training.jobs.finetuning.online.hidden_states import TokenSequence, head, states, targets
 
@@ -246,7 +247,7 @@ def _build_distillation(model: Any, inputs: Any, plan: ChannelPlan) -> _Due:
 def _build_preference(trainer: Any, model: Any, plan: ChannelPlan) -> _Due:
     """Return the channel of the pairs of a pass: they follow from its number, so that any part can be replayed."""
     replayed_pairs, passes = plan.replayed, trainer.current_gradient_accumulation_steps
-    number = trainer._step * replayed_pairs.batch_size
+    number = passes_of(trainer) * replayed_pairs.batch_size
     some = [
         plan.pairs[(number + place) % len(plan.pairs)]
         for place in range(min(replayed_pairs.batch_size, len(plan.pairs)))

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from specs.stages.finetuning.distributed import DistributedTraining, ReplicaRound
+from training.compat import torchft_internals
+from training.compat.trl_internals import count_pass
 from training.jobs.finetuning.replicas.course import BatchRecord
-from training.jobs.finetuning.replicas.listening import listen_at, store_at
+from training.jobs.finetuning.replicas.listening import store_at
 from training.jobs.finetuning.replicas.outer_weights import (
     masters_of,
     moved_back,
@@ -95,7 +97,7 @@ class Replica:
             trainer.idle = bool(self.skip_until)
             if self.skip_until:
                 # A trainer on rollouts counts its passes itself.
-                trainer._step = getattr(trainer, "_step", 0) + 1
+                count_pass(trainer)
                 return next(model.parameters()).new_zeros(())
             return step(model, inputs, *rest, **named)
 
@@ -115,7 +117,7 @@ class Replica:
         self.outer = outer_of(list(self._masters.values()), self.distributed)
         if resumes is not None:
             self.outer.load_state_dict(torch.load(resumes / OUTER, weights_only=True))
-        listen_at(self._host)
+        torchft_internals.listen_at(self._host)
         self._store = store_at(self._host)
         self.manager: Any = Manager(
             pg=ProcessGroupGloo(timeout=EXCHANGE),
@@ -189,9 +191,9 @@ class Replica:
         """Return the settings read back from the objects that synchronised."""
         group = self.outer.param_groups[0]
         return {
-            "sync_every": self.diloco._sync_every,
+            "sync_every": torchft_internals.sync_every(self.diloco),
             "outer": {"lr": group["lr"], "momentum": group["momentum"]},
-            "quorum": self.manager._min_replica_size,
+            "quorum": torchft_internals.min_replicas(self.manager),
         }
 
     def leave(self) -> None:
@@ -247,7 +249,7 @@ class Replica:
             start=self._start,
             before=self._before,
             after=sha256_of(self._weights),
-            quorum=self.manager._quorum_id,
+            quorum=torchft_internals.quorum_id(self.manager),
             participants=self.manager.num_participants(),
             healed=self._healed,
             drift=self._drift,

@@ -1,0 +1,70 @@
+"""One contract a library: the pinned version has what we use of its private names."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from training.compat import torchft_internals, transformers_internals, trl_internals
+
+CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
+
+
+def require_pin(package: str, minor: str) -> None:
+    """Fail unless the pin and the installed version are of the minor version."""
+    pins = dict(line.split("==") for line in CONSTRAINTS.read_text().split() if "==" in line)
+    for release in (pins[package], version(package)):
+        assert release.split(".")[:2] == minor.split("."), f"{package} {release}: look at training/compat again"
+
+
+def methods_missing(kind: type[Any], names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not inspect.isfunction(getattr(kind, name, None))]
+
+
+def test_torchft_has_what_replicas_patch_and_read() -> None:
+    require_pin("torchft", torchft_internals.VERSION)
+    manager: Any = pytest.importorskip("torchft.manager", reason="torchft is not installed")
+    transport, library = import_module("torchft.checkpointing.http_transport"), import_module("torchft._torchft")
+    assert manager.ManagerServer is library.ManagerServer
+    assert "ThreadingHTTPServer" in {kind.__name__ for kind in transport._IPv6HTTPServer.__mro__}
+    assert inspect.isfunction(transport.HTTPTransport.address)
+    sources = inspect.getsource(import_module("torchft.local_sgd").DiLoCo) + inspect.getsource(manager.Manager)
+    for name in ("_sync_every", "_min_replica_size", "_quorum_id"):
+        assert f"self.{name}" in sources
+    assert torchft_internals.sync_every(SimpleNamespace(_sync_every=4)) == 4
+
+
+def test_transformers_has_what_trainers_extend_and_read() -> None:
+    require_pin("transformers", transformers_internals.VERSION)
+    trainer: Any = import_module("transformers").Trainer
+    assert not methods_missing(trainer, transformers_internals.OVERRIDDEN)
+    assert "self._train_batch_size" in inspect.getsource(sys.modules[trainer.__module__])
+    config = import_module("transformers").LlamaConfig(attn_implementation="eager")
+    assert transformers_internals.computing_attention(config) == "eager"
+    assert transformers_internals.supports_fused_attention(import_module("transformers").LlamaForCausalLM)
+
+
+def test_trl_has_what_trainers_extend_and_read() -> None:
+    require_pin("trl", trl_internals.VERSION)
+    for path, names in trl_internals.OVERRIDDEN.items():
+        module, _, name = path.rpartition(".")
+        kind = getattr(import_module(module), name)
+        assert not methods_missing(kind, names), path
+    grpo = inspect.getsource(import_module("trl.trainer.grpo_trainer"))
+    assert "self._step" in grpo
+    trainer = SimpleNamespace(_step=3, _stored_metrics={"train": [1.0]})
+    trl_internals.count_pass(trainer)
+    with trl_internals.keeping_metrics(trainer):
+        trainer._stored_metrics["train"].append(2.0)
+    assert trl_internals.passes_of(trainer) == 4 and trainer._stored_metrics == {"train": [1.0]}
+
+
+def test_a_method_that_is_gone_is_noticed() -> None:
+    assert methods_missing(dict, ("no_such_method",)) == ["no_such_method"]
