@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
 from statistics import median
 from typing import Any, Literal, Self
 
@@ -199,19 +197,27 @@ def wrong_names(metric: RowMetric, rows: Mapping[str, type[BaseModel]]) -> str:
     """Return which output or field a metric names that the rows of its kind do not have; empty if all are there."""
     if metric.output not in rows:
         return f"is one of output '{metric.output}'; outputs with rows are: {', '.join(rows)}"
-    predicates = [(metric.output, metric.over), *((over.output or metric.output, over) for over in metric.value.parts)]
-    named = [(metric.output, name) for name in metric.value.fields]
-    named += [(output, name) for output, over in predicates if over.predicate for name in _attributes(over.predicate)]
-    for output, name in named:
-        row = rows.get(output)
-        if row is not None and name not in row.model_fields and not hasattr(row, name):
-            return f"reads '{name}' of its rows, which have: {', '.join(row.model_fields)}"
+    row = rows[metric.output]
+    named = [(row, name) for name in metric.value.fields if name not in row.model_fields and not hasattr(row, name)]
+    for over in (metric.over, *metric.value.parts):
+        part = rows.get(over.output or metric.output)
+        if part is not None and over.predicate and (name := _unknown_attribute(over.predicate, part)):
+            named.append((part, name))
+    return next((f"reads '{name}' of its rows, which have: {', '.join(kind.model_fields)}" for kind, name in named), "")
+
+
+_TRIED = (0, 1, "", "x", None, (), True)
+"""Values of every field, with which a predicate takes its different ways."""
+
+
+def _unknown_attribute(predicate: Fits, row: type[BaseModel]) -> str:
+    """Return an attribute that a predicate reads and these rows lack; empty if a try finds none."""
+    for value in _TRIED:
+        try:
+            predicate(row.model_construct(**dict.fromkeys(row.model_fields, value)))
+        except AttributeError as error:
+            if isinstance(error.obj, row) and error.name:
+                return error.name
+        except Exception:  # A value of another type than the field's: it says nothing about names.
+            continue
     return ""
-
-
-def _attributes(predicate: Fits) -> Iterator[str]:
-    """Yield the attributes that a function reads of its argument."""
-    code = getattr(predicate, "__code__", None)
-    for before, then in pairwise(dis.get_instructions(code) if code else ()):
-        if before.opname == "LOAD_FAST" and before.arg == 0 and then.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            yield str(then.argval)
