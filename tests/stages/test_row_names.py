@@ -26,16 +26,16 @@ def read(predicate: Callable[[Any], bool]) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    "predicate",
-    [
-        lambda row: row.stp > 1,
-        lambda row: row.step > 0 and row.stp,
-        lambda row: row.step > 0 or row.stp,
-        lambda row: bool(row.text) and row.stp,
-        lambda row: row.step is None or not row.stp,
-    ],
+PREDICATES: tuple[Callable[[Any], bool], ...] = (
+    lambda row: row.stp > 1,
+    lambda row: row.step > 0 and row.stp,
+    lambda row: row.step > 0 or row.stp,
+    lambda row: bool(row.text) and row.stp,
+    lambda row: row.step is None or not row.stp,
 )
+
+
+@pytest.mark.parametrize("predicate", PREDICATES)
 def test_a_name_that_the_rows_lack_is_reported(predicate: Callable[[Any], bool]) -> None:
     assert read(predicate).startswith("reads 'stp' of its rows, which have: step, text")
 

@@ -214,7 +214,8 @@ def _unknown_attribute(predicate: Fits, row: type[BaseModel]) -> str:
     """Return an attribute that a predicate reads and these rows lack; empty if a try finds none."""
     for value in _TRIED:
         try:
-            predicate(row.model_construct(**dict.fromkeys(row.model_fields, value)))
+            values: dict[str, Any] = dict.fromkeys(row.model_fields, value)
+            predicate(row.model_construct(**values))
         except AttributeError as error:
             if isinstance(error.obj, row) and error.name:
                 return error.name
