@@ -91,12 +91,12 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
         AuditDamage: something in the store has other bytes than its name.
     """
     every, store = history.attempt(stage_name, attempt), history.store
-    seen = history[: every.end.seq + 1] if every.end else history
-    recorded, resolved = seen.attempt(stage_name, attempt), seen.resolved
+    until_end = history[: every.end.seq + 1] if every.end else history
+    recorded, resolved = until_end.attempt(stage_name, attempt), until_end.resolved
     order = recorded.order
     stage = resolved.spec.stage(stage_name)
     analysis = resolved.spec.analysis
-    baseline = _arm(run, seen, analysis.baseline) if stage_name == analysis.treatment else None
+    baseline = _arm(run, until_end, analysis.baseline) if stage_name == analysis.treatment else None
     baseline = baseline or ArmEvidence(None, None, {})
     plan = resolved.spec.evaluation
     compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
@@ -110,9 +110,9 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
     submission = every.submission.body if every.submission else None
     return Evidence(
         resolved=resolved,
-        registered=seen.registration,
-        measured_by=seen.measured_by,
-        measured_files=_files_of(seen.measured_by, store),
+        registered=until_end.registration,
+        measured_by=until_end.measured_by,
+        measured_files=_files_of(until_end.measured_by, store),
         stage=stage,
         attempt=attempt,
         grant=recorded.grant.body if recorded.grant else None,
@@ -126,14 +126,14 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         ordered_code=order.code if order else None,
         code=_code(order, store),
-        lineages=lineages(seen, resolved.spec, order) if order else {},
-        attempts=_attempts(seen, stage_name),
-        evaluations_of_heldout=evaluations(seen),
+        lineages=lineages(until_end, resolved.spec, order) if order else {},
+        attempts=_attempts(until_end, stage_name),
+        evaluations_of_heldout=evaluations(until_end),
         heldout_elsewhere=ended.heldout if ended else None,
-        required_families=due_at(seen, stage_name),
-        earlier=_earlier(seen),
-        arms={name: arm for name in compared if (arm := _arm(run, seen, name)) is not None},
-        withdrawn=_withdrawn(seen, recorded),
+        required_families=due_at(until_end, stage_name),
+        earlier=_earlier(until_end),
+        arms={name: arm for name in compared if (arm := _arm(run, until_end, name)) is not None},
+        withdrawn=_withdrawn(until_end, recorded),
         **_left_behind(run, recorded, store),
         claims=submission.claims if submission else None,
         sent_back=submission.sent_back if submission else 0,

@@ -1,4 +1,4 @@
-"""One attempt of a stage: the entries that tell of it, and the values they name in the content store."""
+"""One attempt of a stage: the entries about it, and the values they name in the content store."""
 
 from __future__ import annotations
 
