@@ -10,14 +10,14 @@ from specs.session.design import Budget
 from specs.trail.gate_bodies import MetricsEntry
 
 
-class MetricHistory(NamedTuple):
+class MetricValues(NamedTuple):
     """The attempts that have a metric, and the names of all metrics that were measured."""
 
     attempts: list[dict[str, Any]]
     known: set[str]
 
 
-def history_of(history: History, budget: Budget, metric: str, stage: str | None = None) -> MetricHistory:
+def history_of(history: History, budget: Budget, metric: str, stage: str | None = None) -> MetricValues:
     """Return a metric of every measured attempt, with what the attempt changed, how it ended and what it cost."""
     spent = {line.key: line.usd for line in Accounts(history, budget).select("job")}
     parts: list[dict[str, Any]] = []
@@ -40,4 +40,4 @@ def history_of(history: History, budget: Budget, metric: str, stage: str | None 
                 "job_usd": spent.get(attempt.job, 0.0),
             }
         )
-    return MetricHistory(parts, known)
+    return MetricValues(parts, known)

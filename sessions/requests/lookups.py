@@ -28,14 +28,14 @@ def may_look(session: Session, stage: str, attempt: int, packet: str, reviewer: 
     evidence = session.evidence(stage, attempt) if is_stage else None
     shelf = EvidenceBrowser(session.resolved, session.store, evidence, parts_of)
 
-    left = reviewer.looks * MOST_CALLS
+    remaining = reviewer.looks * MOST_CALLS
     facts = {"stage": stage, "attempt": attempt, "packet": packet, "reviewer": reviewer.name}
 
     def look(requested_look: messages.Look) -> messages.LookupAnswerMessage:
-        nonlocal left
-        if not left:
+        nonlocal remaining
+        if not remaining:
             raise ValueError(f"it looks up more than {reviewer.looks} answers with {MOST_CALLS} calls each")
-        left -= 1
+        remaining -= 1
         session.display.say(f"  {reviewer.name} looks something up: {requested_look.tool}")
         at, call = (
             LookupEntry.key_of(stage, f"{attempt}/"),

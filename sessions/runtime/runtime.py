@@ -396,14 +396,14 @@ def _record_pause(session: Session, what: str) -> None:
 @contextmanager
 def _signals(session: Session) -> Generator[None]:
     """Turn the first Ctrl-C or SIGTERM into a pause at the next safe place; a second one interrupts at once."""
-    asked = False
+    is_asked = False
 
     def ask(number: int, _frame: object) -> None:
         # A client that disconnects stops the session too, and may send a signal after it: that is still the first one.
-        nonlocal asked
-        if asked:
+        nonlocal is_asked
+        if is_asked:
             raise KeyboardInterrupt
-        asked = True
+        is_asked = True
         session.stop.set()
         session.display.say("pausing ... (the running job continues; Ctrl-C again to leave at once)")
 
