@@ -97,7 +97,7 @@ def explain_refusals(history: RecordedHistory, old: ResolvedDesign, changes: Seq
 
 
 def _list_used_grants(history: RecordedHistory) -> list[RecordedEntry[GrantEntry]]:
-    """Return the grants without those that were never launched because the budget did not reach."""
+    """Return the grants, except where the budget did not reach for the launch."""
     budgets = [entry.body for entry in history.of(BudgetEntry)]
     short = {(budget.stage, budget.attempt) for budget in budgets if budget.at == "launch"}
     return [

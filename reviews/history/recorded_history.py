@@ -78,11 +78,6 @@ class RecordedHistory(EntryIndex):
         judged = [entry.seq for entry in self.of(DecisionEntry, HumanAnswerEntry)]
         return frozenset(seq for seq in judged if any(first <= seq < last for first, last in spans))
 
-    @cached_property
-    def standing(self) -> tuple[RecordedEntry, ...]:
-        """The entries without the judgements that were taken back."""
-        return tuple(entry for entry in self._entries if entry.seq not in self.retracted)
-
     def standing_of(self, *forms: type[FormT]) -> list[RecordedEntry[FormT]]:
         """Return the entries of some kinds without the judgements that were taken back."""
         return [entry for entry in self.of(*forms) if entry.seq not in self.retracted]
