@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-Listed = Mapping[str, Mapping[str, tuple[str, str]]]
-"""By panel of `--help`, then by name: the module, and the first line of the command's help."""
+Commands = Mapping[str, Mapping[str, str]]
+"""By panel of `--help`, then by name of the command: its module in this folder."""
+
+_COMMAND = re.compile(
+    r'^@app\.command\((?:"(?P<name>[\w-]+)")?.*?^def (?P<function>\w+)\(.*?^    """(?P<summary>.+?)(?:"""|$)',
+    re.MULTILINE | re.DOTALL,
+)
+_GROUP_HELP = re.compile(r'^app = .*?\bhelp="(?P<help>[^"]+)"', re.MULTILINE | re.DOTALL)
+
+
+@cache
+def _read_summaries(module: str) -> dict[str, str]:
+    """Return the first help line of each command that a module declares, from its text; under "" that of its app."""
+    path = Path(__file__).parent / module.replace(".", "/")
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    summaries = {match["name"] or match["function"]: match["summary"] for match in _COMMAND.finditer(text)}
+    group = _GROUP_HELP.search(text)
+    return summaries | ({"": group["help"]} if group else {})
 
 
 class LazyGroup(TyperGroup):
     """A group of commands, each in the ``app`` of a module of this folder; a name that the app lacks is the app."""
 
-    listed: ClassVar[Listed]
+    listed: ClassVar[Commands]
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.modules: dict[str, str] = {}
         for panel, commands in self.listed.items():
-            for name, (module, line) in commands.items():
-                self.modules[name] = f"sessions.commands.{module}"
-                self.add_command(TyperCommand(name, help=line, rich_help_panel=panel))
+            for name, module in commands.items():
+                self.modules[name] = module
+                summaries = _read_summaries(module)
+                summary = summaries[name] if name in summaries else summaries[""]
+                self.add_command(TyperCommand(name, help=summary, rich_help_panel=panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name of the command that was called, the command, and its arguments."""
@@ -34,11 +55,11 @@ class LazyGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """Import the module of a command and return the command."""
-        group = get_group(import_module(self.modules[name]).app)
+        group = get_group(import_module(f"sessions.commands.{self.modules[name]}").app)
         return group.commands.get(name, group)
 
 
-def lazy_app(listed: Listed, **settings: Any) -> typer.Typer:
+def lazy_app(listed: Commands, **settings: Any) -> typer.Typer:
     """Return the app of a group of commands."""
     group = type("Listed", (LazyGroup,), {"listed": listed})
     return typer.Typer(cls=group, callback=lambda: None, no_args_is_help=True, **settings)

@@ -38,6 +38,6 @@ def test_the_listed_line_is_the_first_line_of_the_help() -> None:
 def test_help_imports_no_command_and_no_contract() -> None:
     code = "import sys; from typer.testing import CliRunner; from sessions.commands.cli import app\n"
     code += "done = CliRunner().invoke(app, ['--help']); assert done.exit_code == 0 and 'seeds' in done.output\n"
-    code += "print(sorted(one for one in sys.modules if one.startswith(('pydantic', 'sessions.commands.'))))"
+    code += "print(sorted(name for name in sys.modules if name.startswith(('pydantic', 'sessions.commands.'))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['sessions.commands.cli', 'sessions.commands.lazy_group']"
