@@ -17,7 +17,7 @@ Commands = Mapping[str, Mapping[str, str]]
 """By panel of `--help`, then by name of the command: its module in this folder."""
 
 _COMMAND = re.compile(
-    r'^@app\.command\((?:"(?P<name>[\w-]+)")?.*?^def (?P<function>\w+)\(.*?^    """(?P<summary>.+?)(?:"""|$)',
+    r'^@app\.command\(\s*(?:"(?P<name>[\w-]+)")?.*?^def (?P<function>\w+)\(.*?^    """(?P<summary>.+?)(?:"""|$)',
     re.MULTILINE | re.DOTALL,
 )
 _GROUP_HELP = re.compile(r'^app = .*?\bhelp="(?P<help>[^"]+)"', re.MULTILINE | re.DOTALL)
