@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agents.providers.turn_request import readable, sendable_name
-from agents.turns import ConversationMessage, Stop, ToolCall, ToolResult
 from agents.workbench_protocol import PastTurn
 from specs.system.digests import digest_bytes
 from specs.system.text import mark
+from specs.system.vendors.conversation import ConversationMessage, Stop, ToolCall, ToolResult
+from specs.system.vendors.tool_calls import readable, sendable_name
 
 SHORT = 600
 """Characters of a result that is never replaced."""

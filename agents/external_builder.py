@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
 from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.builder_tools import JobStatus
 
 NAME = "external"

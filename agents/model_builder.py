@@ -13,10 +13,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from agents.conversation import SIZES, conversation, next_step
-from agents.providers.turn_model import TokenCount, TooLong, TurnModel, make_model, take_turn
-from agents.turns import ModelTurn, ToolCall, ToolResult
+from agents.turn_model import TokenCount, TooLong, TurnModel, make_model, take_turn
+from agents.turns import ModelTurn
 from agents.workbench_protocol import PastTurn, Workbench
 from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.system.vendors.parties import BuilderSpec as BuilderSpec
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -61,9 +62,9 @@ class ModelBuilder:
             if sum(1 for _ in silent) >= SILENT_TURNS:
                 _give_up(bench, past[-1].turn)
                 return
-            asking = self.model.asking(system, tools, conversation(brief, past, shortened), shortened, wait_s)
+            request = self.model.request(system, tools, conversation(brief, past, shortened), shortened, wait_s)
             try:
-                turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
+                turn = take_turn(bench, self.model, request, self._spec.outage_s, before)
             except TooLong as error:
                 if (step := next_step(brief, past, shortened)) is None:
                     message = f"even its shortest conversation is too long for the model: {error}"
@@ -74,7 +75,7 @@ class ModelBuilder:
                 continue
             if is_window_full(turn, self._spec.max_output_tokens):
                 shortened = min(shortened + 1, len(SIZES) - 1)
-            before = self.model.read_token_count(asking, turn)
+            before = self.model.read_token_count(request, turn)
             past.append(_carried_out(bench, PastTurn(turn, ())))
 
 

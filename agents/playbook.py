@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from specs.jobs.grant_and_claim import StageView
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import AskPerson, LaunchStage, SubmitStage
 from specs.trail.tool_arguments import Arguments
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from agents.turns import ModelTurn, ToolCall, ToolResult
+from agents.turns import ModelTurn
 from specs.jobs.grant_and_claim import StageView
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.tool_arguments import Phase, Tool
 
 

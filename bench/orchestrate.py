@@ -23,10 +23,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 from agents.playbook import Playbook
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from sessions import graph
 from sessions.session import State
+from specs.system.vendors.conversation import ToolCall
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 GATE = ("measure", "submit", "check", "review", "decide")

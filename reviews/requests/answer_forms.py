@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from reviews.requests.citations import CitationResolver, overlap
-from reviews.reviewers.vendors.model_exchange import AnswerForm, AnswerPart, read_part
+from reviews.reviewers.vendors.model_exchange import AnswerPart, read_part
 from specs.system.errors import ReviewerUnavailable
+from specs.system.vendors.conversation import AnswerForm
 from specs.trail.requested_review import (
     MAX_WORDS,
     AdversarialAnswer,

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from agents.turns import ModelTurn, ToolCall, ToolResult
+from agents.turns import ModelTurn
 from agents.workbench_protocol import PastTurn
 from reviews.trail.chain.envelope import FormT, RecordedEntry
 from sessions.builder.brief import write_brief
@@ -28,6 +28,7 @@ from specs.jobs.grant_and_claim import StageView
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.builder_tools import TOOLS
 from specs.trail.gate_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
 from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mode

@@ -15,8 +15,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from agents.external_builder import BRIEF, BuilderExchange, CallAnswer, PendingCall
-from agents.turns import ToolCall
 from sessions.mcp.tool_list import describe_tools
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import TOOLS
 
 PATIENCE_S = 20.0

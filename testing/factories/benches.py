@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from agents.turns import ModelTurn, ToolCall, ToolResult, TurnUsage
+from agents.turns import ModelTurn, TurnUsage
 from sessions.builder.workbench import SessionWorkbench
 from sessions.nodes.build import open_bench
 from sessions.session import Session
 from specs.jobs.job_records import ExitRecord
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.tool_arguments import Phase
 from specs.trail.verdict import Decision, RequiredChange
 from testing.factories.bodies import NAME, body_of

@@ -11,10 +11,12 @@ import pytest
 from agents import conversation as conversations
 from agents import model_builder
 from agents.conversation import EXPECTED, IMAGE, SHORT, SIZES, Size, conversation
-from agents.providers.turn_request import UNREADABLE, readable, sendable_name, sendable_text, with_ids
-from agents.turns import ConversationMessage, ModelTurn, Stop, ToolCall, ToolResult
+from agents.turn_model import with_ids
+from agents.turns import ModelTurn
 from agents.workbench_protocol import PastTurn
 from specs.system.digests import digest_bytes
+from specs.system.vendors.conversation import ConversationMessage, Stop, ToolCall, ToolResult
+from specs.system.vendors.tool_calls import UNREADABLE, readable, sendable_name, sendable_text
 from specs.trail.builder_tools import TOOLS
 
 LONG = "row " * 500

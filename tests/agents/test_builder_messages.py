@@ -10,6 +10,7 @@ import json
 import pytest
 
 from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.model_call import CUT_OFF
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
 from testing.fixtures.scripted_builder import Call, Said, Turn, calls
@@ -43,19 +44,24 @@ def test_a_status_is_told_with_what_helps(vendor: str, status: int, monkeypatch:
     assert isinstance(error, BuilderUnavailable) and error.exit_code == 4
     who = f"{'openai' if vendor == ENDPOINT else vendor}:{MODELS[vendor]}"
     first, last = str(error).split("\n")
-    assert first.startswith(f"{who}: status {status} after 1 call: {kind}: Error code: {status}")
+    assert first.startswith(f"{who}: the model's server answered {status} (")
+    assert f"): {kind}: Error code: {status}" in first
     assert last == f"  {hint}"
 
 
 @pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI, ENDPOINT])
 def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     who = f"{'openai' if vendor == ENDPOINT else vendor}:{MODELS[vendor]}"
-    lost = "no whole response after 1 call: APIConnectionError: Connection error."
+    lost = f"{CUT_OFF}: APIConnectionError: Connection error."
+    answered = "the model's server answered 307 (request refused)"
     steps: tuple[tuple[list[Turn], str], ...] = (
         ([Said("hello", cut=True)] * 4, f"{lost} (asked 4 times)\n  {AGAIN}"),
-        ([Said("hello", ends_early=3)] * 4, f"{EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
-        ([Step(b"<html>busy</html>")], f"the response is not a stream of events\n  {MEND}"),
-        ([Step(b"", 307, {"location": "/"})], f"status 307 after 1 call: APIStatusError: Error code: 307\n  {MEND}"),
+        ([Said("hello", ends_early=3)] * 4, f"{CUT_OFF}: {EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
+        ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {MEND}"),
+        (
+            [Step(b"", 307, {"location": "/"})],
+            f"{answered} 307 (request refused): APIStatusError: Error code: 307\n  {MEND}",
+        ),
     )
     for turns, told in steps:
         assert str(run(vendor, monkeypatch, *turns).error) == f"{who}: {told}"

@@ -15,11 +15,11 @@ import pytest
 from agents import model_builder
 from agents.conversation import conversation
 from agents.model_builder import ModelBuilder
-from agents.turns import ConversationMessage
 from agents.workbench_protocol import PastTurn
 from specs.system.errors import BuilderUnavailable
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.conversation import ConversationMessage
 from specs.system.vendors.parties import BuilderSpec, TokenPrice
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from testing.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from agents import turn_model
 from agents.conversation import Size
 from agents.model_builder import ModelBuilder
-from agents.providers import turn_model
-from agents.providers.turn_model import TokenCount
-from agents.providers.turn_request import NO_TEXT
-from agents.turns import ConversationMessage, ModelTurn, ToolResult
+from agents.turn_model import TokenCount
+from agents.turns import ModelTurn
 from agents.workbench_protocol import PastTurn
 from specs.system.errors import BudgetExceeded, BuilderUnavailable, UserError
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.system.vendors.conversation import ConversationMessage, ToolResult
 from specs.system.vendors.parties import BuilderSpec, TokenPrice
+from specs.system.vendors.tool_calls import NO_TEXT
 from specs.trail.builder_tools import TOOLS
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures import strict_conversation
@@ -166,27 +167,27 @@ def test_the_vendor_counts_before_a_turn_is_paid_for(sdk: str, monkeypatch: pyte
     with scripted_builder(WIRE[sdk], []) as played:
         played.api.tokens = 5000
         model = builder_at(played, sdk, monkeypatch).model
-        asking = model.asking("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
-        cap = model.cap_usd(asking)
+        request = model.request("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
+        cap = model.cap_usd(request)
         counts = [] if sdk == ENDPOINT else played.api.to_count
         assert len(counts) == len(played.api.to_count) and played.got == []
         played.api.tokens = None
         again = builder_at(played, sdk, monkeypatch).model
-        bound = again.cap_usd(asking)
+        bound = again.cap_usd(request)
     if sdk == ENDPOINT:
         assert cap == bound
         return
     # 5000 tokens with a margin, all of them written into the cache, and the longest answer.
-    assert cap == pytest.approx((1.25 * (5000 * 1.05 + 1000) + 2 * asking.max_output_tokens) / 1e6)
-    assert bound > 1.25 * 30_000 / 1e6 + 2 * asking.max_output_tokens / 1e6, "without a count, every byte is a token"
+    assert cap == pytest.approx((1.25 * (5000 * 1.05 + 1000) + 2 * request.max_output_tokens) / 1e6)
+    assert bound > 1.25 * 30_000 / 1e6 + 2 * request.max_output_tokens / 1e6, "without a count, every byte is a token"
     assert not {"stream", "max_tokens", "max_output_tokens", "store"} & counts[0].keys()
 
 
 def test_an_endpoint_that_does_not_count_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_builder(ANTHROPIC, []) as played:
         model = builder_at(played, ANTHROPIC, monkeypatch).model
-        asking = model.asking("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
-        assert model.cap_usd(asking) == model.cap_usd(asking)
+        request = model.request("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
+        assert model.cap_usd(request) == model.cap_usd(request)
         assert len(played.api.to_count) == 1
 
 
@@ -234,7 +235,7 @@ def test_a_model_that_holds_not_even_the_shortest_stops_the_session(sdk: str, mo
     # The second size leaves out nothing of three turns, so it is not tried.
     ran = run(sdk, monkeypatch, *[READ] * 3, *[too_long(sdk)] * 3, bench=bench)
     assert isinstance(ran.error, BuilderUnavailable)
-    assert ran.error.message.startswith("even its shortest conversation is too long for the model: status 400")
+    assert ran.error.message.startswith("even its shortest conversation is too long for the model: the model's server")
     assert "larger window" in ran.error.hint
     assert list(bench.settled.values())[3:] == [0.0] * 3
 
@@ -257,10 +258,10 @@ def test_what_was_counted_of_another_conversation_bounds_nothing(vendor: str, mo
     with scripted_builder(WIRE[vendor], []) as played:
         model = builder_at(played, vendor, monkeypatch).model
     said = [ConversationMessage("user", text=text * 500) for text in "abc"]
-    asking = model.asking("system", TOOLS, (said[0], said[1]))
+    request = model.request("system", TOOLS, (said[0], said[1]))
     before = TokenCount((said[0],), 2000, 10)
-    assert model.cap_usd(asking, before) < model.cap_usd(asking)
-    assert model.cap_usd(asking, before._replace(messages=(said[2],))) == model.cap_usd(asking)
+    assert model.cap_usd(request, before) < model.cap_usd(request)
+    assert model.cap_usd(request, before._replace(messages=(said[2],))) == model.cap_usd(request)
 
 
 def test_a_turn_that_does_not_fit_is_not_asked_for(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +405,7 @@ def test_what_passes_is_repeated_and_costs_nothing(sdk: str, monkeypatch: pytest
     assert ran.error is None and len(ran.bench.reserved) == 1 and len(ran.bench.waits) == 2
     waits = [seconds for seconds, _ in ran.bench.waits]
     assert all(0.01 * 2**n <= wait <= 0.0125 * 2**n for n, wait in enumerate(waits))
-    assert f"status {status}" in ran.bench.waits[0][1]
+    assert f"answered {status}" in ran.bench.waits[0][1]
     assert len({got.body for got in ran.played.got}) == 1
 
 
@@ -435,7 +436,7 @@ def test_an_outage_longer_than_the_bound_pauses_and_loses_nothing(vendor: str, m
     # Waits of 0.01, 0.02 and 0.04 s, and a quarter more at most: the fourth would go beyond the bound.
     first = run(vendor, monkeypatch, READ, *[failed(WIRE[vendor], 503)] * 4, bench=bench, outage_s=0.1)
     assert isinstance(first.error, BuilderUnavailable) and first.error.exit_code == 4
-    assert "status 503" in str(first.error) and "resume" in first.error.hint
+    assert "answered 503" in str(first.error) and "resume" in first.error.hint
     assert bench.settled["turn/2"] == 0.0
     # What was recorded goes on where it stopped, and nothing is called twice.
     results = (ToolResult(call=bench.called[0].id, text="read_spec: done"),)
@@ -456,7 +457,7 @@ def test_a_wait_beyond_the_bound_is_not_begun(vendor: str, monkeypatch: pytest.M
 def test_what_does_not_pass_is_told_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     echo = Step(json.dumps({"type": "error", "error": {"type": "t", "message": f"bad key {KEY}"}}).encode(), status)
     ran = run(sdk, monkeypatch, echo)
-    assert isinstance(ran.error, BuilderUnavailable) and f"status {status} after 1 call" in str(ran.error)
+    assert isinstance(ran.error, BuilderUnavailable) and f"answered {status} (" in str(ran.error)
     assert (
         "[masked: the key]" in str(ran.error)
         and "mend the cause first" in str(ran.error)
@@ -473,7 +474,7 @@ def test_a_redirect_is_not_followed(vendor: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"{}", b"[]", b"null"])
 def test_a_body_that_is_no_stream_is_told_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     ran = run(sdk, monkeypatch, Step(body))
-    assert isinstance(ran.error, BuilderUnavailable) and "not a stream" in str(ran.error)
+    assert isinstance(ran.error, BuilderUnavailable) and "not in the form" in str(ran.error)
     assert ran.bench.settled == ran.bench.reserved
 
 
@@ -504,7 +505,7 @@ def test_a_vendor_that_is_not_there_costs_nothing(vendor: str, monkeypatch: pyte
     bench, clock = SmallBench(), Clock()
     monkeypatch.setattr(turn_model, "time", clock)
     bench.sleep = clock.sleep
-    with pytest.raises(BuilderUnavailable, match="no whole response"):
+    with pytest.raises(BuilderUnavailable, match="was not reached"):
         builder.work(bench)
     assert bench.settled == {"turn/1": 0.0} and bench.waits
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from agents.playbook import Playbook, propose_plan
-from agents.turns import ToolCall, ToolResult
 from specs.jobs.grant_and_claim import StageView
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.builder_tools import AskPerson, LaunchStage
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agents.conversation import SHORT, SIZES
-from agents.providers.turn_model import LONGEST_WAIT_S
+from agents.turn_model import LONGEST_WAIT_S
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.system.vendors.http_exchange import RETRIES
 from testing.factories.spec_files import loads, write_spec

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import httpx2
 import pytest
 
-from reviews.reviewers.vendors import review_model
 from sessions.pages.report import page_result
 from specs.system.vendors import http_exchange
 from specs.system.vendors.http_exchange import RecordedClient, backoff_s
@@ -115,5 +114,5 @@ def test_a_server_may_ask_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_nested_too_deep_is_an_unreadable_answer() -> None:
-    for known in (http_exchange.UNREADABLE, review_model.UNREADABLE, page_result.UNREADABLE):
+    for known in (http_exchange.UNREADABLE, page_result.UNREADABLE):
         assert RecursionError in known

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reviews.gate.reviewer import Looking, LookupRecord
-from reviews.reviewers.vendors.model_exchange import ModelToolCall, ModelToolResult
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
 from specs.system.text import enclose
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.system.vendors.prices import MARGIN_TOKENS, ModelPrice, TokenUsage
 from specs.system.vendors.tool_calls import SENDABLE
 
@@ -41,29 +41,29 @@ class Lookups:
         names = enclose("list", "\n".join(self._looking.names))
         return f"\nYour tools read the evidence with these names, in up to {self.rounds} messages:\n{names}"
 
-    def results(self, calls: Sequence[ModelToolCall], who: str) -> tuple[ModelToolResult, ...]:
+    def results(self, calls: Sequence[ToolCall], who: str) -> tuple[ToolResult, ...]:
         """Carry out the calls of one message; raises ReviewerUnavailable if they cannot be answered."""
         self.rounds -= 1
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids) or not all(map(SENDABLE.fullmatch, ids)):
             what = "the answer calls tools under names that cannot be answered"
             raise ReviewerUnavailable(what, where=who, cause="malformed")
-        results: list[ModelToolResult] = []
+        results: list[ToolResult] = []
         room = ROUND_BYTES
         for number, call in enumerate(calls):
             if number >= MOST_CALLS:
-                results.append(ModelToolResult(call.id, _TOO_MANY, True))
+                results.append(ToolResult(call=call.id, text=_TOO_MANY, is_error=True))
                 continue
             head = f"answer {len(self.looked) + 1}: "
             most = min(ANSWER_BYTES, room - len(head))
             if most < len(_NO_ROOM):
-                results.append(ModelToolResult(call.id, _NO_ROOM, True))
+                results.append(ToolResult(call=call.id, text=_NO_ROOM, is_error=True))
                 continue
             answer = self._looking.look(call.name, call.arguments, most)
             self.looked.append(LookupRecord(answer.entry, digest_bytes(answer.text.encode())))
             text = head + answer.text
             room -= len(text.encode())
-            results.append(ModelToolResult(call.id, text, answer.is_error))
+            results.append(ToolResult(call=call.id, text=text, is_error=answer.is_error))
         return tuple(results)
 
 

@@ -1,14 +1,14 @@
-"""Question and reply of a model, the same for every vendor and every kind of question. Answers are read strictly."""
+"""The question a reviewer's model is asked, the same for every kind of question. Answers are read strictly."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from specs.system.errors import NoVerdictCause, ReviewerUnavailable
+from specs.system.errors import ReviewerUnavailable
+from specs.system.vendors.conversation import AnswerForm, ConversationMessage, ModelRequest, ToolResult
 from specs.system.vendors.parties import Depth
-from specs.system.vendors.prices import TokenUsage
 from specs.trail.tool_arguments import Tool
 
 
@@ -21,13 +21,6 @@ class AnswerPart(BaseModel):
 PartT = TypeVar("PartT", bound=AnswerPart)
 
 
-class AnswerForm(NamedTuple):
-    """The form of an answer: a name and a JSON Schema, every field required and nothing else allowed."""
-
-    name: str
-    schema: dict[str, Any]
-
-
 class RejectedAnswer(NamedTuple):
     """A model's answer outside of the form, and the error that it is sent."""
 
@@ -35,27 +28,11 @@ class RejectedAnswer(NamedTuple):
     complaint: str
 
 
-class ModelToolCall(NamedTuple):
-    """A model's call of a tool, as it wrote it."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-class ModelToolResult(NamedTuple):
-    """The answer to a call, as the model is sent it."""
-
-    call: str
-    text: str
-    is_error: bool
-
-
 class ToolRound(NamedTuple):
-    """An answer with calls in the vendor's form, as JSON, and what the calls were answered."""
+    """An answer with calls, and what the calls were answered."""
 
-    vendor_json: str
-    results: tuple[ModelToolResult, ...]
+    answer: ConversationMessage
+    results: tuple[ToolResult, ...]
 
 
 class ModelQuestion(NamedTuple):
@@ -79,35 +56,24 @@ class ModelQuestion(NamedTuple):
     rounds: tuple[ToolRound, ...] = ()
     """Earlier answers with calls."""
 
-    def once_more(self) -> list[tuple[Literal["user", "assistant"], str]]:
-        """Return what follows when the model is asked once more: each answer, and what is wrong with it."""
-        pairs: list[tuple[Literal["user", "assistant"], str]] = []
+    def request(self) -> ModelRequest:
+        """Return the request that a vendor gives its form."""
+        messages = [ConversationMessage("user", self.text, head=self.head)]
+        for tool_round in self.rounds:
+            messages += [tool_round.answer, ConversationMessage("user", results=tool_round.results)]
         for again in self.again:
-            pairs.append(("assistant", again.answer))
-            pairs.append(("user", again.complaint))
-        return pairs
-
-    def turns(self) -> list[tuple[Literal["user", "assistant"], str]]:
-        """Return the conversation without calls: the text, and what follows when the model is asked once more."""
-        return [("user", self.head + self.text), *self.once_more()]
-
-
-class ModelReply(NamedTuple):
-    """What a vendor's API returned, before it is read as an answer."""
-
-    model: str
-    usage: TokenUsage | None
-    text: str
-    unusable: str = ""
-    """Why the text cannot be a whole answer (refused, cut off, filtered); empty when it can."""
-    cause: NoVerdictCause = "incomplete"
-    """The same in a word."""
-    written_tokens: int = 0
-    """Of the input: what was written into the prompt cache, where a vendor charges for that."""
-    calls: tuple[ModelToolCall, ...] = ()
-    """The answer calls tools and is continued after their results."""
-    vendor_json: str = ""
-    """An answer with calls in the vendor's form, as JSON."""
+            messages += [ConversationMessage("assistant", again.answer), ConversationMessage("user", again.complaint)]
+        return ModelRequest(
+            self.model,
+            self.instructions,
+            tuple(messages),
+            self.max_output_tokens,
+            self.timeout_s,
+            self.tools,
+            self.reasoning,
+            self.form,
+            self.may_call,
+        )
 
 
 def read_part(text: str, part: type[PartT], who: str) -> PartT:

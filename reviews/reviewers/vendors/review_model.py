@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from reviews.gate.reviewer import Earlier, Looking, ModelOutcome, PaidReviewer, ReviewExchange
 from reviews.reviewers.vendors.effort_tiers import effort_of
-from reviews.reviewers.vendors.failed_call import CUT_OFF, describe_failure
 from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
-from reviews.reviewers.vendors.model_exchange import AnswerForm, ModelQuestion, ModelReply, RejectedAnswer, ToolRound
+from reviews.reviewers.vendors.model_exchange import ModelQuestion, RejectedAnswer, ToolRound
 from reviews.reviewers.vendors.packet_text import reading_list, render
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.system.digests import canonical_bytes
-from specs.system.errors import ReviewerUnavailable
+from specs.system.errors import NoVerdictCause, ReviewerUnavailable
 from specs.system.text import plain
+from specs.system.vendors.conversation import AnswerForm, ConversationMessage, ModelReply
 from specs.system.vendors.http_exchange import (
     LONGEST_WAIT_S,
-    NOT_THE_API,
     REASON_CHARACTERS,
-    UNREADABLE,
     Api,
     RecordedClient,
     backoff_s,
     open_api,
 )
+from specs.system.vendors.model_call import INCOMPLETE, FailedCall, VendorApi, send_request, vendor_api
 from specs.system.vendors.parties import Depth, Efforts, ReviewLimits
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.system.vendors.prices import MARGIN_TOKENS, TokenUsage, is_count, is_free, longest_answer, most_tokens
-from specs.system.vendors.streams import IncompleteStream
 from specs.system.vendors.token_counts import counted_tokens
+from specs.system.vendors.tool_calls import NO_TEXT
 from specs.trail.verdict import Packet, Verdict
 
 MOST_OUTPUT_TOKENS = 32_000
@@ -49,21 +47,13 @@ MOST_REPEATED = 60_000
 """Characters of an answer outside of the form that a model is shown again."""
 MOST_COMPLAINT = 3_000
 """Characters of what is wrong with it."""
-NO_TEXT = "(no text)"
-"""Replaces an empty answer: no vendor takes one back."""
 ONCE_MORE = (
     "That answer cannot be used: {error}. Answer the first message again, whole, with the JSON object of the schema "
     "alone."
 )
 _LATER = "under reviewer.effort in a new session"
-Send = Callable[[ModelQuestion, Api, RecordedClient], ModelReply]
-Body = Callable[[ModelQuestion], dict[str, Any]]
-_SENDERS = {
-    "responses": ("openai", "send"),
-    "chat": ("openai", "send_chat"),
-    "chat_json_object": ("openai", "send_json_object"),
-}
-"""Module and function for each ``Reviewer.api`` of OpenAI's form; Anthropic has one API."""
+_APIS = {"responses": "openai", "chat": "openai_chat", "chat_json_object": "openai_chat"}
+"""The module for each ``Reviewer.api`` of OpenAI's form; Anthropic has one API."""
 T = TypeVar("T")
 
 
@@ -94,14 +84,14 @@ class _Before(NamedTuple):
 class ReviewModel:
     """One model at one address, with a price."""
 
-    def __init__(self, api: Api, send: Send, outage_s: float = 0.0, body: Body | None = None) -> None:
+    def __init__(self, api: Api, vendor: VendorApi, outage_s: float = 0.0, *, as_json_object: bool = False) -> None:
         """``outage_s``: how long calls are repeated while the API refuses them or is not reached.
 
-        ``body`` writes a request, so that its vendor can be asked how many tokens it has.
+        ``as_json_object``: how the schema of an answer is sent, see :class:`AnswerForm`.
         """
-        self._body = body
+        self._vendor = vendor
         self._api = api
-        self._send_once = send
+        self._as_json_object = as_json_object
         self._outage_s = outage_s
         self._writes = api.vendor == "anthropic"
         """Whether what is cached of a request costs more than the rest."""
@@ -132,6 +122,7 @@ class ReviewModel:
         precedes the text and is the same in every question of a session.
         """
         before = _Before()
+        form = form._replace(as_json_object=self._as_json_object)
         with self._api.client(effort.timeout_s, MOST_BYTES) as http:
             until = time.monotonic() + self._outage_s
             reply: ModelReply | None = None
@@ -145,7 +136,7 @@ class ReviewModel:
                     if lookups is not None:
                         lookups.sent = len(lookups.looked)
                     reply = self._send(question, http, until, waits, before)
-                    if reply.calls:
+                    if reply.calls and question.tools:
                         following, complaint = self._continue_question(question, reply, effort, lookups, before), ""
                     else:
                         try:
@@ -172,11 +163,10 @@ class ReviewModel:
         lacks = (
             question is None or question.max_output_tokens < enough or (lookups is not None and not question.may_call)
         )
-        if lacks and self._body is not None:
+        if lacks:
             # Bytes are several times the tokens: where that leaves too little, the vendor counts them.
-            counted = counted_tokens(
-                self._api, self._body(question or requested_question._replace(max_output_tokens=1))
-            )
+            countable = question or requested_question._replace(max_output_tokens=1)
+            counted = counted_tokens(self._api, self._vendor.body(countable.request()))
             if counted is not None:
                 at_most = min(at_most, counted + MARGIN_TOKENS)
                 question = self._bound_question(requested_question, at_most, effort.max_cost_usd, effort, lookups)
@@ -233,7 +223,8 @@ class ReviewModel:
         added = sum(len(result.text.encode()) for result in results)
         # What was sent and said before is counted; of the rest every byte may be a token.
         at_most = reply.usage.input_tokens + reply.usage.output_tokens + most_tokens(added)
-        following = question._replace(rounds=(*question.rounds, ToolRound(reply.vendor_json, results)))
+        answer = ConversationMessage("assistant", reply.text, reply.calls, reply.verbatim)
+        following = question._replace(rounds=(*question.rounds, ToolRound(answer, results)))
         matching_question = self._bound_question(following, at_most, remaining, effort, lookups)
         if matching_question is None:
             what = f"max_cost_usd {effort.max_cost_usd:g} does not pay for a verdict after what was looked up"
@@ -267,10 +258,16 @@ class ReviewModel:
 
     def _whole(self, reply: ModelReply) -> str:
         """Return the text of a reply; raises ReviewerUnavailable if it cannot be a whole answer."""
-        if reply.unusable:
-            message = plain(reply.unusable, REASON_CHARACTERS)
-            raise ReviewerUnavailable(message, where=self.name, cause=reply.cause)
-        return reply.text
+        cause: NoVerdictCause = "incomplete"
+        if reply.stop == "refusal":
+            what, cause = ": ".join(["the model refused", *({reply.reason} - {"refusal"})]), "refused"
+        elif reply.stop == "length":
+            what = f"the answer is incomplete ({reply.reason})"
+        elif reply.stop != "end":
+            what, cause = f"{INCOMPLETE}: {reply.reason}", "server_error" if reply.is_fault else "incomplete"
+        else:
+            return reply.text
+        raise ReviewerUnavailable(plain(what, REASON_CHARACTERS), where=self.name, cause=cause)
 
     def _send(
         self, question: ModelQuestion, http: RecordedClient, until: float, waits: Waits, before: _Before
@@ -280,27 +277,18 @@ class ReviewModel:
         while True:
             http.allow(question.timeout_s)
             try:
-                return self._send_once(question, self._api, http)
-            except self._api.errors as error:
-                what, cause = describe_failure(http, error)
-                wait = backoff_s(repeats, http.told_to_wait_s, LONGEST_WAIT_S)
-                if http.refused_for_now and time.monotonic() + wait <= until:
+                return send_request(self._vendor, self._api, http, question.request())
+            except FailedCall as failure:
+                wait = backoff_s(repeats, failure.wait_s, LONGEST_WAIT_S)
+                if failure.refused_for_now and time.monotonic() + wait <= until:
                     repeats += 1
-                    waits(wait, what, before.usd)
+                    waits(wait, failure.what, before.usd)
                     continue
                 refused = question.reasoning is not None and http.statuses[-1:] == [400]
                 hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
-                text = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
-                raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=text) from error
-            except IncompleteStream as error:
-                if b"data:" not in (http.received or b""):
-                    # A page, or a body in one piece: nothing was cut off.
-                    raise ReviewerUnavailable(NOT_THE_API, where=self.name, cause="malformed") from error
-                text = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
-                raise ReviewerUnavailable(CUT_OFF, where=self.name, cause="cut_off", detail=text) from error
-            except (*UNREADABLE, KeyError) as error:
-                message = f"{NOT_THE_API} ({type(error).__name__})"
-                raise ReviewerUnavailable(message, where=self.name, cause="malformed") from error
+                raise ReviewerUnavailable(
+                    failure.what, where=self.name, hint=hint, cause=failure.cause, detail=failure.detail
+                ) from failure
 
     def _exchange(
         self,
@@ -346,10 +334,8 @@ def reasoning(effort: ReviewLimits) -> Depth | None:
 def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> ReviewModel:
     """Build the model a reviewer of a spec names; raises UserError without its key, its SDK or its price."""
     api = open_api("reviewer", spec, environ)
-    where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
-    module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
-    body = module.body if sender == "send" else None
-    return ReviewModel(api, getattr(module, sender), spec.outage_s, body)
+    vendor = vendor_api(_APIS[spec.api] if spec.vendor == "openai" else spec.vendor)
+    return ReviewModel(api, vendor, spec.outage_s, as_json_object=spec.api == "chat_json_object")
 
 
 class ModelReviewer(PaidReviewer):

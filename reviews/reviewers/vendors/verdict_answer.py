@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from reviews.gate.reviewer import LookupRecord
-from reviews.reviewers.vendors.model_exchange import AnswerForm, AnswerPart, read_part
+from reviews.reviewers.vendors.model_exchange import AnswerPart, read_part
 from specs.stages.base.stage import Criterion
 from specs.system.errors import ReviewerUnavailable
+from specs.system.vendors.conversation import AnswerForm
 from specs.trail.verdict import Condition, Finding, RequiredChange, Severity, Span, Verdict
 
 PROMPT = Path(__file__).with_name("reviewer.md")

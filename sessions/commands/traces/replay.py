@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.providers.turn_model import LONGEST_WAIT_S, NoAnswer, TurnModel
-from agents.providers.turn_request import Asking
-from agents.turns import ConversationMessage
+from agents.turn_model import LONGEST_WAIT_S, TurnModel
 from specs.system.digests import digest_value
 from specs.system.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
 from specs.system.masking import current
+from specs.system.vendors.conversation import ConversationMessage, ModelRequest
 from specs.system.vendors.http_exchange import RETRIES, backoff_s
+from specs.system.vendors.model_call import FailedCall
 from specs.traces.teachers import FailureRecord, QuestionRecord, ReplyRecord, Teacher, TeacherFile
 from training.rules.traces.pairs import AnsweredState
 from training.rules.traces.rendering import INSTRUCTIONS
@@ -41,12 +41,12 @@ class TeacherCall(NamedTuple):
     state_prompt: ShownState
     teacher: Teacher
     model: TurnModel
-    asking: Asking
+    request: ModelRequest
 
     @property
     def cap_usd(self) -> float:
         """Return the most it can cost."""
-        return self.model.cap_usd(self.asking)
+        return self.model.cap_usd(self.request)
 
 
 def calls_of(
@@ -56,10 +56,10 @@ def calls_of(
     for value in visible:
         for teacher in file.teachers:
             model = models[teacher.id]
-            asking = model.asking(INSTRUCTIONS, (), (ConversationMessage("user", value.prompt),))
+            request = model.request(INSTRUCTIONS, (), (ConversationMessage("user", value.prompt),))
             of = [teacher.id, teacher.vendor, teacher.model, teacher.base_url, teacher.max_output_tokens]
             key = digest_value([*of, INSTRUCTIONS, value.state.id, value.prompt])
-            yield TeacherCall(key, value, teacher, model, asking)
+            yield TeacherCall(key, value, teacher, model, request)
 
 
 class Replies:
@@ -134,14 +134,14 @@ def _ask(call: TeacherCall, cap: float, replies: Replies) -> None:
     for repeats in range(RETRIES + 1):
         replies.keep(QuestionRecord(key=call.key, usd=cap))
         try:
-            turn, _, _ = call.model.call(call.asking, cap)
-        except NoAnswer as none:
-            replies.keep(FailureRecord(key=call.key, usd=cap if none.may_be_billed else 0.0, why=str(none)))
-            if not none.passes or repeats == RETRIES:
-                hint = "repeat the command" + ("" if none.passes else " when the cause is mended")
+            turn, _, _ = call.model.call(call.request, cap)
+        except FailedCall as failure:
+            replies.keep(FailureRecord(key=call.key, usd=cap if failure.may_be_billed else 0.0, why=str(failure)))
+            if not failure.can_repeat or repeats == RETRIES:
+                hint = "repeat the command" + ("" if failure.can_repeat else " when the cause is mended")
                 where = f"teacher '{call.teacher.id}'"
-                raise BuilderUnavailable(f"gave no answer: {none}", where=where, hint=hint) from none
-            time.sleep(backoff_s(repeats, none.told_s, LONGEST_WAIT_S))
+                raise BuilderUnavailable(f"gave no answer: {failure}", where=where, hint=hint) from failure
+            time.sleep(backoff_s(repeats, failure.wait_s, LONGEST_WAIT_S))
             continue
         reply = ReplyRecord(
             key=call.key,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agents.providers.turn_model import TurnModel, model_at
+from agents.turn_model import TurnModel, model_at
 from specs.stages.base.artifacts import Taught
 from specs.stages.explain import validate
 from specs.stages.traces.parameters import family_of

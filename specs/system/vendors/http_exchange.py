@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx2
 
 from specs.system.masking import SHORTEST_VALUE, Masker
-from specs.system.text import plain
 from specs.system.vendors.api_keys import Party, find_key
 from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
 from specs.system.vendors.prices import ModelPrice, missing_package, price_of
@@ -247,14 +246,6 @@ class RecordedClient(httpx2.Client):
     def told_to_wait_s(self) -> float | None:
         """Return what the last answer asks to wait; None when it says nothing."""
         return retry_after_s(self._answer_headers)
-
-    def why(self, error: Exception) -> str:
-        """Say in one line why there is no answer, without the key."""
-        calls = len(self.statuses)
-        status = self.statuses[-1] if self.statuses else None
-        text = plain(self.without_secrets(str(error)), REASON_CHARACTERS)
-        answered = "no whole response" if status is None else f"status {status}"
-        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {text}"
 
 
 def backoff_s(repeats: int, value: float | None, longest_s: float = float("inf")) -> float:

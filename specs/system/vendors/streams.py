@@ -34,7 +34,7 @@ class StreamedMessage(NamedTuple):
 
 
 def anthropic_message(events: Iterable[RawMessageStreamEvent]) -> StreamedMessage:
-    """Return the message of a stream; raises NotWhole if the stream ends before the message does."""
+    """Return the message of a stream; raises IncompleteStream if the stream ends before the message does."""
     model, stop, ended = "", None, False
     counts: dict[str, int | None] = {}
     blocks: dict[int, dict[str, Any]] = {}
@@ -66,7 +66,7 @@ def anthropic_message(events: Iterable[RawMessageStreamEvent]) -> StreamedMessag
 
 
 def openai_response(events: Iterable[ResponseStreamEvent]) -> tuple[Response, list[ResponseOutputItem]]:
-    """Return the response of a stream, failed or not, and its finished items; raises NotWhole if it does not end."""
+    """Return the response of a stream, failed or not, and its finished items; raises IncompleteStream if it is cut."""
     items: dict[int, ResponseOutputItem] = {}
     for event in events:
         if event.type == "response.output_item.done":

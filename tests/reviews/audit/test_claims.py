@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agents.playbook import Playbook
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.audit.export import export_run
 from reviews.history.history import History
@@ -26,6 +25,7 @@ from specs.jobs.grant_and_claim import Claim
 from specs.system.digests import digest_file
 from specs.system.errors import UserError
 from specs.system.masking import current
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import SubmitStage
 from testing.factories.bodies import body_of
 from testing.fixtures.quick_session import drive, open_quick, quick_session

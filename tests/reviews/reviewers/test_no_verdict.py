@@ -61,11 +61,11 @@ MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
 FREE = "usd_per_million_tokens: {input: 0, output: 0}"
 Fault = Callable[[str], Step]
 FAULTS: dict[str, tuple[Fault, Cause, str]] = {
-    "401": (lambda vendor: failed(vendor, 401), "key_refused", "the reviewer's server answered 401 (key refused)"),
-    "403": (lambda vendor: failed(vendor, 403), "key_refused", "the reviewer's server answered 403 (not allowed)"),
-    "404": (lambda vendor: failed(vendor, 404), "request_refused", "the reviewer's server answered 404"),
-    "429": (lambda vendor: failed(vendor, 429), "rate_limited", "the reviewer's server answered 429"),
-    "500": (lambda vendor: failed(vendor, 500), "server_error", "the reviewer's server answered 500"),
+    "401": (lambda vendor: failed(vendor, 401), "key_refused", "the model's server answered 401 (key refused)"),
+    "403": (lambda vendor: failed(vendor, 403), "key_refused", "the model's server answered 403 (not allowed)"),
+    "404": (lambda vendor: failed(vendor, 404), "request_refused", "the model's server answered 404"),
+    "429": (lambda vendor: failed(vendor, 429), "rate_limited", "the model's server answered 429"),
+    "500": (lambda vendor: failed(vendor, 500), "server_error", "the model's server answered 500"),
     "redirect": (lambda vendor: Step(b"", 302, {"location": "/"}), "request_refused", "server answered 302"),
     "timeout": (lambda vendor: Step(hang_s=60), "timed_out", "did not answer in time"),
     "cut": (lambda vendor: Step(b'{"a": 1', cut=True), "cut_off", "was cut off"),
@@ -246,7 +246,7 @@ def test_a_server_that_is_not_there(api: Api, tmp_path: Path, monkeypatch: pytes
     point_at(monkeypatch, f"http://127.0.0.1:{port}")
     session, screen = judged_by(tmp_path, f"reviewer: {reviewer(vendor)}")
     drive(session)
-    said = "the reviewer's server was not reached"
+    said = "the model's server was not reached"
     check_told(session.run, screen.getvalue(), "design.1", "unreachable", said)
 
 
@@ -257,7 +257,7 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
     drive(session)
     said = "1 of 3 members of the panel gave a verdict, 2 have to"
     check_told(session.run, screen.getvalue(), "design.1", "no_quorum", said)
-    for one in ("openai:gpt-5-mini: the reviewer's server answered 401 (key refused)", "answered 500 (server error)"):
+    for one in ("openai:gpt-5-mini: the model's server answered 401 (key refused)", "answered 500 (server error)"):
         assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)
     assert one_entry(session.run, "verdict/design.1/1").raw["cause"] == "key_refused"
 

@@ -212,7 +212,13 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
 def told(got: Got) -> str:
     """Return the last message of a request."""
     body = got.value()
-    return (body["input"] if "input" in body else body["messages"])[-1]["content"]
+    return text_of((body["input"] if "input" in body else body["messages"])[-1])
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return the text of a message, in one piece or in blocks."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(block["text"] for block in content)
 
 
 def test_a_second_answer_that_fits_is_the_verdict(
@@ -225,7 +231,7 @@ def test_a_second_answer_that_fits_is_the_verdict(
     assert review.value is not None and len(api.got) == 2
     assert settle(evidence.resolved, packet, review.value, evidence.attempt).outcome == "approve"
     body = api.got[1].value()
-    said = [one["content"] for one in (body["input"] if "input" in body else body["messages"])][-3:]
+    said = [text_of(message) for message in (body["input"] if "input" in body else body["messages"])][-3:]
     assert said[0] == api.got[0].packet_text() and said[1] == bad
     assert "That answer cannot be used: the answer does not fit the schema: score: Extra inputs" in said[2]
     assert review.exchange.statuses == (200, 200) and len(review.exchange.earlier) == 1
@@ -271,7 +277,7 @@ def test_an_outage_is_waited_for_as_long_as_the_spec_says(
 
     reviewer.waits = waits
     assert outcome(reviewer, evidence, packet) == "approve" and len(api.got) == 6
-    assert waited[1] == ("the reviewer's server answered 503 (server error) after 2 calls", 0.0) and len(waited) == 5
+    assert waited[1] == ("the model's server answered 503 (server error) after 2 calls", 0.0) and len(waited) == 5
     api.next_review()
     api.steps = [failed(vendor, 500)]
     assert "answered 500 (server error)" in unavailable(reviewer_at(api, vendor, monkeypatch, outage_s=0), packet)[0]
@@ -300,7 +306,7 @@ def test_a_stream_that_ends_before_the_answer_does_is_no_verdict(
     api.steps = [Step(whole[: whole.rindex(b"event: ")], headers={"content-type": "text/event-stream"})]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
     said = {OPENAI: "the stream ended before the response did", ANTHROPIC: "with stop reason 'end_turn'"}
-    assert message.startswith("the answer of the reviewer's server was cut off: ") and said[vendor] in message
+    assert message.startswith("the answer of the model's server was cut off: ") and said[vendor] in message
     assert (exchange.usd, exchange.usd_is_measured) == (1.0, False)
 
 
@@ -315,7 +321,7 @@ def test_an_error_in_the_middle_of_a_stream_is_no_verdict(
     broken = whole[: whole.rindex(b"event: ")] + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
     api.steps = [Step(broken, headers={"content-type": "text/event-stream"})]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert message.startswith("the answer of the reviewer's server was cut off: ") and "Overloaded" in message
+    assert message.startswith("the answer of the model's server was cut off: ") and "Overloaded" in message
     assert len(api.got) == 1 and not exchange.usd_is_measured
 
 

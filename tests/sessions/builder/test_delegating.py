@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agents.turns import ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
 from sessions.builder.helper_workbench import SHOWN
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.conversation import ToolResult
 from testing.factories.benches import READABLE, bench_of, new_session, open_stage
 from testing.factories.benches import call as call_tool
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI

@@ -16,11 +16,11 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from agents.external_builder import BuilderExchange, CallAnswer
-from agents.turns import ToolResult
 from reviews.trail.chain.store import Store
 from sessions.mcp.tool_server import what_was_launched
 from sessions.runtime.session_driver import Target, find_target
 from specs.system.errors import UserError
+from specs.system.vendors.conversation import ToolResult
 from testing.factories.evidence_on_disk import heldout_items
 from testing.fixtures.command_sessions import CANARY, entries, environment, verify, wait_for
 from testing.fixtures.mcp_client import Driver, open_brief, over_stdio, server_of, take_through

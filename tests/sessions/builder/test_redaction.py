@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from agents.turns import ModelTurn, ToolCall
+from agents.turns import ModelTurn
 from sessions.builder.redaction import Redactor
 from sessions.builder.tools.reading_tools import artifacts
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session
 from specs.system.text import plain
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import TOOLS
 from testing.factories.benches import (
     HELDOUT,

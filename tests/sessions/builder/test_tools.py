@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.turns import ToolCall
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.tools.tool_context import MOST_ARGUMENTS, ToolCallRefusal, read_arguments
 from sessions.builder.workbench import MOST_RESULT
 from sessions.jobs.launcher import JobState
 from sessions.session import Session
 from specs.system.errors import AuditDamage
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import HELPER_TOOLS, TOOLS
 from specs.trail.tool_arguments import Phase, Tool
 from testing.factories.benches import bench_of, call, end_job, job_folder, measure, open_stage, rows

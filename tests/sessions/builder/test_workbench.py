@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agents.turns import ToolCall
 from sessions.builder import loop_detection
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
@@ -16,6 +15,7 @@ from sessions.nodes import build
 from sessions.run.money import ledger
 from sessions.session import PauseSignal, Session
 from specs.system.errors import BudgetExceeded
+from specs.system.vendors.conversation import ToolCall
 from testing.factories.benches import (
     bench_of,
     call,

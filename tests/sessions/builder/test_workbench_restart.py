@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agents.turns import ToolCall
 from agents.workbench_protocol import PastTurn
 from reviews.trail.trail import Trail
 from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
 from sessions.nodes import build
 from sessions.run.money import ledger
 from sessions.session import Session
+from specs.system.vendors.conversation import ToolCall
 from testing.factories.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
 from testing.fixtures.quick_session import quick_session
 

@@ -101,9 +101,7 @@ def test_a_reviewer_that_is_down_ends_with_4_and_is_recorded(here: Path, api: Ap
     api.steps = [failed(OPENAI, 401)]
     done = peergate(here, *ASK, *at(api))
     assert done.returncode == 4 and "answered 401 (key refused)" in done.stderr and done.stdout == ""
-    assert (
-        "error=ReviewerUnavailable: the reviewer's server answered" in peergate(here, "audit", "list", "reviews").stdout
-    )
+    assert "error=ReviewerUnavailable: the model's server answered" in peergate(here, "audit", "list", "reviews").stdout
     api.next_review()
     assert json.loads(peergate(here, *ASK, *at(api), "--json").stdout)["error"]["kind"] == "ReviewerUnavailable"
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from agents.playbook import Playbook
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.gate.check_list import CHECKS
 from reviews.history.history import History
@@ -39,6 +38,7 @@ from sessions.pages.report.live_display import Terminal
 from sessions.pages.report.report import rendered_again
 from specs.jobs.job_records import JobOrder
 from specs.system.errors import UserError
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import LaunchStage
 from specs.trail.verdict import CheckResult
 from testing.factories.flaws import ROW_FLAWS

@@ -164,7 +164,7 @@ def test_an_answer_that_is_cut_off_every_time_asks_a_person(
     api.steps = [replace(answered(OPENAI, json.dumps(ANSWER)), cut=True)]
     assert judge.design_gate(session, {}) == {"route": "human"}
     judged = body(session, "verdict/design.1")
-    assert judged["error"].startswith("the answer of the reviewer's server was cut off: ") and len(api.got) == 3
+    assert judged["error"].startswith("the answer of the model's server was cut off: ") and len(api.got) == 3
     assert judged["cause"] == "cut_off" and money(session) == (1.5, 0)
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agents.turns import ModelTurn, ToolCall, TurnUsage
+from agents.turns import ModelTurn, TurnUsage
 from sessions.pages.report.live_display import Terminal
 from sessions.run.money.ledger import Balance
 from specs.jobs.job_records import JobProgress
 from specs.stages.base.metric import Metric, MetricSet
 from specs.system.digests import digest_bytes
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.verdict import CheckResult, Decision, RequiredChange
 
 BALANCE = Balance(0.25, 0.0, 0.75, 0.5, 1.5)

@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from agents.playbook import Playbook
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.history.history import History
 from reviews.trail.chain.store import Store
@@ -17,6 +16,7 @@ from sessions.commands.cli import app
 from sessions.pages.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, render_transcript
 from sessions.session import Session
 from specs.system.masking import Masker, forms_only
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.verdict import Packet
 from testing.factories.benches import bench_of, call, new_session, open_stage, take, turn
 from testing.factories.bodies import body_of

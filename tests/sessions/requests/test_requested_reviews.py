@@ -236,7 +236,7 @@ def test_a_wait_that_is_asked_for_is_waited(api: Api, desk: MakeDesk) -> None:
     told: list[str] = []
     done = ask_review(ASK, desk(outage_s=5, say=told.append))
     assert done.answer is not None and time.monotonic() - began >= 1
-    assert "the reviewer's server answered 429 (too many requests): it is asked again in 1 s" in told
+    assert "the model's server answered 429 (too many requests): it is asked again in 1 s" in told
     assert list(done.answer_entry.statuses) == [429, 200]
 
 

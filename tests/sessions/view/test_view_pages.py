@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from agents.playbook import Playbook
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.gate.panel import ReviewPanel
 from reviews.history.history import History
@@ -29,6 +28,7 @@ from sessions.pages.view import trail_state
 from sessions.pages.view.places import Scope, TrailCache
 from specs.jobs.grant_and_claim import Claim
 from specs.jobs.job_records import JobOrder
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import SubmitStage
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 from testing.factories.bodies import body_of

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from agents.external_builder import STOPPED, AbsentBuilder, BuilderExchange, CallAnswer, ExternalBuilder
-from agents.turns import ToolCall, ToolResult
 from agents.workbench_protocol import Workbench
 from reviews.gate.design_checks import DESIGN_CHECKS, DesignEvidence
 from specs.system.errors import BuilderUnavailable
+from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.system.vendors.parties import BuilderSpec
 from testing.factories.spec_files import loads, told, write_spec
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from agents.playbook import Playbook
-from agents.turns import ToolCall
 from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
@@ -23,6 +22,7 @@ from specs.jobs.job_records import JobOrder
 from specs.system.confinement import bubblewrap
 from specs.system.digests import digest_bytes, digest_path
 from specs.system.errors import BlockedError
+from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import LaunchStage, WriteRecipe
 from specs.trail.verdict import Packet
 from testing.factories.recipe_session import RECIPE
