@@ -1,4 +1,4 @@
-"""Bounds the memory that this process may take while it reads what somebody else wrote."""
+"""Bounds the memory that this process may take while it reads a file."""
 
 from __future__ import annotations
 

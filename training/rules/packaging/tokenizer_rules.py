@@ -130,8 +130,8 @@ def _begin_flaws(folder: CheckpointFolder, base: CheckpointFolder | None) -> Ite
     """Yield a flaw for a text that begins with its first token twice, unless the base writes it twice too.
 
     Llama 3, Gemma, Mistral and others are published with a template that writes the token and a tokenizer that puts it
-    before a text: whoever renders and tokenizes in one call gets one. So without a base only what no call can avoid is
-    a fault, and a token that opens turns, which no model is published with.
+    before a text; rendering and tokenizing in one call gives it once. So without a base only what no call can avoid is
+    a fault, and a token that opens turns, because no model is published with that.
     """
     try:
         begin = _begin_of(folder)
