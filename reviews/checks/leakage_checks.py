@@ -75,6 +75,13 @@ def asked_of(row: Item | Example | Preference) -> str:
     return "\n".join([*(turn.content for turn in row.before if turn.role == "user"), row.prompt])
 
 
+def texts_of_pairs(pairs: Iterable[Preference]) -> Iterator[tuple[str, str]]:
+    """Yield every text of preferences with the place of its pair, "pair 0" for the first."""
+    for place, pair in enumerate(pairs):
+        for text in (pair.prompt, asked_of(pair), pair.chosen, pair.rejected, *said_before(pair)):
+            yield f"pair {place}", text
+
+
 def spread(overlaps: tuple[Overlap, ...]) -> list[Overlap]:
     """Return overlaps with the ways taken in turn, so that each way is among the first rows shown."""
     turns: defaultdict[str, Iterator[int]] = defaultdict(count)

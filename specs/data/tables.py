@@ -7,7 +7,7 @@ import errno
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -18,11 +18,12 @@ from specs.data.cells import CellFault, cell_value, decimal_columns
 from specs.system.digests import digest_file, digest_tree, list_tree
 from specs.system.errors import Problem
 from specs.system.extras import install_hint
+from specs.system.memory_limit import memory_limit
 from specs.system.regular_files import open_regular, read_regular
 from specs.system.yaml.problems import printable
 
 MAX_DATA_BYTES = 1 << 28
-PARQUET_ROWS = 16
+DECODED_ROWS = 16
 """That are decoded at once."""
 _MARKS = {
     b"\xff\xfe": ("is UTF-16 text", "save it as UTF-8"),
@@ -298,23 +299,44 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         import pyarrow.parquet
     except ImportError as error:
         raise Unreadable("reading Parquet needs pyarrow", install_hint("train")) from error
-    rows: list[dict[str, Any]] = []
-    size = 0
     try:
         with open_regular(path) as handle, pyarrow.parquet.ParquetFile(handle) as file:
             # A page is unpacked as a whole, before any of its rows is seen.
             groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
             if sum(group.total_byte_size for group in groups) > MAX_DATA_BYTES:
                 raise _TOO_LARGE
-            # In small parts: a few bytes of a dictionary may stand for any number of long values.
-            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
-                size += batch.nbytes
-                if size > MAX_DATA_BYTES:
-                    raise _TOO_LARGE
-                rows += batch.to_pylist()
-        return rows
+            return _rows_of(file.iter_batches(batch_size=DECODED_ROWS, use_threads=False))
     except (pyarrow.ArrowException, ValueError, OSError) as error:
         raise Unreadable(f"not valid Parquet: {type(error).__name__}") from error
+
+
+def _rows_of(batches: Iterator[Any]) -> list[dict[str, Any]]:
+    """Return the rows of Arrow's batches; raises Unreadable for more than MAX_DATA_BYTES of values.
+
+    What a file says of its size may be wrong, and a few bytes may stand for any number of values, so the memory of each
+    batch is bounded as well.
+    """
+    import pyarrow
+
+    rows: list[dict[str, Any]] = []
+    size = 0
+    pool = pyarrow.default_memory_pool()
+    # The default pool reserves more address space than it uses.
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+    try:
+        while True:
+            with memory_limit(2 * MAX_DATA_BYTES):
+                batch = next(batches, None)
+            if batch is None:
+                return rows
+            size += batch.nbytes
+            if size > MAX_DATA_BYTES:
+                raise _TOO_LARGE
+            rows += batch.to_pylist()
+    except MemoryError as error:
+        raise _TOO_LARGE from error
+    finally:
+        pyarrow.set_memory_pool(pool)
 
 
 _TOO_LARGE = Unreadable(f"holds more than {MAX_DATA_BYTES:,} bytes of values", "name a smaller table")
@@ -332,7 +354,9 @@ def _read_saved_dataset(path: Path) -> list[dict[str, Any]]:
     except ImportError as error:
         raise Unreadable("reading a saved dataset needs datasets", install_hint("train")) from error
     try:
-        return list(Dataset.load_from_disk(str(path)).to_list())
+        return _rows_of(Dataset.load_from_disk(str(path)).with_format("arrow").iter(DECODED_ROWS))
+    except Unreadable:
+        raise
     except Exception as error:
         # The library raises what its parts raise; a folder that cannot be read is one fault all the same.
         raise Unreadable(f"the saved dataset cannot be read: {type(error).__name__}") from error

@@ -64,47 +64,49 @@ def _key(hints: str, pattern: str, before: str = "") -> SecretForm:
     return SecretForm("a key", hints, f"{'' if before else _APART}(?:{pattern}){_AFTER}", before)
 
 
+_KEYS = {
+    "sk-": r"sk-(?:ant-[A-Za-z0-9_-]{16,}|(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})",
+    "sk_live_,sk_test_,rk_live_,rk_test_": r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}",  # Stripe
+    "whsec_": r"whsec_[A-Za-z0-9+/=]{24,}",
+    "akia,asia,abia,acca": r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}",  # AWS
+    "ghp_,gho_,ghu_,ghs_,ghr_": r"gh[pousr]_[A-Za-z0-9]{30,}",
+    "github_pat_": r"github_pat_[A-Za-z0-9_]{30,}",
+    "glpat-,gldt-,glrt-,glptt-,glcbt-,glsoat-,glimt-,glft-,glagent-": r"gl[a-z]{2,5}-[A-Za-z0-9_.-]{20,}",  # GitLab
+    "hf_": r"hf_[A-Za-z0-9]{30,}",
+    "npm_": r"npm_[A-Za-z0-9]{30,}",
+    "pypi-": r"pypi-[A-Za-z0-9_-]{40,}",
+    "r8_": r"r8_[A-Za-z0-9]{30,}",  # Replicate
+    "gsk_,xai-,pplx-": r"(?:gsk_|xai-|pplx-)[A-Za-z0-9]{40,}",  # Groq, xAI, Perplexity
+    "lsv2_": r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{30,}",  # LangSmith
+    "rpa_": r"rpa_[A-Z0-9]{30,}",  # RunPod
+    "nvapi-": r"nvapi-[A-Za-z0-9_-]{40,}",
+    "wandb_v1_": r"wandb_v1_[A-Za-z0-9_]{30,}",
+    "aiza": r"AIza[0-9A-Za-z_-]{35}",
+    "ya29.": r"ya29\.[0-9A-Za-z_-]{20,}",
+    "gocspx-": r"GOCSPX-[0-9A-Za-z_-]{20,}",
+    "xox": r"xox[a-z]-[A-Za-z0-9-]{10,}",  # Slack
+    "xapp-": r"xapp-\d-[A-Za-z0-9-]{20,}",
+    "hooks.slack.com/": r"hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9/_+-]{20,})",
+    "api/webhooks/": r"api/webhooks/\d+/(?P<secret>[\w-]{20,})",  # Discord
+    "sg.": r"SG\.[\w-]{16,32}\.[\w-]{16,64}",  # SendGrid
+    "sk": r"SK[0-9a-f]{32}",  # Twilio
+    "key-": r"key-[0-9a-f]{32}",  # Mailgun
+    "dapi": r"dapi[0-9a-f]{32}(?:-\d)?",  # Databricks
+    "hvs.,hvb.": r"hv[sb]\.[A-Za-z0-9_-]{20,}",  # Vault
+    "dop_v1_,doo_v1_,dor_v1_": r"do[opr]_v1_[0-9a-f]{64}",
+    "dckr_pat_": r"dckr_pat_[A-Za-z0-9_-]{20,}",
+    "shpat_,shpca_,shppa_,shpss_": r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
+    "lin_api_,ntn_": r"(?:lin_api|ntn)_[A-Za-z0-9]{30,}",
+    "figd_,sbp_": r"figd_[A-Za-z0-9_-]{30,}|sbp_[0-9a-f]{40}",
+    "glc_,glsa_": r"gl(?:c|sa)_[A-Za-z0-9+/=_]{30,}",  # Grafana
+}
+"""Keys by the texts that every one of them holds."""
 _ISSUED = (
-    _key("sk-", r"sk-(?:ant-[A-Za-z0-9_-]{16,}|(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})"),
-    _key("sk_live_,sk_test_,rk_live_,rk_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),  # Stripe
-    _key("whsec_", r"whsec_[A-Za-z0-9+/=]{24,}"),
-    _key("akia,asia,abia,acca", r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"),  # AWS
-    _key("ghp_,gho_,ghu_,ghs_,ghr_", r"gh[pousr]_[A-Za-z0-9]{30,}"),
-    _key("github_pat_", r"github_pat_[A-Za-z0-9_]{30,}"),
-    _key(
-        "glpat-,gldt-,glrt-,glptt-,glcbt-,glsoat-,glimt-,glft-,glagent-", r"gl[a-z]{2,5}-[A-Za-z0-9_.-]{20,}"
-    ),  # GitLab
-    _key("hf_", r"hf_[A-Za-z0-9]{30,}"),
-    _key("npm_", r"npm_[A-Za-z0-9]{30,}"),
-    _key("pypi-", r"pypi-[A-Za-z0-9_-]{40,}"),
-    _key("r8_", r"r8_[A-Za-z0-9]{30,}"),  # Replicate
-    _key("gsk_,xai-,pplx-", r"(?:gsk_|xai-|pplx-)[A-Za-z0-9]{40,}"),  # Groq, xAI, Perplexity
-    _key("lsv2_", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{30,}"),  # LangSmith
-    _key("rpa_", r"rpa_[A-Z0-9]{30,}"),  # RunPod
-    _key("nvapi-", r"nvapi-[A-Za-z0-9_-]{40,}"),
-    _key("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{30,}"),
-    _key("aiza", r"AIza[0-9A-Za-z_-]{35}"),
-    _key("ya29.", r"ya29\.[0-9A-Za-z_-]{20,}"),
-    _key("gocspx-", r"GOCSPX-[0-9A-Za-z_-]{20,}"),
-    _key("xox", r"xox[a-z]-[A-Za-z0-9-]{10,}"),  # Slack
-    _key("xapp-", r"xapp-\d-[A-Za-z0-9-]{20,}"),
-    _key("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9/_+-]{20,})"),
-    _key("api/webhooks/", r"api/webhooks/\d+/(?P<secret>[\w-]{20,})"),  # Discord
+    *(_key(hints, pattern) for hints, pattern in _KEYS.items()),
     _key(".", r"\.[\w-]{6}\.[\w-]{27,40}", r"(?<![\w.-])(?P<secret>[MNO][A-Za-z\d_-]{22,28})"),  # Discord bots
     _key(":aa", r":AA[A-Za-z0-9_-]{32,34}(?![\w-])", r"(?<![A-Za-z0-9_])(?P<secret>\d{8,10})"),  # Telegram bots
-    _key("sg.", r"SG\.[\w-]{16,32}\.[\w-]{16,64}"),  # SendGrid
-    _key("sk", r"SK[0-9a-f]{32}"),  # Twilio
-    _key("key-", r"key-[0-9a-f]{32}"),  # Mailgun
     _key("-us", r"-us\d{1,2}", r"(?<![A-Za-z0-9_])(?P<secret>[0-9a-f]{32})"),  # Mailchimp
-    _key("dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),  # Databricks
-    _key("hvs.,hvb.", r"hv[sb]\.[A-Za-z0-9_-]{20,}"),  # Vault
-    _key("dop_v1_,doo_v1_,dor_v1_", r"do[opr]_v1_[0-9a-f]{64}"),
-    _key("dckr_pat_", r"dckr_pat_[A-Za-z0-9_-]{20,}"),
-    _key("shpat_,shpca_,shppa_,shpss_", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    _key("lin_api_,ntn_", r"(?:lin_api|ntn)_[A-Za-z0-9]{30,}"),
-    _key("figd_,sbp_", r"figd_[A-Za-z0-9_-]{30,}|sbp_[0-9a-f]{40}"),
     _key(".atlasv1.", r"\.atlasv1\.[A-Za-z0-9_-]{50,}", r"(?<![A-Za-z0-9])(?P<secret>[A-Za-z0-9]{14})"),
-    _key("glc_,glsa_", r"gl(?:c|sa)_[A-Za-z0-9+/=_]{30,}"),  # Grafana
     _key("q~", r"Q~[A-Za-z0-9_~.-]{31,34}", r"(?<![A-Za-z0-9_~.-])(?P<secret>[A-Za-z0-9_~.-]{3}\d)"),  # Entra
     SecretForm("a private key", "age-secret-key-1", _APART + r"(?i:AGE-SECRET-KEY-1[0-9A-Z]{30,})"),
     SecretForm("a token", "eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{6,}(?:\.[\w-]*){1,3}"),  # JWT, JWE

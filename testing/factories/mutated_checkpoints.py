@@ -151,16 +151,12 @@ def _said(name: str, text: str) -> Spoil:
     return spoil
 
 
-def _dated(folder: Path) -> None:
-    path = folder / "chat_template.jinja"
-    path.write_text("{{ strftime_now('%d %b %Y') }}" + path.read_text(encoding="utf-8"), encoding="utf-8")
-
-
+_START = {"SpecialToken": {"id": "<|start|>", "type_id": 0}}
 BEGIN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a template": lambda data: data.update(
         post_processor={
             "type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "<|start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "single": [_START, {"Sequence": {"id": "A", "type_id": 0}}],
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {"<|start|>": {"id": "<|start|>", "ids": [258], "tokens": ["<|start|>"]}},
         }
@@ -189,6 +185,31 @@ def doubled_begin(way: str) -> Spoil:
             edited("tokenizer.json", BEGIN[way])(folder)
 
     return spoil
+
+
+def own_begin(folder: Path) -> None:
+    """Let template and tokenizer begin a text with a token of its own, as Llama 3, Gemma and Mistral are published."""
+    edited("tokenizer_config.json", _set(bos_token="<|pad|>", add_bos_token=True))(folder)
+    _begun("{{ bos_token }}")(folder)
+
+
+def _begun(text: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        path = folder / "chat_template.jinja"
+        path.write_text(text + path.read_text(encoding="utf-8"), encoding="utf-8")
+
+    return spoil
+
+
+def _twice_by_template(folder: Path) -> None:
+    own_begin(folder)
+    _begun("{{ bos_token }}")(folder)
+
+
+def _twice_by_tokenizer(folder: Path) -> None:
+    edited("tokenizer_config.json", _set(bos_token="<|start|>"))(folder)
+    edited("tokenizer.json", BEGIN["a template"])(folder)
+    edited("tokenizer.json", lambda data: data["post_processor"]["single"].insert(0, _START))(folder)
 
 
 def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
@@ -284,11 +305,13 @@ MUTATIONS: dict[str, Mutation] = {
         "template.left_out",
         "template.end",
     ),
-    "chat template with the date": _m(_dated, "template.date"),
+    "chat template with the date": _m(_begun("{{ strftime_now('%d %b %Y') }}"), "template.date"),
     **{
         f"a first token written twice, by {way}": _m(doubled_begin(way), "template.begin_twice")
         for way in (*BEGIN, "add_bos_token")
     },
+    "a first token written twice, by the template alone": _m(_twice_by_template, "template.begin_twice"),
+    "a first token written twice, by the tokenizer alone": _m(_twice_by_tokenizer, "template.begin_twice"),
     "chat template that does not parse": _m(_said("chat_template.jinja", "{% for m in %}"), "template.syntax"),
     "stale generation config": _m(edited("generation_config.json", _set(eos_token_id=3)), "generation.end_token"),
     "generation config of a larger vocabulary": _m(

@@ -64,13 +64,6 @@ class MergeMemory(NamedTuple):
     """Of the machine's memory, for a device that is a GPU; 0 where training itself was in it."""
 
 
-class TrainingCost(NamedTuple):
-    """What training on so many tokens takes."""
-
-    hours: float
-    usd: float
-
-
 def as_texts(grpo_parameters: GrpoParameters, prompt: int) -> SftParameters:
     """Return the supervised training whose steps hold what those of rollouts after so long a prompt do."""
     shared = {name: value for name, value in grpo_parameters.model_dump().items() if name in SftParameters.model_fields}
@@ -153,21 +146,15 @@ def operations_a_token(shape: Shape, parameters: SftParameters | DpoParameters) 
     return (each + reference) * shape.parameters()
 
 
-def price(
-    shape: Shape,
-    parameters: SftParameters | DpoParameters,
-    *,
-    tokens: float,
-    operations_a_second: float,
-    usd_per_hour: float,
-) -> TrainingCost:
-    """Return hours and USD for all passes over so many tokens (padding and both responses of pairs included).
+def training_hours(
+    shape: Shape, parameters: SftParameters | DpoParameters, *, tokens: float, operations_a_second: float
+) -> float:
+    """Return the hours of all passes over so many tokens (padding and both responses of pairs included).
 
     ``tokens`` are of one pass; ``operations_a_second`` is what the machine reaches in training: on one GPU usually 0.3
     to 0.4 of its peak.
     """
-    hours = operations_a_token(shape, parameters) * tokens * parameters.epochs / operations_a_second / 3600
-    return TrainingCost(hours, hours * usd_per_hour)
+    return operations_a_token(shape, parameters) * tokens * parameters.epochs / operations_a_second / 3600
 
 
 def peak(named_tuple: NamedTuple, total: float, *, gpu: bool) -> str:

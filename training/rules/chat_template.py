@@ -260,10 +260,11 @@ def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, answer:
     if prompt.rpartition("<think>")[1] and "</think>" not in prompt.rpartition("<think>")[2] and "</think>" in lead:
         message = "the prompt opens <think>, and what is learned closes it before the answer: it is asked otherwise"
         yield TemplateFault("think", message, "use a template that opens an answer as it writes one")
-    ends = tuple(template.ends)
-    if ends and not tail.lstrip().startswith(ends):
+    ends = sorted(template.ends)
+    # Cohere closes the answer, then the turn.
+    if ends and not re.match(rf"(?:\s*<\|\w+\|>)*?\s*(?:{'|'.join(map(re.escape, ends))})", tail):
         what = f"with {tail.strip()[:40]!r}" if tail.strip() else "with nothing"
-        named = ", ".join(sorted(ends))
+        named = ", ".join(ends)
         message = f"the chat template ends an answer {what}, and the model stops at {named}: it would learn not to stop"
         yield TemplateFault("end", message, "let the template write the end token after an answer")
 

@@ -15,6 +15,7 @@ from reviews.checks.leakage_checks import (
     groups_of,
     nearest_pairs,
     overlap_of,
+    texts_of_pairs,
 )
 from reviews.checks.witness_checks import coarser_type, witness_of, wrong_rows
 from reviews.evidence.evidence import Evidence
@@ -47,22 +48,12 @@ def _pairs(evidence: Evidence) -> tuple[Preference, ...]:
 
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     items, kept_items = prompts_of(evidence)
-    pairs = [
+    prompts = [
         (item.id, text)
         for item in (items | kept_items).values()
         for text in (item.prompt, asked_of(item), *said_before(item))
     ]
-    return pairs + [
-        (f"pair {place}", text)
-        for place, preference in enumerate(_pairs(evidence))
-        for text in (
-            preference.prompt,
-            asked_of(preference),
-            preference.chosen,
-            preference.rejected,
-            *said_before(preference),
-        )
-    ]
+    return [*prompts, *texts_of_pairs(_pairs(evidence))]
 
 
 @CHECKS.add(

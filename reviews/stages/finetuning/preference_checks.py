@@ -10,16 +10,15 @@ from reviews.checks.leakage_checks import (
     NEAREST_SOURCE,
     SIMILARITY,
     SOURCE,
-    asked_of,
     groups_of,
     nearest_pairs,
     overlap_of,
+    texts_of_pairs,
 )
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import count_shared_rows, fact, require_parameter, split_pairs
 from reviews.stages.finetuning.measure import kept_out
 from reviews.statistics import mcnemar
-from specs.stages.base.artifacts import said_before
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import REFERENCE_FREE
 from specs.system.errors import EvidenceMissing
@@ -36,18 +35,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
-    pairs = split_pairs(evidence)[2]
-    return [
-        (f"pair {place}", text)
-        for place, preference in enumerate(pairs)
-        for text in (
-            preference.prompt,
-            asked_of(preference),
-            preference.chosen,
-            preference.rejected,
-            *said_before(preference),
-        )
-    ]
+    return list(texts_of_pairs(split_pairs(evidence)[2]))
 
 
 @CHECKS.add(

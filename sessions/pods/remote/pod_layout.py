@@ -39,7 +39,7 @@ class Layout:
             "XDG_CONFIG_HOME": str(self.home / ".config"),
             "XDG_DATA_HOME": str(self.home / ".local" / "share"),
             "XDG_STATE_HOME": str(self.home / ".local" / "state"),
-            # The defaults below HOME: a job gets HOME alone and finds the same folders.
+            # The defaults below HOME.
             "HF_HOME": str(cache / "huggingface"),
             "TORCH_HOME": str(cache / "torch"),
             "PEERGATE_CACHE": str(cache / "peergate"),

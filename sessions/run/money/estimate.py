@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specs.loading.loading import spec_error
 from specs.session.operations import attempt_usd, held_hours
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
 from specs.system.errors import BlockedError
@@ -192,24 +193,27 @@ def _device(stage: Stage) -> str:
 
 def _forecast(resolved: ResolvedSpec, stage: Stage) -> TrainingForecast | None:
     from training.planning.prompt_lengths import volume
+    from training.planning.rollout_time import rollout_time
     from training.planning.stage_plans import shape_of_source
-    from training.planning.training_memory import price, trained_parameters
+    from training.planning.training_memory import as_texts, trained_parameters, training_hours
 
     spec, origin, parameters = resolved.spec, Path(resolved.origin), stage.parameters
     shape, _ = shape_of_source(spec.model, origin)
-    pairs = isinstance(parameters, DpoParameters)
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
-    if shape is None or data is None or not isinstance(parameters, SftParameters | DpoParameters):
+    if shape is None or data is None:
         return None
-    tokens = data.texts * min(data.tokens, parameters.max_length) * (2 if pairs else 1)
     speed = SPEED["cuda" if _device(stage) == "cuda" else "cpu"]
-    price_result = price(
-        shape,
-        parameters,
-        tokens=tokens,
-        operations_a_second=speed,
-        usd_per_hour=usd_per_hour(spec.budget, stage.resources),
-    )
-    return TrainingForecast(
-        stage.name, tokens, price_result.hours, price_result.usd, speed, trained_parameters(shape, parameters)
-    )
+    an_hour = usd_per_hour(spec.budget, stage.resources)
+    match parameters:
+        case SftParameters() | DpoParameters():
+            sides = 2 if isinstance(parameters, DpoParameters) else 1
+            tokens, texts = data.texts * min(data.tokens, parameters.max_length) * sides, parameters
+            hours = training_hours(shape, parameters, tokens=tokens, operations_a_second=speed)
+        case GrpoParameters():
+            texts = as_texts(parameters, data.tokens)
+            tokens, hours = rollout_time(
+                shape, parameters, prompts=data.texts, prompt=data.tokens, operations_a_second=speed
+            )
+        case _:
+            return None
+    return TrainingForecast(stage.name, tokens, hours, hours * an_hour, speed, trained_parameters(shape, texts))

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import ast
 import resource
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +94,84 @@ def test_a_parquet_file_that_unpacks_to_more_than_memory_is_refused_unread(tmp_p
     assert pa.default_memory_pool().max_memory() == before, "it was unpacked"
     parquet.write_table(pa.table({"prompt": pa.array([row] * 20)}), path, compression="zstd", use_dictionary=False)
     assert len(read_table(path).rows) == 20
+
+
+SMALL = 1 << 24
+"""Bytes of values that the readers below may take."""
+
+
+def lists_of_zeros(path: Path) -> None:
+    """Write one row of ten million numbers: 171 bytes by the footer, which says how many bytes are stored."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    lists = pa.ListArray.from_arrays(pa.array([0, 10_000_000], pa.int32()), pa.array(np.zeros(10_000_000)))
+    parquet.write_table(pa.table({"prompt": lists}), path, compression="zstd")
+
+
+def repeated_texts(path: Path) -> None:
+    """Write rows that name one text of 8 MB."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 32, pa.int32()), pa.array(["a" * (1 << 23)]))
+    parquet.write_table(pa.table({"prompt": texts}), path, compression="zstd", write_statistics=False)
+
+
+def lying_footer(path: Path) -> None:
+    """Write a page of 100 MB and a footer by which it is small."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({"prompt": pa.array(["a" * (1 << 20)] * 100)})
+    how: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    parquet.write_table(table, path, data_page_size=1 << 30, **how)
+    stated = varint(2 * parquet.ParquetFile(path).metadata.row_group(0).total_byte_size)
+    path.write_bytes(path.read_bytes().replace(stated, varint(2 * SMALL - 2)))
+    assert parquet.ParquetFile(path).metadata.row_group(0).total_byte_size < SMALL
+
+
+def saved_dictionary(path: Path) -> None:
+    """Save a data set that holds one text of 8 MB and names it 32 times."""
+    import pyarrow as pa
+    from datasets import Dataset
+
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 32, pa.int32()), pa.array(["a" * (1 << 23)]))
+    Dataset(pa.table({"prompt": texts})).save_to_disk(str(path))
+
+
+def varint(number: int) -> bytes:
+    """Return a number as Thrift's compact protocol writes it."""
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+MEASURED = f"""
+import sys
+from pathlib import Path
+import pyarrow.parquet
+from specs.data import tables
+if Path(sys.argv[1]).is_dir():
+    import datasets
+tables.MAX_DATA_BYTES = {SMALL}
+most = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = most()
+(problem,) = tables.read_table(Path(sys.argv[1])).problems
+print(most() - before, problem.message)
+"""
+
+
+@pytest.mark.parametrize("write", [lists_of_zeros, repeated_texts, lying_footer, saved_dictionary])
+def test_memory_is_bounded_whatever_a_table_says_of_itself(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(path := tmp_path / "bomb.parquet")
+    done = subprocess.run([sys.executable, "-c", MEASURED, path], capture_output=True, text=True, check=True)
+    kilobytes, _, message = done.stdout.partition(" ")
+    assert "bytes of values" in message
+    assert int(kilobytes) << 10 < 4 * SMALL
 
 
 def test_the_one_function_takes_regular_files_of_limited_size(tmp_path: Path) -> None:

@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
+from specs.stages.finetuning.online_parameters import ComposerParameters, GrpoParameters, SdpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from training.planning.model_shapes import PUBLISHED, find_published_shape, from_config
-from training.planning.training_memory import GB, describe_plan, memory, operations_a_token, price, trained_parameters
+from training.planning.rollout_time import rollout_time
+from training.planning.training_memory import (
+    GB,
+    describe_plan,
+    memory,
+    operations_a_token,
+    trained_parameters,
+    training_hours,
+)
 
 SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 QLORA: dict[str, Any] = {
@@ -91,15 +100,38 @@ def test_32b_with_adapters_of_4_bits_fits_where_full_training_of_8b_does_not() -
     assert memory(whole, full, gpu=True).total() / GB > 141
 
 
-def test_time_and_money_by_hand() -> None:
+def test_time_by_hand() -> None:
     shape, given = PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA)
     assert operations_a_token(shape, given) == 6 * 32_763_876_352
-    found = price(shape, given, tokens=1.2e6, operations_a_second=0.3 * 989e12, usd_per_hour=2.69)
-    assert found.hours == pytest.approx(6 * 32_763_876_352 * 1.2e6 * 2 / (0.3 * 989e12) / 3600)
-    assert found.usd == pytest.approx(found.hours * 2.69)
+    hours = training_hours(shape, given, tokens=1.2e6, operations_a_second=0.3 * 989e12)
+    assert hours == pytest.approx(6 * 32_763_876_352 * 1.2e6 * 2 / (0.3 * 989e12) / 3600)
     # A reference is passed once, whatever the epochs.
     assert operations_a_token(shape, DpoParameters(epochs=2)) == 7 * 32_763_876_352
     assert operations_a_token(shape, DpoParameters(loss="orpo")) == 6 * 32_763_876_352
+
+
+def test_time_on_rollouts_by_hand() -> None:
+    shape = PUBLISHED["Qwen2.5-32B"]
+    p, speed = 32_763_876_352, 1e14
+    each: dict[str, Any] = {"device": "cuda", "generations": 4, "batch_size": 8, "max_new_tokens": 100, "epochs": 2}
+    each |= {"validation_share": 0.25, "method": "lora", "gradient_checkpointing": False, "kl_weight": 0.0}
+    # 20 prompts of 50 tokens, 4 answers to each: 10 batches an epoch, and 2 * 5 / 8 for the prompts kept out.
+    written = (20 + 1.25) * (100 * 0.03 + 2 * p * 8 * 50 / speed)
+    grpo = rollout_time(shape, GrpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
+    assert grpo.tokens == 80 * 150
+    assert 3600 * grpo.hours == pytest.approx(2 * 80 * 150 * 4 * p / speed + written)
+    kl = rollout_time(
+        shape, GrpoParameters(**each | {"kl_weight": 0.1}), prompts=20, prompt=50, operations_a_second=speed
+    )
+    assert 3600 * (kl.hours - grpo.hours) == pytest.approx(2 * 80 * 150 * 2 * p / speed)
+    sdpo = rollout_time(shape, SdpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
+    assert 3600 * (sdpo.hours - grpo.hours) == pytest.approx(2 * 80 * 250 * 2 * p / speed)
+    three = {"channels": {"dpo": 1}, "replayed_pairs": {"batch_size": 3, "max_length": 200}}
+    pairs = rollout_time(shape, ComposerParameters(**each, **three), prompts=20, prompt=50, operations_a_second=speed)
+    assert 3600 * (pairs.hours - grpo.hours) == pytest.approx(20 * 6 * 200 * 4 * p / speed)
+    # On a slow machine a token of a batch takes as long as its operations.
+    slow = rollout_time(shape, GrpoParameters(**each), prompts=20, prompt=50, operations_a_second=1e12)
+    assert 3600 * slow.hours == pytest.approx((2 * 80 * 150 * 4 + 21.25 * 8 * 150 * 2) * p / 1e12)
 
 
 def test_shapes_come_from_config_or_name(tmp_path: Path) -> None:

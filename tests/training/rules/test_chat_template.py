@@ -52,6 +52,7 @@ EMPTY_THOUGHT = changed(
 SOUND = {
     "chatml": CHATML,
     "generation": changed(f"{SAID}<|im_end|>", f"{{% generation %}}{SAID}<|im_end|>{{% endgeneration %}}"),
+    "cohere": changed(f"{SAID}<|im_end|>", f"{SAID}<|END_RESPONSE|><|im_end|>"),
     "mistral": (
         "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}[SYS]{{ m.content }}[/SYS]"
         "{% elif m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,13 @@ class CheckpointFolder:
         return content if isinstance(content, str) else None
 
     @property
-    def opening_token(self) -> str | None:
-        """Return the special token that the tokenizer puts before every text, or None; raises WrongFile."""
+    def opening_tokens(self) -> list[str]:
+        """Return the special tokens that the tokenizer puts before every text; raises WrongFile."""
         adds = self.tokenizer_config.get("add_bos_token")
         if isinstance(adds, bool):
-            return self.named_token("bos_token") if adds else None
-        return _opening_token(self.tokenizer.get("post_processor"))
+            token = self.named_token("bos_token")
+            return [token] if adds and token else []
+        return _opening_tokens(self.tokenizer.get("post_processor"))
 
     @property
     def is_adapter(self) -> bool:
@@ -122,19 +124,19 @@ def readable(read: Callable[[], Any]) -> bool:
     return True
 
 
-def _opening_token(processor: Any) -> str | None:
-    """Return the token that a post-processor of tokenizer.json puts before every text."""
+def _opening_tokens(processor: Any) -> list[str]:
+    """Return the tokens that a post-processor of tokenizer.json puts before every text."""
     if not isinstance(processor, dict):
-        return None
+        return []
     if processor.get("type") == "Sequence":
         parts = processor.get("processors")
-        return next(filter(None, map(_opening_token, parts)), None) if isinstance(parts, list) else None
+        return next(filter(None, map(_opening_tokens, parts)), []) if isinstance(parts, list) else []
     single, begin = processor.get("single"), processor.get("cls")
-    first: Any = single[0] if isinstance(single, list) and single else None
-    special = first.get("SpecialToken") if isinstance(first, dict) else None
-    if isinstance(special, dict):
-        return special["id"] if isinstance(special.get("id"), str) else None
-    return begin[0] if isinstance(begin, list) and begin and isinstance(begin[0], str) else None
+    if isinstance(single, list):
+        special = (part.get("SpecialToken") if isinstance(part, dict) else None for part in single)
+        leading = takewhile(lambda part: isinstance(part, dict), special)
+        return [part["id"] for part in leading if isinstance(part.get("id"), str)]
+    return [begin[0]] if isinstance(begin, list) and begin and isinstance(begin[0], str) else []
 
 
 def _natural(arguments: Any) -> int:

@@ -221,7 +221,7 @@ def _begin(folder: CheckpointFolder, file: str, statements: dict[str, Any]) -> I
     named, ids = folder.named_token("bos_token"), folder.token_ids
     if named not in ids:
         return
-    adds = folder.opening_token == named
+    adds = folder.opening_tokens[:1] == [named]
     stated, added = statements.get("tokenizer.ggml.bos_token_id"), statements.get("tokenizer.ggml.add_bos_token")
     if (adds or stated is not None) and stated != ids[named]:
         yield Flaw("gguf", "begin_token", file, f"tokenizer.ggml.bos_token_id is {stated}, it is {ids[named]}", _AGAIN)

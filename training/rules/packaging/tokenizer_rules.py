@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from specs.system.errors import PluginFault
 from training.rules.chat_template import ChatTemplate, Message, TemplateRefusal, template_faults
@@ -76,10 +76,7 @@ def _merges(folder: CheckpointFolder, ids: dict[str, int]) -> Iterator[Flaw]:
 
 
 def template(folder: CheckpointFolder, base: CheckpointFolder | None = None) -> Iterator[Flaw]:
-    """Yield where the chat template is missing, does not parse, loses turns, or writes tokens that are not here.
-
-    A first token that template and tokenizer both write is a fault, unless the base writes it twice too.
-    """
+    """Yield where the chat template is missing, does not parse, loses turns, or writes tokens that are not here."""
     from jinja2 import TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -100,13 +97,7 @@ def template(folder: CheckpointFolder, base: CheckpointFolder | None = None) -> 
             yield Flaw("template", "syntax", TEMPLATE, f"does not parse: {quote_name(str(error))}", _COPY)
             return
     yield from _render_flaws(folder)
-    token = _doubled_token(folder)
-    if token and (base is None or _doubled_token(base) != token):
-        why = (
-            f"writes {quote_name(token)} first, and the tokenizer puts it before every text: a rendered prompt that is "
-        )
-        mend = "let one of them write it; where the base writes it twice too, name it with --base"
-        yield Flaw("template", "begin_twice", TEMPLATE, f"{why}tokenized begins with it twice", mend)
+    yield from _begin_flaws(folder, base)
     try:
         ids = folder.token_ids
     except WrongFile as error:
@@ -135,16 +126,59 @@ def _render_flaws(folder: CheckpointFolder) -> Iterator[Flaw]:
             yield Flaw("template", fault.code, TEMPLATE, fault.message, fault.hint)
 
 
-def _doubled_token(folder: CheckpointFolder) -> str | None:
-    """Return the token with which both the chat template and the tokenizer begin a text; None if no token is."""
+def _begin_flaws(folder: CheckpointFolder, base: CheckpointFolder | None) -> Iterator[Flaw]:
+    """Yield a flaw for a text that begins with its first token twice, unless the base writes it twice too.
+
+    Llama 3, Gemma, Mistral and others are published with a template that writes the token and a tokenizer that puts it
+    before a text; rendering and tokenizing in one call gives it once. So without a base only what no call can avoid is
+    a fault, and a token that opens turns, because no model is published with that.
+    """
     try:
-        token, template = folder.opening_token, ChatTemplate.read(folder.path)
-        if not token or template is None:
-            return None
-        prompt = template.render(_turns("user"), opens=True, now=datetime.now())  # noqa: DTZ005 - the local time
+        begin = _begin_of(folder)
+        of_base = None if base is None else _begin_of(base)
     except (WrongFile, TemplateRefusal, OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # Another rule reports what cannot be read or rendered.
-    return token if prompt.lstrip().startswith(token) else None
+        return  # Another rule reports what cannot be read or rendered.
+    if begin is None or begin == of_base:
+        return
+    token = quote_name(begin.token)
+    if begin.by_template > 1:
+        why, mend = f"writes {token} {begin.by_template} times at the beginning", "let the template write it once"
+        yield Flaw("template", "begin_twice", TEMPLATE, why, mend)
+    if begin.by_tokenizer > 1:
+        why, mend = f"puts {token} {begin.by_tokenizer} times before a text", "copy the tokenizer's files of the base"
+        yield Flaw("template", "begin_twice", TOKENIZER, why, mend)
+    if begin.by_template == begin.by_tokenizer == 1 and (begin.opens_turns or base is not None):
+        why = f"writes {token} first, and the tokenizer puts it before every text: a rendered prompt that is tokenized "
+        yield Flaw("template", "begin_twice", TEMPLATE, f"{why}begins with it twice", "let one of them write it")
+
+
+class _Begin(NamedTuple):
+    """The token with which a text begins, and how often template and tokenizer write it there."""
+
+    token: str
+    by_template: int
+    by_tokenizer: int
+    opens_turns: bool
+    """Whether the template writes it before an answer too."""
+
+
+def _begin_of(folder: CheckpointFolder) -> _Begin | None:
+    """Return how a text begins; None without a first token; raises what reading and rendering raise."""
+    template, opening = ChatTemplate.read(folder.path), folder.opening_tokens
+    token = opening[0] if opening else folder.named_token("bos_token")
+    if not token or template is None:
+        return None
+    now = datetime.now()  # noqa: DTZ005 - the local time
+    prompt, closed = (template.render(_turns("user"), opens=opens, now=now).lstrip() for opens in (True, False))
+    opens_turns = prompt.count(token) > closed.count(token)
+    by_template = (len(prompt) - len(_without_prefixes(prompt, token))) // len(token)
+    return _Begin(token, by_template, opening.count(token), opens_turns)
+
+
+def _without_prefixes(text: str, prefix: str) -> str:
+    while text.startswith(prefix):
+        text = text.removeprefix(prefix)
+    return text
 
 
 def _turns(*roles: str) -> list[Message]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from specs.system.digests import digest_file
-from testing.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, doubled_begin, flipped, nudged
+from testing.factories.mutated_checkpoints import (
+    HEALTHY,
+    MUTATIONS,
+    WEIGHTS,
+    doubled_begin,
+    flipped,
+    nudged,
+    own_begin,
+)
 from testing.fixtures.tiny_training import tiny_checkpoint
+from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.ship_rules import check_files
+from training.rules.packaging.tokenizer_rules import template as flaws_of_template
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +64,37 @@ def test_a_first_token_that_the_base_writes_twice_too_is_no_fault(good: Path, ba
     assert found(folder, base) >= {"template.begin_twice"}
     doubled_begin("a template")(twice)
     assert found(folder, twice) == set()
+
+
+def test_a_first_token_that_the_base_does_not_write_twice_is_a_fault(good: Path, base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    own_begin(folder)
+    assert found(folder, None) == set()
+    # Without the base it could be Llama 3.
+    assert "template.begin_twice" in found(folder, base)
+
+
+def test_models_are_published_with_a_first_token_in_template_and_tokenizer(good: Path, tmp_path: Path) -> None:
+    """TRL ships templates of many models: those of Llama 3, Gemma, DeepSeek, Command R and others write the token."""
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    own_begin(folder)
+    library = find_spec("trl")
+    assert library is not None and library.origin is not None
+    published = Path(library.origin).parent / "chat_templates"
+    writing: set[str] = set()
+    for path in published.glob("*.jinja"):
+        text = path.read_text(encoding="utf-8")
+        (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+        assert begin_flaws(folder) == [], path.name
+        # Training that puts one more before a text that begins with it is refused without a base.
+        (folder / "chat_template.jinja").write_text("{{ bos_token }}" + text, encoding="utf-8")
+        writing |= {path.stem} if begin_flaws(folder) else set()
+    assert writing == {path.stem for path in published.glob("*.jinja") if "bos_token" in path.read_text("utf-8")}
+    assert writing > {"llama3", "llama3_1", "llama3_2", "gemma", "gemma3", "deepseekv3", "cohere", "lfm2"}
+
+
+def begin_flaws(folder: Path) -> list[str]:
+    return [flaw.name for flaw in flaws_of_template(CheckpointFolder(folder)) if flaw.name == "begin_twice"]
 
 
 def test_a_bit_that_leaves_a_possible_weight_is_found_by_its_digest_alone(good: Path, tmp_path: Path) -> None:
