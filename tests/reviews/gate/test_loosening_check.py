@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.loosening_check import amendment_checks
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
@@ -34,7 +33,7 @@ class Ended:
         drive(quick_session(self.run, launcher=QuickLauncher(rows)))
         self.entries: list[RecordedEntry] = list(read_entries(self.run / "trail.sqlite"))
         self.store = Store(self.run / "store")
-        self.old, _ = registered_spec(self.entries, self.store)
+        self.old = History(self.entries, self.store).resolved
 
     def loosens(self, section: str, **values: Any) -> CheckResult:
         """Return what is found of an amendment of some values of a section of the spec."""

@@ -765,7 +765,7 @@ def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
     store = Store(folder / "store")
     every = change(entries(folder), store)
     every = [replace(one, entry=one.entry.model_copy(update={"seq": seq})) for seq, one in enumerate(every)]
-    found = list(requests_damage(every, store, []))
+    found = list(requests_damage(History(every, store), []))
     assert (found == []) == (told == "") and told in "; ".join(found), found
 
 
