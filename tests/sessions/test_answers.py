@@ -27,6 +27,7 @@ from specs.system.digests import Digest
 from specs.system.errors import ReviewerUnavailable, UserError
 from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet, Verdict
+from testing.factories.bodies import append_json
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -218,7 +219,7 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     resolved = History(entries, Store(run / "store")).resolved
     trail = Trail(run / "trail.sqlite", "small")
     body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
-    trail.append_raw("human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
+    append_json(trail, "human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
     trail.close()
 
 

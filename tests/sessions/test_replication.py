@@ -25,6 +25,7 @@ from specs.jobs.job_records import JobOrder
 from specs.system.digests import digest_path
 from specs.system.errors import EvidenceMissing, UserError
 from specs.trail.session_bodies import Replicates
+from testing.factories.bodies import append_json
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
@@ -53,7 +54,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with closing(Trail(run / "trail.sqlite", run.name)) as trail:
             source = resolved.spec.model.source
             body = {"source": source, "kind": "instruct", "path": str(model), "digest": digest_path(model)}
-            trail.append_raw("model", "model", body)
+            append_json(trail, "model", "model", body)
         drive(quick_session(run, launcher=QuickLauncher(rows=rows_of(resolved.spec.analysis.seeds[0]))))
 
     with pytest.MonkeyPatch.context() as patched:

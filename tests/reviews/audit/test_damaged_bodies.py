@@ -18,7 +18,7 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from specs.trail.bodies import FORMS, VERSION
 from specs.trail.entry import EntryKind
-from testing.factories.bodies import BODIES, body_of
+from testing.factories.bodies import BODIES, append_json, body_of
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of
 from testing.fixtures.command_sessions import verify
 
@@ -39,7 +39,7 @@ def spoiled(kind: str, body: dict[str, Any]) -> Iterator[tuple[dict[str, Any], s
 def test_the_command_names_the_entry_and_ends_with_1(kind: EntryKind, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "small"
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     trail.close()
     keys, opened = keys_of(trail.path), entries_of(rows_of(trail.path))[0]
     for body, problem in list(spoiled(kind, BODIES[kind]))[:2]:

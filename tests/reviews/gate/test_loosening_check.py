@@ -16,7 +16,7 @@ from reviews.trail.trail import Trail
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 
@@ -77,7 +77,7 @@ def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
     ended = Ended(tmp_path, cut_off)
     trail = Trail(ended.run / "trail.sqlite", ended.run.name)
     asked = ended.entries[-1].digest
-    trail.append_raw("human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", asked=asked))
+    append_json(trail, "human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", asked=asked))
     ended.entries = list(trail.iterate())
     trail.close()
     assert ended.loosens("thresholds", truncated_answers=0.99).status == "PASS"
