@@ -17,6 +17,7 @@ from sessions.pages.view.places import Scope
 from sessions.pages.view.serving import PageServer
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import PeergateError
+from specs.trail.gate_bodies import DecisionEntry, MetricsEntry, PacketEntry
 from testing.fixtures.browser import Page, browser
 
 SIZES = ((1280, 900), (390, 800))
@@ -30,16 +31,16 @@ def pages_of(run: Path) -> dict[str, str]:
         entries = read_entries(run / TRAIL)
     except PeergateError:
         return results
-    for entry in entries:
-        if entry.kind == "decision":
-            results["gate"] = f"{base}gate/{entry.raw['stage'] or 'design'}/{entry.raw['attempt']}"
-        if entry.kind == "metrics" and entry.raw["metrics"]:
-            metric = "accuracy_gain" if entry.raw["stage"] in ("tuned", "evaluate") else ""
-            results |= (
-                {"number": f"{base}number/{entry.raw['stage']}/{entry.raw['attempt']}/{metric}"} if metric else {}
-            )
-        if entry.kind == "packet":
-            results["packet"] = f"{base}value/{entry.raw['packet']}?at=/checks/0"
+    for body in (entry.body for entry in entries):
+        match body:
+            case DecisionEntry():
+                results["gate"] = f"{base}gate/{body.stage or 'design'}/{body.attempt}"
+            case MetricsEntry(metrics=str(), stage="tuned" | "evaluate"):
+                results["number"] = f"{base}number/{body.stage}/{body.attempt}/accuracy_gain"
+            case PacketEntry():
+                results["packet"] = f"{base}value/{body.packet}?at=/checks/0"
+            case _:
+                pass
     return results
 
 

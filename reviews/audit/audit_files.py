@@ -15,10 +15,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.audit.pruning import pruned_weights
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.envelope import RecordedEntry
 from specs.stages.base.witness import ROWS
 from specs.system.digests import canonical_bytes, digest_file, digest_path
 from specs.system.regular_files import read_regular
+from specs.trail.entry import Body
+from specs.trail.session_bodies import (
+    ChallengeEntry,
+    ExitEntry,
+    LaunchEntry,
+    ModelEntry,
+    OpenEntry,
+    ReportEntry,
+    WitnessEntry,
+)
 from specs.trail.stored_evidence import DIGEST, IN_THE_RUN, StoredFile, stored_evidence
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
@@ -94,39 +105,37 @@ def named_in_store(recorded: RecordedEntry, *, with_report: bool = False) -> Ite
     ``with_report``: also the files of the report, which an export keeps in its store and a run next to it.
     """
     if with_report or recorded.kind != IN_THE_RUN:
+        # What a newer version or a damaged body still names is required too, as verify/ requires it.
         yield from stored_evidence(recorded.kind, recorded.raw)
 
 
-def named_files(recorded: RecordedEntry) -> Iterator[tuple[str, str]]:
-    """Yield ``(path, digest)`` of the files outside the store that an entry speaks of, from the run folder on."""
-    body = recorded.raw
-    match recorded.kind:
-        case "open":
-            yield "spec.yaml", body["source"]
-            yield "spec.resolved.json", body["spec"]
-        case "model":
-            yield body["path"], body["digest"]
-        case "launch" | "challenge":
-            yield f"jobs/{body['key']}/order.json", body["order"]
-        case "witness":
-            remaining = {
-                "exit": "exit.json",
-                "log": "log.txt",
-                "manifest": "manifest.json",
-                "rows": f"out/{ROWS}.jsonl",
-            }
-            for what, name in remaining.items():
-                if body[what]:
-                    yield f"jobs/{body['key']}/{name}", body[what]
-        case "exit":
-            yield f"jobs/{body['key']}/exit.json", body["exit"]
-            yield f"jobs/{body['key']}/log.txt", body["log"]
-            if body["manifest"]:
-                yield f"jobs/{body['key']}/manifest.json", body["manifest"]
-            for artifact in body["outputs"].values():
-                yield artifact["path"], artifact["digest"]
-        case "report":
-            yield from body["files"].items()
+def named_files(history: RecordedHistory) -> Iterator[tuple[RecordedEntry, str, str]]:
+    """Yield ``(entry, path, digest)`` of the files outside the store that entries name, from the run folder on."""
+    forms = (OpenEntry, ModelEntry, LaunchEntry, ChallengeEntry, ExitEntry, WitnessEntry, ReportEntry)
+    for entry in history.of(*forms):
+        for path, digest in _files_of(entry.body):
+            if digest is not None:
+                yield entry, path, digest
+
+
+def _files_of(body: Body) -> Iterator[tuple[str, str | None]]:
+    match body:
+        case OpenEntry():
+            yield from (("spec.yaml", body.source), ("spec.resolved.json", body.spec))
+        case ModelEntry():
+            yield body.path, body.digest
+        case LaunchEntry() | ChallengeEntry():
+            yield f"jobs/{body.key}/order.json", body.order
+        case ExitEntry() | WitnessEntry():
+            yield f"jobs/{body.key}/exit.json", body.exit
+            yield f"jobs/{body.key}/log.txt", body.log
+            yield f"jobs/{body.key}/manifest.json", body.manifest
+            if isinstance(body, WitnessEntry):
+                yield f"jobs/{body.key}/out/{ROWS}.jsonl", body.rows
+            else:
+                yield from ((output.path, output.digest) for output in body.outputs.values())
+        case ReportEntry():
+            yield from body.files.items()
         case _:
             return
 
@@ -134,8 +143,8 @@ def named_files(recorded: RecordedEntry) -> Iterator[tuple[str, str]]:
 class FileComparison:
     """Compares what entries name with the files, and counts what was covered."""
 
-    def __init__(self, folder: Path, tree: FileTree, store: str, entries: list[RecordedEntry]) -> None:
-        self.folder, self.tree, self.entries = folder, tree, entries
+    def __init__(self, folder: Path, tree: FileTree, store: str, history: RecordedHistory) -> None:
+        self.folder, self.tree, self.history = folder, tree, history
         self.store = store
         self.files = 0
         """Files whose digest was compared."""
@@ -153,7 +162,7 @@ class FileComparison:
             yield f"{self.store}/{format_path(name)}: is {what}, and no evidence"
         named = {
             f"{digest[7:9]}/{digest[9:]}": (recorded, what, digest)
-            for recorded in reversed(self.entries)
+            for recorded in reversed(self.history)
             for what, digest in self._required_files(recorded, export)
         }
         for name in sorted(there.files):
@@ -201,28 +210,24 @@ class FileComparison:
 
     def file_damage(self) -> Iterator[str]:
         """Compare every file outside the store that an entry names with its digest."""
-        pruned = pruned_weights(self.entries)
-        for recorded in self.entries:
-            for relative, digest in named_files(recorded):
-                if relative in pruned and not self._is_there(relative):
-                    continue
-                self.files += 1
-                self._covered.add(Path(relative).as_posix())
-                text = self._digest(relative)
-                if text == digest:
-                    if relative in pruned:
-                        self.notes.append(
-                            f"{relative} was recorded as pruned and is still here: `peergate prune` again"
-                        )
-                    continue
-                if relative in pruned and not os.path.lexists(self.folder / relative):
-                    continue  # A prune deleted it while it was read.
-                who = f"entry {recorded.seq} ({recorded.kind})"
-                sentence = f"{who}: {relative} is {text}, recorded as {digest}"
-                if Path(relative).is_absolute():
-                    self.notes.append(f"{sentence}; it is outside the run folder")
-                else:
-                    yield sentence
+        pruned = pruned_weights(self.history)
+        for recorded, relative, digest in named_files(self.history):
+            if relative in pruned and not self._is_there(relative):
+                continue
+            self.files += 1
+            self._covered.add(Path(relative).as_posix())
+            text = self._digest(relative)
+            if text == digest:
+                if relative in pruned:
+                    self.notes.append(f"{relative} was recorded as pruned and is still here: `peergate prune` again")
+                continue
+            if relative in pruned and not os.path.lexists(self.folder / relative):
+                continue  # A prune deleted it while it was read.
+            sentence = f"entry {recorded.seq} ({recorded.kind}): {relative} is {text}, recorded as {digest}"
+            if Path(relative).is_absolute():
+                self.notes.append(f"{sentence}; it is outside the run folder")
+            else:
+                yield sentence
 
     def _is_there(self, relative: str) -> bool:
         return relative in self.tree.files | self.tree.folders or bool(self.tree.other_at(relative))

@@ -14,6 +14,7 @@ from pathlib import Path
 from reviews.audit.audit_files import FileComparison, FileTree, format_path, tree_of
 from reviews.audit.verify import Audit, check_meaning, read_walk
 from reviews.history.history import History
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.anchors import Anchor
 from reviews.trail.chain import tree as merkle
 from reviews.trail.chain.envelope import RecordedEntry
@@ -29,6 +30,7 @@ from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.system.new_folder import new_folder
 from specs.system.regular_files import read_regular
 from specs.trail.key_policy import Policy
+from specs.trail.session_bodies import ReportEntry
 
 STORE = "store"
 POLICY = "policy.json"
@@ -57,8 +59,8 @@ def export_run(
     if walk.damage or walk.policy is None or trail.head is None:
         first = walk.damage[0] if walk.damage else "the trail has no entries"
         raise AuditDamage(first, where=str(run), hint="run `peergate audit verify` for the whole list")
-    evidence = FileComparison(run, tree_of(run), store_name, walk.entries)
-    if damage := [*evidence.store_damage(export=False), *_report_damage(run, walk.entries)]:
+    evidence = FileComparison(run, tree_of(run), store_name, History(walk.entries))
+    if damage := [*evidence.store_damage(export=False), *_report_damage(run, evidence.history)]:
         raise AuditDamage(damage[0], where=str(run), hint="run `peergate audit verify` for the whole list")
     try:
         with new_folder(target) as partial:
@@ -76,9 +78,9 @@ def _target_error(target: Path) -> UserError:
     return UserError(f"{target} exists already", hint="name a folder that does not exist")
 
 
-def _report_damage(run: Path, entries: Sequence[RecordedEntry]) -> Iterator[str]:
+def _report_damage(run: Path, history: RecordedHistory) -> Iterator[str]:
     """Compare the files of the report, which an export holds in its store."""
-    for relative, digest in _report_files(entries):
+    for relative, digest in _report_files(history):
         try:
             if digest_file(run / relative) != digest:
                 yield f"{relative} is not the recorded {digest}"
@@ -86,10 +88,9 @@ def _report_damage(run: Path, entries: Sequence[RecordedEntry]) -> Iterator[str]
             yield f"{relative} cannot be read: {error.strerror or error}"
 
 
-def _report_files(entries: Sequence[RecordedEntry]) -> Iterator[tuple[str, str]]:
-    for recorded in entries:
-        if recorded.kind == "report":
-            yield from recorded.raw["files"].items()
+def _report_files(history: RecordedHistory) -> Iterator[tuple[str, str]]:
+    for report in history.of(ReportEntry):
+        yield from report.body.files.items()
 
 
 def _files(trail: TrailFile, walk: TrailVerification) -> Iterator[tuple[str, bytes]]:
@@ -137,7 +138,7 @@ def _copy_store(run: Path, evidence: FileComparison, target: Store) -> int:
         copy = target.root / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(run / evidence.store / name, copy)
-    report = [target.put(read_regular(run / relative)) for relative, _ in _report_files(evidence.entries)]
+    report = [target.put(read_regular(run / relative)) for relative, _ in _report_files(evidence.history)]
     return len(names) + len(report)
 
 
@@ -149,7 +150,7 @@ def verify_export(folder: Path, *, policy: Policy | None = None, anchors: Sequen
     audit.integrity = "damaged" if audit.damage else "holds"
     audit.damage.extend(walk.misfits)
     if not audit.damage:
-        check_meaning(audit, walk.entries, Store(folder / STORE))
+        check_meaning(audit, History(walk.entries, Store(folder / STORE)))
     return audit
 
 
@@ -172,7 +173,7 @@ def _check_integrity(audit: Audit, folder: Path, policy: Policy | None, anchors:
     if not audit.damage:
         audit.damage.extend(_other_files(folder, tree, walk, note, size))
     if not audit.damage:
-        compared = FileComparison(folder, tree, STORE, walk.entries)
+        compared = FileComparison(folder, tree, STORE, History(walk.entries))
         audit.damage.extend(compared.store_damage(export=True))
         audit.files, audit.not_covered = compared.files, compared.not_covered
     return walk

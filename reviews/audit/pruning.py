@@ -5,36 +5,28 @@ An entry names them before any is deleted. Only they may be missing; a file that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
-from reviews.trail.chain.envelope import RecordedEntry, entries_of
-from reviews.trail.chain.store import Store
-from specs.jobs.job_records import JobOrder
+from reviews.history.attempt import read_order
+from reviews.history.recorded_history import RecordedHistory
 from specs.stages.base.stage import WEIGHTS
 from specs.stages.registry import STAGE_KINDS
-from specs.trail.session_bodies import (
-    CloseEntry,
-    ExitEntry,
-    LaunchEntry,
-    ModelEntry,
-    PrunedWeights,
-    PruningEntry,
-)
+from specs.trail.session_bodies import ExitEntry, LaunchEntry, ModelEntry, PrunedWeights, PruningEntry
 
 SAVED_STEPS = "trainer"
 """The folder of a job with saved steps that no entry names (``training/jobs/saved_steps.py``)."""
 
 
-def weights_left(entries: Sequence[RecordedEntry], store: Store) -> list[PrunedWeights]:
+def weights_left(history: RecordedHistory) -> list[PrunedWeights]:
     """Return everything that jobs left and a person may prune: no rows, and nothing that the store keeps.
 
     Raises:
         EvidenceMissing: the order of a job is not in the store.
-        AuditDamage: it has other bytes than its name.
+        AuditDamage: it has other bytes than its name, or this version cannot read it.
     """
     pruned_weights: list[PrunedWeights] = []
-    for ended in entries_of(entries, ExitEntry):
-        body, order = ended.body, _order(entries, store, ended.body.key)
+    for body in (ended.body for ended in history.of(ExitEntry)):
+        order = read_order(history.find(LaunchEntry, body.key), history.store)
         if order is None:
             continue
         kind = STAGE_KINDS[order.kind]
@@ -47,26 +39,25 @@ def weights_left(entries: Sequence[RecordedEntry], store: Store) -> list[PrunedW
     return pruned_weights
 
 
-def pruned_weights(entries: Sequence[RecordedEntry]) -> dict[str, PrunedWeights]:
+def pruned_weights(history: RecordedHistory) -> dict[str, PrunedWeights]:
     """Return by path what was recorded as pruned."""
-    bodies = [entry.body for entry in entries_of(entries, PruningEntry)]
-    return {pruned_weights.path: pruned_weights for body in bodies for pruned_weights in body.weights}
+    return {weights.path: weights for entry in history.of(PruningEntry) for weights in entry.body.weights}
 
 
-def saved_steps(entries: Sequence[RecordedEntry]) -> list[str]:
+def saved_steps(history: RecordedHistory) -> list[str]:
     """Return where jobs that were launched may have saved steps."""
-    return [f"jobs/{entry.body.key}/{SAVED_STEPS}" for entry in entries_of(entries, LaunchEntry)]
+    return [f"jobs/{entry.body.key}/{SAVED_STEPS}" for entry in history.of(LaunchEntry)]
 
 
-def prune_damage(entries: Sequence[RecordedEntry], store: Store) -> Iterator[str]:
+def prune_damage(history: RecordedHistory) -> Iterator[str]:
     """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
     before: dict[str, PrunedWeights] = {}
-    for recorded in entries_of(entries, PruningEntry):
+    for recorded in history.of(PruningEntry):
         where, body = f"entry {recorded.seq} (pruned)", recorded.body
-        earlier = entries[: recorded.seq]
-        if not entries_of(earlier, CloseEntry):
+        earlier = history.before(recorded)
+        if not earlier.is_closed:
             yield f"{where}: the session had not ended"
-        known = weights_left(earlier, store)
+        known = weights_left(earlier)
         for pruned_weights in body.weights:
             if pruned_weights not in known:
                 yield f"{where}: {pruned_weights.path} is not what a job left as weights"
@@ -81,25 +72,19 @@ def prune_damage(entries: Sequence[RecordedEntry], store: Store) -> Iterator[str
         )
 
 
-def not_witnessed_again(
-    entries: Sequence[RecordedEntry], store: Store, pruned: Collection[PrunedWeights]
-) -> Iterator[str]:
+def not_witnessed_again(history: RecordedHistory, pruned: Collection[PrunedWeights]) -> Iterator[str]:
     """Say of each stage with pruned weights what no witness can make again without a copy of them."""
     if not pruned:
         return
     gone = {pruned_weights.path for pruned_weights in pruned}
-    still = {
-        pruned_weights.digest: pruned_weights.path
-        for pruned_weights in weights_left(entries, store)
-        if pruned_weights.path not in gone
-    }
-    still |= {entry.body.digest: entry.body.path for entry in entries_of(entries, ModelEntry)}
+    still = {weights.digest: weights.path for weights in weights_left(history) if weights.path not in gone}
+    still |= {entry.body.digest: entry.body.path for entry in history.of(ModelEntry)}
     for stage in dict.fromkeys(pruned_weights.stage for pruned_weights in pruned):
         some = [pruned_weights for pruned_weights in pruned if pruned_weights.stage == stage]
         lost = {pruned_weights.digest for pruned_weights in some} - still.keys()
         message = f"weights of {stage} were pruned ({', '.join(pruned_weights.path for pruned_weights in some)}): "
         if lost:
-            yield message + f"without a copy {_read_from(entries, store, stage, lost)} can no longer be witnessed"
+            yield message + f"without a copy {_read_from(history, stage, lost)} can no longer be witnessed"
         else:
             yield (
                 message
@@ -107,11 +92,11 @@ def not_witnessed_again(
             )
 
 
-def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost: set[str]) -> str:
+def _read_from(history: RecordedHistory, stage: str, lost: set[str]) -> str:
     """Return in words what was made with these weights: the steps of their stage, answers and scores of others."""
     trained, readers = False, dict[str, None]()
-    for launch in entries_of(entries, LaunchEntry):
-        order = _order(entries, store, launch.body.key)
+    for launch in history.of(LaunchEntry):
+        order = read_order(launch, history.store)
         if order is None:
             continue
         trained = trained or (launch.body.stage == stage and bool(STAGE_KINDS[order.kind].trains))
@@ -121,8 +106,3 @@ def _read_from(entries: Sequence[RecordedEntry], store: Store, stage: str, lost:
     if readers:
         parts.append(f"answers and scores of {', '.join(readers)}")
     return " and ".join(parts) or "what it wrote"
-
-
-def _order(entries: Sequence[RecordedEntry], store: Store, key: str) -> JobOrder | None:
-    launch = next((entry.body for entry in entries_of(entries, LaunchEntry) if entry.body.key == key), None)
-    return JobOrder.model_validate_json(store.get(launch.order)) if launch else None

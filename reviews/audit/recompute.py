@@ -5,14 +5,12 @@ A decision made by other code than this (an older run, a newer Peergate) is not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from reviews.audit.lookup_check import lookup_damage
 from reviews.checks.definition import GateCheck
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import gather
-from reviews.evidence.registered_evidence import find, registered_spec
 from reviews.gate.amendments import amendment_packet, explain_refusals, is_exploratory, list_amended_values
 from reviews.gate.check_list import all_checks, run_checks
 from reviews.gate.gate_decision import looked_up, settle, summarise_conditions
@@ -26,8 +24,7 @@ from reviews.gate.reviewer import no_verdict
 from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.programs.code_eval import why_not_run
-from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
-from reviews.trail.chain.store import Store
+from reviews.trail.chain.envelope import RecordedEntry
 from specs.loading.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet
@@ -37,22 +34,21 @@ from specs.system.confinement.task_file import is_trusted
 from specs.system.confinement.verifier_process import describe_task
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, PeergateError, PluginFault, UnconfinedTask
-from specs.trail.entry import AMENDMENT, DESIGN
-from specs.trail.gate_bodies import VerdictEntry
+from specs.trail.entry import AMENDMENT
+from specs.trail.gate_bodies import AmendmentEntry, ChecksEntry, DecisionEntry, PacketEntry, VerdictEntry
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
 
-def rederive(run: Path, entries: list[RecordedEntry], store: Store, damage: list[str], notes: list[str]) -> int:
+def rederive(run: Path, history: History, damage: list[str], notes: list[str]) -> int:
     """Derive every decision again; append what differs to ``damage``. Returns how many were derived."""
     count = 0
-    for recorded in entries:
-        kind = recorded.kind
-        if kind not in ("decision", "amendment"):
-            continue
-        where = f"entry {recorded.seq} ({kind} {recorded.key.partition('/')[2]})"
+    for recorded in history.of(DecisionEntry, AmendmentEntry):
+        if not recorded.fits:
+            continue  # It is newer than this Peergate, as the walk notes; another misfit ends the audit before.
+        where = f"entry {recorded.seq} ({recorded.kind} {recorded.key.partition('/')[2]})"
         try:
-            code = recorded.raw["code"]
-            resolved = spec_at_hand(entries[: recorded.seq + 1], store, code)
+            code = recorded.body.code
+            resolved = spec_at_hand(history[: recorded.seq + 1], code)
             if resolved is None:
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
                 continue
@@ -63,11 +59,11 @@ def rederive(run: Path, entries: list[RecordedEntry], store: Store, damage: list
             if why := _cannot_judge(resolved):
                 notes.append(f"{where}: {why}, and is not derived again")
                 continue
-            if kind == "amendment":
-                damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
+            if isinstance(recorded.body, AmendmentEntry):
+                texts = _amendment(history, recorded, recorded.body)
             else:
-                texts = _differences(run, entries, store, recorded, notes)
-                damage += [f"{where}: {problem}" for problem in texts]
+                texts = _differences(run, history, recorded, recorded.body, notes)
+            damage += [f"{where}: {problem}" for problem in texts]
             count += 1
         except FORMLESS as error:
             damage.append(f"{where}: cannot be derived again: {formless(error)}")
@@ -90,14 +86,14 @@ def _cannot_judge(resolved: ResolvedSpec) -> str:
     return ""
 
 
-def spec_at_hand(entries: Sequence[RecordedEntry], store: Store, code: str | None) -> ResolvedSpec | None:
+def spec_at_hand(history: History, code: str | None) -> ResolvedSpec | None:
     """Return the registered spec if the measuring code of that digest is the code at hand.
 
     Other code may have registered a spec that this version cannot read; under the code at hand that is damage: a
     PeergateError.
     """
     try:
-        resolved = registered_spec(entries, store)[0]
+        resolved = history.resolved
     except FORMLESS:
         if code == measuring_code():
             raise
@@ -116,64 +112,59 @@ def formless(error: Exception) -> str:
 
 
 def _differences(
-    run: Path, entries: list[RecordedEntry], store: Store, decision: RecordedEntry, notes: list[str]
+    run: Path, history: History, decision: RecordedEntry, body: DecisionEntry, notes: list[str]
 ) -> list[str]:
     """Return what is derived otherwise; the first difference explains those after it."""
-    stage, attempt = decision.raw["stage"], decision.raw["attempt"]
-    stated = Decision.model_validate_json(store.get(decision.raw["decision"]))
+    store, attempt = history.store, history.attempt_of(body)
+    stated = Decision.model_validate_json(store.get(body.decision))
     packet = Packet.model_validate_json(store.get(stated.packet))
-    recorded_entry = find(entries, f"packet/{stage or DESIGN}.{attempt}")
-    if recorded_entry is None or recorded_entry.raw["packet"] != stated.packet:
+    if attempt.packet is None or attempt.packet.body.packet != stated.packet:
         return ["the decision names another packet than the one on record"]
     # What came later cannot have been known: everything is derived from the trail as it was.
-    then = entries[: recorded_entry.seq]
-    if stage is None:
-        texts = _design_packet(then, store, packet)
+    then, before = history.before(attempt.packet), history.before(decision)
+    if body.stage is None:
+        texts = _design_packet(then, packet)
     else:
-        texts = _attempt_packet(run, then, store, stage, attempt, packet, notes)
-    before, name = entries[: decision.seq], stage or DESIGN
-    texts += lookup_damage(run, before, store, name, attempt, is_design=stage is None)
-    return texts or _verdict_and_decision(before, store, decision, stated, packet)
+        texts = _attempt_packet(run, then, body.stage, body.attempt, packet, notes)
+    texts += lookup_damage(run, before, attempt.stage, attempt.number, is_design=body.stage is None)
+    return texts or _verdict_and_decision(before, body, stated, packet)
 
 
-def _amendment(entries: list[RecordedEntry], store: Store, recorded: RecordedEntry) -> list[str]:
+def _amendment(history: History, recorded: RecordedEntry, body: AmendmentEntry) -> list[str]:
     """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
-    body, number = recorded.raw, int(recorded.key.partition("/")[2])
-    recorded_entry, judged = (
-        find(entries, f"packet/{AMENDMENT}.{number}"),
-        find(entries, f"verdict/{AMENDMENT}.{number}"),
-    )
-    on_record = recorded_entry and judged and (recorded_entry.raw["packet"], judged.raw["verdict"])
-    if recorded_entry is None or on_record != (body["packet"], body["verdict"]):
+    store, number, then = history.store, int(recorded.key.partition("/")[2]), history.before(recorded)
+    packet_entry, judged = history.find(PacketEntry, AMENDMENT, number), history.find(VerdictEntry, AMENDMENT, number)
+    if not packet_entry or not judged or (packet_entry.body.packet, judged.body.verdict) != (body.packet, body.verdict):
         return ["packet and verdict are not those on record"]
-    checked = find(entries, f"checks/{AMENDMENT}.{number}")
-    before = entries[: checked.seq if checked else recorded_entry.seq]
-    old, _ = registered_spec(before, store)
-    new = read_resolved(store.get(body["spec"]))
-    changes = list_amended_values(History(before), old, new)
-    checks = amendment_checks(History(before, store), old, new, new.attempt_costs())
-    packet = Packet.model_validate_json(store.get(body["packet"]))
-    again = amendment_packet(History(before), old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
-    verdict = Verdict.model_validate_json(store.get(body["verdict"]))
-    seen_recorded_entries = entries[: recorded.seq]
-    decision = settle(new, packet, verdict, number, looked_up(History(seen_recorded_entries, store), AMENDMENT))
-    problems = list(lookup_damage(Path(), seen_recorded_entries, store, AMENDMENT, number, is_design=True))
+    before = history.before(history.find(ChecksEntry, AMENDMENT, number) or packet_entry)
+    old, new = before.resolved, read_resolved(store.get(body.spec))
+    changes = list_amended_values(before, old, new)
+    checks = amendment_checks(before, old, new, new.attempt_costs())
+    packet = Packet.model_validate_json(store.get(body.packet))
+    again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body.reason)
+    verdict = Verdict.model_validate_json(store.get(body.verdict))
+    decision = settle(new, packet, verdict, number, looked_up(then, AMENDMENT))
+    problems = list(lookup_damage(Path(), then, AMENDMENT, number, is_design=True))
     if again != packet:
         problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
-    if explain_refusals(History(before), old, changes):
-        problems.append(f"amends what cannot be amended: {'; '.join(explain_refusals(History(before), old, changes))}")
-    facts = {
+    if refusals := explain_refusals(before, old, changes):
+        problems.append(f"amends what cannot be amended: {'; '.join(refusals)}")
+    derived = {
         "changes": [change._asdict() for change in changes],
-        "exploratory": is_exploratory(History(before), changes),
+        "exploratory": is_exploratory(before, changes),
+        "outcome": decision.outcome,
+        "reasons": list(decision.reasons),
+        "registration": new.registration(),
     }
-    facts |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
-    problems += [f"{name} is {body[name]}, derived {value}" for name, value in facts.items() if body[name] != value]
-    return problems
+    stated = body.model_dump(mode="json", include=set(derived))
+    return problems + [
+        f"{name} is {stated[name]}, derived {value}" for name, value in derived.items() if stated[name] != value
+    ]
 
 
-def _design_packet(entries: list[RecordedEntry], store: Store, packet: Packet) -> list[str]:
-    resolved, _ = registered_spec(entries, store)
-    checks = check_design(resolved, store, resolved.attempt_costs())
+def _design_packet(history: History, packet: Packet) -> list[str]:
+    resolved = history.resolved
+    checks = check_design(resolved, history.store, resolved.attempt_costs())
     digest = _digest_of(checks)
     if build_design_packet(resolved, checks, checks_digest=digest) != packet:
         return [_other_checks(packet.checks, checks) or "the design gives another packet than the recorded one"]
@@ -181,14 +172,12 @@ def _design_packet(entries: list[RecordedEntry], store: Store, packet: Packet) -
 
 
 def _attempt_packet(
-    run: Path, entries: list[RecordedEntry], store: Store, stage: str, attempt: int, packet: Packet, notes: list[str]
+    run: Path, history: History, stage: str, number: int, packet: Packet, notes: list[str]
 ) -> list[str]:
-    evidence = gather(run, History(entries, store), stage, attempt)
-    measured = find(entries, f"metrics/{stage}.{attempt}")
-    if measured is None:
+    evidence, attempt = gather(run, history, stage, number), history.attempt(stage, number)
+    if attempt.metrics is None:
         return ["was decided without metrics"]
-    digest = measured.raw["metrics"]
-    recorded = MetricSet.model_validate_json(store.get(digest)) if digest else None
+    recorded = attempt.metric_set
     try:
         again: MetricSet | None = measure(evidence)
     except EvidenceMissing:
@@ -197,8 +186,8 @@ def _attempt_packet(
         return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
     checks = run_checks(evidence, again)
     if not all(path.exists() for path in (*evidence.inputs.values(), *evidence.outputs.values())):
-        checks = _as_with_weights(all_checks(evidence.resolved), checks, packet, f"{stage}.{attempt}", notes)
-    if derive_packet(History(entries, store), evidence, again, checks, _digest_of(checks)) != packet:
+        checks = _as_with_weights(all_checks(evidence.resolved), checks, packet, attempt.name, notes)
+    if derive_packet(history, evidence, again, checks, _digest_of(checks)) != packet:
         return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
     return []
 
@@ -215,54 +204,46 @@ def _as_with_weights(
     return check_results
 
 
-def _verdict_and_decision(
-    entries: list[RecordedEntry], store: Store, recorded: RecordedEntry, decision: Decision, packet: Packet
-) -> list[str]:
+def _verdict_and_decision(history: History, recorded: DecisionEntry, decision: Decision, packet: Packet) -> list[str]:
     problems: list[str] = []
-    stage, attempt = recorded.raw["stage"], recorded.raw["attempt"]
-    resolved, _ = registered_spec(entries, store)
-    verdict = Verdict.model_validate_json(store.get(decision.verdict))
-    entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
-    if entry is None or (entry.raw["packet"], entry.raw["verdict"]) != (decision.packet, decision.verdict):
+    verdict = Verdict.model_validate_json(history.store.get(decision.verdict))
+    judged = history.attempt_of(recorded).verdict
+    if judged is None or (judged.body.packet, judged.body.verdict) != (decision.packet, decision.verdict):
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
-    if entry is not None and entry.raw.get("members") is not None and _merge_panel(entries, store, entry) != verdict:
+    if judged is not None and judged.body.members is not None and _merge_panel(history, judged) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict
-    stated = (entry.raw["error"], entry.raw.get("cause")) if entry is not None else None
-    if stated is not None and stated != ((str(why), why.cause) if why else ("", None)):
+    if judged and (judged.body.error, judged.body.cause) != ((str(why), why.cause) if why else ("", None)):
         problems.append("the entry of the verdict does not say of its absence what the stored verdict says")
-    before = verdict_again(History(entries, store), packet)
+    before = verdict_again(history, packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
-    if verdict.reviewer == Checklist.name and before is None:
-        # A repeated verdict is compared above: its words hold the figures of then. If the reviewer's process was
-        # killed, the verdict in its place approves nothing.
-        lost = verdict.no_verdict
-        if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, decision.packet)):
-            problems.append("the checklist gives another verdict than the recorded one")
-    again = settle(resolved, packet, verdict, attempt, looked_up(History(entries, store), packet.stage))
+    # A repeated verdict is compared above: its words hold the figures of then. If the reviewer's process was killed,
+    # the verdict in its place approves nothing.
+    checklist = None if verdict.reviewer != Checklist.name or before else Checklist()
+    if checklist and verdict != (no_verdict(checklist.name, why) if why else checklist.review(packet, decision.packet)):
+        problems.append("the checklist gives another verdict than the recorded one")
+    again = settle(history.resolved, packet, verdict, recorded.attempt, looked_up(history, packet.stage))
     if again != decision:
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{decision.outcome}'")
-    if recorded.raw["outcome"] != decision.outcome or list(decision.reasons) != recorded.raw["reasons"]:
+    if (recorded.outcome, recorded.reasons) != (decision.outcome, decision.reasons):
         problems.append("the entry does not say what the stored decision says")
-    if summarise_conditions(decision) != {name: recorded.raw.get(name) for name in ("conditions", "met")}:
+    if summarise_conditions(decision) != recorded.model_dump(mode="json", include={"conditions", "met"}):
         problems.append("the entry does not carry the conditions of the stored decision")
-    opens = opened_by(resolved, History(entries), stage, decision.outcome)
-    if opens != recorded.raw["opens"]:
-        problems.append(f"opens {recorded.raw['opens']}, but '{decision.outcome}' opens {opens}")
+    opens = opened_by(history.resolved, history, recorded.stage, decision.outcome)
+    opened = recorded.opens and recorded.opens.model_dump()
+    if opens != opened:
+        problems.append(f"opens {opened}, but '{decision.outcome}' opens {opens}")
     return problems
 
 
-def _merge_panel(entries: list[RecordedEntry], store: Store, entry: RecordedEntry) -> Verdict:
+def _merge_panel(history: History, judged: RecordedEntry[VerdictEntry]) -> Verdict:
     """Merge the verdicts of a panel's members again."""
-    recorded_entries = [find(entries, f"{entry.key}/{number}") for number in range(1, entry.raw["members"] + 1)]
-    recorded = Verdict.model_validate_json(store.get(entry.raw["verdict"]))
-    answers = [
-        member_answer(store, as_entry_of(recorded_entry, VerdictEntry))
-        for recorded_entry in recorded_entries
-        if recorded_entry is not None
-    ]
-    return merge(answers, recorded.quorum)
+    body, store = judged.body, history.store
+    numbers = range(1, (body.members or 0) + 1)
+    members = [history.find(VerdictEntry, body.stage, f"{body.attempt}/{number}") for number in numbers]
+    recorded = Verdict.model_validate_json(store.get(body.verdict))
+    return merge([member_answer(store, member) for member in members if member is not None], recorded.quorum)
 
 
 def _digest_of(checks: tuple[CheckResult, ...]) -> str:

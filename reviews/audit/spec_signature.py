@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from reviews.trail.chain.envelope import RecordedEntry
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.keys import Signer, is_signed
 from specs.system.digests import canonical_bytes
 from specs.trail.key_policy import Policy
-from specs.trail.session_bodies import SpecSignature
+from specs.trail.session_bodies import OpenEntry, SpecSignature
 
 FORM = "peergate-spec-signature-v1"
 
@@ -31,14 +31,14 @@ def is_spec_signed(signed: SpecSignature, registration: str) -> bool:
     return is_signed(bytes.fromhex(signed.key), bytes.fromhex(signed.signature), data)
 
 
-def signature_damage(entries: Sequence[RecordedEntry]) -> Iterator[str]:
+def signature_damage(history: RecordedHistory) -> Iterator[str]:
     """Check that a signature in the first entry is over what it registers, by a key that the trail has for people."""
-    opened = entries[0] if entries else None
-    if opened is None or opened.kind != "open" or opened.raw.get("signed") is None:
+    opened = history.find(OpenEntry)
+    if opened is None or opened.body.signed is None:
         return
-    signed = SpecSignature.model_validate(opened.raw["signed"])
+    signed = opened.body.signed
     keys = Policy.model_validate(opened.entry.policy).keys if opened.entry.policy is not None else ()
     if signed.key not in {key.public for key in keys if key.role == "human"}:
         yield "entry 0 (open): the spec is signed with a key that this trail does not have for people"
-    elif not is_spec_signed(signed, opened.raw["registration"]):
+    elif not is_spec_signed(signed, opened.body.registration):
         yield "entry 0 (open): the signature on the spec is not over what was registered"

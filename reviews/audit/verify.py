@@ -19,14 +19,12 @@ from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
 from reviews.audit.replication import replication_damage
 from reviews.audit.request_audit import requests_damage
 from reviews.audit.spec_signature import signature_damage
-from reviews.evidence.registered_evidence import find
 from reviews.history.history import History
+from reviews.history.recorded_code import unknown_code
 from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
-from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.file_seal import seal_damage, seal_path
 from reviews.trail.integrity import TrailVerification, walk_trail
-from reviews.trail.recorded_code import unknown_code
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_path
 from specs.loading.loading import missing_plugins
@@ -150,21 +148,20 @@ def _verify_once(
     if walk is None or audit.damage:
         # What follows would only repeat the same damage in other words.
         return audit
-    entries = walk.entries
-    store = Store(run / store_name)
-    if missing := _not_installed(entries, store):
+    history = History(walk.entries, Store(run / store_name))
+    if missing := _not_installed(history):
         audit.readable = False
         audit.notes.append(missing)
         return audit
     say("comparing files with their recorded digests")
-    _compare_files(audit, FileComparison(run, tree, store_name, entries), trail_name)
-    check_meaning(audit, entries, store)
+    _compare_files(audit, FileComparison(run, tree, store_name, history), trail_name)
+    check_meaning(audit, history)
     if not audit.damage:
-        if audit.holds == "session" and (unknown := unknown_code(entries, store)):
+        if audit.holds == "session" and (unknown := unknown_code(history)):
             audit.not_proven.append(unknown)
         say("computing metrics, checks and decisions again from the raw rows")
-        audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
-        audit.damage.extend(replication_damage(run, entries, trail_name, store_name, audit.notes))
+        audit.rederived = rederive(run, history, audit.damage, audit.notes)
+        audit.damage.extend(replication_damage(run, history, trail_name, store_name, audit.notes))
     return audit
 
 
@@ -223,51 +220,45 @@ def _first_bytes(path: Path) -> bytes:
         return handle.read(16)
 
 
-def _not_installed(entries: list[RecordedEntry], store: Store) -> str:
+def _not_installed(history: History) -> str:
     """Return which registered plug-ins are missing here: without them the spec cannot even be read."""
     try:
-        opened = find(entries, "open")
-        missing = missing_plugins(store.get(opened.raw["spec"])) if opened else ""
+        missing = missing_plugins(history.store.get(history.opening.spec))
     except FORMLESS:
         return ""  # That is damage, reported where it is read.
     message = f"not installed here, so nothing can be computed again: {missing}; install what was registered"
     return message if missing else ""
 
 
-def check_meaning(audit: Audit, entries: list[RecordedEntry], store: Store) -> None:
+def check_meaning(audit: Audit, history: History) -> None:
     """Compare the entries, and the evidence they name, with what may follow what.
 
     Evidence that other code recorded, with the digest that its entry names, may have a form unknown here: not proven.
     """
-    history = History(entries, store)
     parts: tuple[Callable[[], Iterable[str]], ...] = (
         lambda: order_damage(history),
         lambda: launch_damage(history),
         lambda: people_damage(history),
-        lambda: signature_damage(entries),
+        lambda: signature_damage(history),
         lambda: code_damage(history),
-        lambda: requests_damage(entries, store, audit.notes),
-        lambda: prune_damage(entries, store),
-        lambda: audit.not_proven.extend(_not_witnessed_again(entries, store)) or (),
+        lambda: requests_damage(history, audit.notes),
+        lambda: prune_damage(history),
+        lambda: audit.not_proven.extend(not_witnessed_again(history, pruned_weights(history).values())) or (),
     )
     for part in parts:
         try:
             audit.damage.extend(part())
         except FORMLESS as error:
             message = f"what evidence of other code means: this version cannot read it ({formless(error)})"
-            if not _is_of_other_code(entries, store):
+            if not _is_of_other_code(history):
                 audit.damage.append(formless(error))
             elif message not in audit.not_proven:
                 audit.not_proven.append(message)
 
 
-def _not_witnessed_again(entries: list[RecordedEntry], store: Store) -> Iterable[str]:
-    return not_witnessed_again(entries, store, pruned_weights(entries).values())
-
-
-def _is_of_other_code(entries: list[RecordedEntry], store: Store) -> bool:
+def _is_of_other_code(history: History) -> bool:
     try:
-        return find(entries, "open") is not None and spec_at_hand(entries, store, History(entries).measured_by) is None
+        return spec_at_hand(history, history.measured_by) is None
     except FORMLESS:
         return False
 
@@ -306,6 +297,7 @@ def read_walk(audit: Audit, walk: TrailVerification, policy: Policy | None, anch
     audit.holds = "reviews" if entries[0].kind == "workspace" else "session"
     closing = next((entry for entry in entries if entry.kind == "close"), None)
     audit.closed = closing is not None
+    # Read before misfits are reported, and shown although they are.
     audit.decision = closing.raw.get("decision") if closing else None
     if len({entry.session for entry in entries}) > 1:
         audit.damage.append("trail: holds entries of more than one session")

@@ -106,7 +106,7 @@ def next_number(trail: Trail) -> int:
 def record_asked(trail: Trail, body: AskedEntry) -> RecordedEntry:
     """Record a request; to be called inside ``trail.alone()``."""
     refuse_closed(trail)
-    return trail.append_raw("asked", f"asked/{body.number}", body.model_dump(mode="json"))
+    return trail.append(body)
 
 
 def record_answered(trail: Trail, body: AnsweredEntry) -> RecordedEntry:
@@ -119,4 +119,4 @@ def record_answered(trail: Trail, body: AnsweredEntry) -> RecordedEntry:
                 where=str(trail.path),
                 hint=f"kept in the store: {digest}; what was reserved for it counts as spent",
             )
-        return trail.append_raw("answered", f"answered/{body.number}", body.model_dump(mode="json"))
+        return trail.append(body)

@@ -6,27 +6,31 @@ Data, raw rows and logs are not read; a report may quote a few rows, held-out on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.gather import gather
 from reviews.evidence.readable_evidence import EvidenceBrowser
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.evidence.row_lines import LineSelection
 from reviews.history.history import History
 from reviews.requests.file_reading import RequestReader
-from reviews.trail.chain.envelope import RecordedEntry, entries_of
-from reviews.trail.chain.store import Store
-from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import is_trail
 from specs.session.session_spec import ResolvedSpec
 from specs.session_words import session_words
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
 from specs.system.regular_files import read_regular
-from specs.trail.gate_bodies import ChecksEntry, MetricsEntry
+from specs.trail.gate_bodies import (
+    AmendmentEntry,
+    ChecksEntry,
+    DecisionEntry,
+    HumanAnswerEntry,
+    MetricsEntry,
+    OverrideEntry,
+    RetractionEntry,
+)
 from specs.trail.verdict import CheckResult
 
 TRAIL = "trail.sqlite"
@@ -64,8 +68,8 @@ def add_run(
         AuditDamage: the trail cannot be read, or something in the store has other bytes than its name.
     """
     run = run.resolve()
-    entries, store = read_entries(run / TRAIL), Store(run / STORE)
-    resolved, _ = registered_spec(entries, store)
+    history = History.read(run / TRAIL, run / STORE)
+    resolved = history.resolved
     if claims:
         for name in (REPORT,) if rendered is None else (REPORT, REPORT_JSON):
             if not (run / name).is_file() or (rendered is not None and name not in rendered):
@@ -75,11 +79,11 @@ def add_run(
             if rendered is not None:
                 reader.add_text(f"{RENDERED}{run.name}/{name}", rendered[name], "evidence")
     reader.add_text(f"{run.name}/registered.json", _pretty(resolved.spec.model_dump(mode="json")), "evidence")
-    measured = _load_metrics(entries, store)
+    measured = _load_metrics(history)
     for (stage, attempt), metrics in measured.items():
         reader.add_text(f"{run.name}/metrics/{stage}.{attempt}.json", _metrics(metrics), "evidence")
-    reader.add_text(f"{run.name}/checks.json", _pretty(_checks(entries, store)), "evidence")
-    reader.add_text(f"{run.name}/decisions.json", _pretty(_decisions(entries)), "evidence")
+    reader.add_text(f"{run.name}/checks.json", _pretty(_checks(history)), "evidence")
+    reader.add_text(f"{run.name}/decisions.json", _pretty(_decisions(history)), "evidence")
     return RunEvidence(run.name, resolved, measured)
 
 
@@ -89,15 +93,12 @@ def run_texts(run: Path) -> Iterator[tuple[str, str]]:
     It is what a gate's reviewer may: texts of held-out items are withheld. Errors are those of :func:`add_run`.
     """
     run = run.resolve()
-    entries, store = read_entries(run / TRAIL), Store(run / STORE)
-    resolved, _ = registered_spec(entries, store)
-    numbers: dict[str, int] = {}
-    data = EvidenceBrowser(resolved, store, None, _no_lines, numbers)
+    history, numbers = History.read(run / TRAIL, run / STORE), dict[str, int]()
+    data = EvidenceBrowser(history.resolved, history.store, None, _no_lines, numbers)
     yield from ((f"{run.name}.{name}", data.text(name)) for name in data.all_names)
-    for stage, attempt in _load_metrics(entries, store):
-        shelf = EvidenceBrowser(
-            resolved, store, gather(run, History(entries, store), stage, attempt), _no_lines, numbers
-        )
+    for stage, attempt in _load_metrics(history):
+        evidence = gather(run, history, stage, attempt)
+        shelf = EvidenceBrowser(history.resolved, history.store, evidence, _no_lines, numbers)
         for name in shelf.all_names:
             if name not in data.all_names:
                 yield f"{run.name}.{stage}.{attempt}.{name}", shelf.text(name)
@@ -108,10 +109,10 @@ def _no_lines(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     return ()
 
 
-def _load_metrics(entries: Sequence[RecordedEntry], store: Store) -> dict[tuple[str, int], MetricSet]:
+def _load_metrics(history: History) -> dict[tuple[str, int], MetricSet]:
     return {
-        (body.stage, body.attempt): MetricSet.model_validate_json(store.get(body.metrics))
-        for body in (entry.body for entry in entries_of(entries, MetricsEntry))
+        (body.stage, body.attempt): MetricSet.model_validate_json(history.store.get(body.metrics))
+        for body in (entry.body for entry in history.of(MetricsEntry))
         if body.metrics
     }
 
@@ -125,22 +126,20 @@ def _metrics(metrics: MetricSet) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def _checks(entries: Sequence[RecordedEntry], store: Store) -> list[dict[str, Any]]:
+def _checks(history: History) -> list[dict[str, Any]]:
     return [
         {"stage": body.stage, "attempt": body.attempt, "check": result.id, "status": result.status}
         | {"blocking": result.blocking, "found": result.detail}
-        for body in (entry.body for entry in entries_of(entries, ChecksEntry))
-        for result in map(CheckResult.model_validate, store.get_value(body.checks))
+        for body in (entry.body for entry in history.of(ChecksEntry))
+        for result in map(CheckResult.model_validate, history.store.get_value(body.checks))
     ]
 
 
-def _decisions(entries: Sequence[RecordedEntry]) -> list[dict[str, Any]]:
+def _decisions(history: History) -> list[dict[str, Any]]:
+    forms = (DecisionEntry, HumanAnswerEntry, OverrideEntry, AmendmentEntry, RetractionEntry)
     names = ("stage", "attempt", "outcome", "reasons", "answer", "reason")
-    return [
-        {"entry": entry.kind} | {name: entry.raw[name] for name in names if entry.raw.get(name) is not None}
-        for entry in entries
-        if entry.kind in ("decision", "human", "override", "amendment", "retraction")
-    ]
+    bodies = [(entry.kind, entry.body.model_dump(mode="json", exclude_none=True)) for entry in history.of(*forms)]
+    return [{"entry": kind} | {name: body[name] for name in names if name in body} for kind, body in bodies]
 
 
 def _pretty(value: Any) -> bytes:

@@ -10,6 +10,7 @@ from reviews.trail.trail import Trail
 from specs.system.errors import UserError
 from specs.trail.entry import Role
 from specs.trail.key_policy import Policy, PolicyKey
+from specs.trail.session_bodies import KeysEntry
 
 
 def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: str, reason: str, revoke: bool) -> str:
@@ -23,7 +24,7 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
     public = keys.make(role, f"{role}.next")
     new = key_id(public)
     listed = PolicyKey(id=new, role=role, public=public.hex())
-    body = {"role": role, "old": old, "new": new, "revoked": revoke, "by": by, "reason": reason}
+    body = KeysEntry(role=role, old=old, new=new, revoked=revoke, by=by, reason=reason)
     for path, session in trails:
         trail = Trail(path, session)
         try:
@@ -31,9 +32,8 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
             with trail.alone():
                 policy, size = trail.policy(), trail.head().size
                 if policy is not None and policy.current(role, size - 1) is not None:
-                    trail.append_raw(
-                        "keys", f"keys/{new[:16]}", body, _rotate_policy(policy, old, listed, size, revoke)
-                    )
+                    rotated = _rotate_policy(policy, old, listed, size, revoke)
+                    trail.append(body, KeysEntry.key_of(new[:16]), rotated)
         finally:
             trail.close()
     # The old key gets another name first, so that there is always a key.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from reviews.trail.chain import tree as merkle
 from reviews.trail.chain.envelope import FormT, RecordedEntry, as_entry_of
@@ -22,7 +22,6 @@ from reviews.trail.tables.trail_file import StoredEntry
 from specs.system.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
 from specs.system.steady_clock import SteadyClock
 from specs.system.text import plain
-from specs.trail.entry import EntryKind
 from specs.trail.key_policy import Policy
 from specs.trail.session_bodies import OpenEntry, ResumeEntry
 
@@ -67,21 +66,16 @@ class Trail(TrailReader):
         """
         # What no one set is left out, so that an entry holds what its writer knew.
         written = body.model_dump(mode="json", exclude_unset=True)
-        return as_entry_of(self.append_raw(body.KIND, key or body.entry_key(), written, policy), type(body))
-
-    def append_raw(
-        self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None
-    ) -> RecordedEntry:
-        """Add one entry whose body is plain JSON, as :meth:`append` does."""
+        new = New(body.KIND, key or body.entry_key(), written, policy)
 
         def add() -> RecordedEntry:
             self._keep_out_the_fenced()
-            return self.find(key) or self._add(New(kind, key, body, policy))
+            return self.find(new.key) or self._add(new)
 
         result = self.together(add)
-        if result.kind != kind:
-            raise PeergateError(f"trail key '{key}' is already a '{result.kind}' entry, not '{kind}'")
-        return result
+        if result.kind != new.kind:
+            raise PeergateError(f"trail key '{new.key}' is already a '{result.kind}' entry, not '{new.kind}'")
+        return as_entry_of(result, type(body))
 
     @contextmanager
     def alone(self) -> Generator[None]:

@@ -22,8 +22,7 @@ from reviews.evidence.gather import gather
 from reviews.gate.challenge import RepeatedChallenge, witness_order
 from reviews.gate.check_list import CHECKS
 from reviews.history.history import History
-from reviews.trail.chain.envelope import RecordedEntry, entries_of
-from reviews.trail.chain.store import Store, write_durably
+from reviews.trail.chain.store import write_durably
 from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, Launcher, job_folder
 from sessions.jobs.local_launcher import LocalLauncher
@@ -86,8 +85,7 @@ class Repetition:
     """What is repeated: a session's folder or export, and with which challenge."""
 
     folder: Path
-    entries: Sequence[RecordedEntry]
-    store: Store
+    history: History
     again: RepeatedChallenge
     copies: Mapping[str, Path]
     """Folders of weights by digest, wherever they lie."""
@@ -95,7 +93,7 @@ class Repetition:
 
     def run(self, launcher: Launcher | None = None) -> Iterator[RepeatedWitness]:
         """Repeat the witness of each stage that was witnessed, in order."""
-        for stage, attempt in witnessed_attempts(History(self.entries)):
+        for stage, attempt in witnessed_attempts(self.history):
             started_at = time.monotonic()
             try:
                 repeated_witness = self._repeat(launcher or LocalLauncher(), stage, attempt)
@@ -104,8 +102,7 @@ class Repetition:
             yield replace(repeated_witness, seconds=round(time.monotonic() - started_at, 3))
 
     def _repeat(self, launcher: Launcher, stage: str, attempt: int) -> RepeatedWitness:
-        key = f"{self.entries[0].session}.{stage}.{attempt}"
-        order = witness_order(History(self.entries, self.store), key, self.again)
+        order = witness_order(self.history, self.history.attempt(stage, attempt).job, self.again)
         if order is None or order.challenge is None:
             raise EvidenceMissing("its job left nothing that a witness could read")
         if not is_trusted(order.task):
@@ -127,7 +124,7 @@ class Repetition:
             write_durably(folder / "order.json", order.canonical())
             job = self._await(launcher, folder, f"{stage}.{attempt}")
             manifest = _manifest(folder, job)
-            evidence = gather(self.folder, History(self.entries, self.store), stage, attempt)
+            evidence = gather(self.folder, self.history, stage, attempt)
             witness = WitnessEvidence(challenge, folder / "out" / f"{ROWS}.jsonl", manifest, "")
             checks = _run_checks(replace(evidence, witness=witness))
         if unread := next((check.detail for check in checks if check.status in ("BLOCKED", "ERROR")), ""):
@@ -138,13 +135,9 @@ class Repetition:
 
     def _locate_input(self, role: str, artifact: Artifact) -> Artifact:
         """Return an input by where it is on this machine; the witness itself compares its digest."""
-        kept_path = self.store.path(artifact.digest)
-        same = [
-            pruned_weights.path
-            for pruned_weights in weights_left(self.entries, self.store)
-            if pruned_weights.digest == artifact.digest
-        ]
-        models = (entry.body for entry in entries_of(self.entries, ModelEntry))
+        kept_path = self.history.store.path(artifact.digest)
+        same = [weights.path for weights in weights_left(self.history) if weights.digest == artifact.digest]
+        models = (entry.body for entry in self.history.of(ModelEntry))
         same += [model.path for model in models if model.digest == artifact.digest]
         places = [kept_path, *(self.folder / text for text in (artifact.path, *same))]
         if artifact.digest in self.copies:
@@ -185,10 +178,10 @@ def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, 
     return paths
 
 
-def stages_without(entries: Sequence[RecordedEntry]) -> list[str]:
+def stages_without(history: History) -> list[str]:
     """Return the stages whose jobs ended and were not witnessed."""
-    witnessed = {stage for stage, _ in witnessed_attempts(History(entries))}
-    ended = dict.fromkeys(entry.body.stage for entry in entries_of(entries, ExitEntry))
+    witnessed = {stage for stage, _ in witnessed_attempts(history)}
+    ended = dict.fromkeys(entry.body.stage for entry in history.of(ExitEntry))
     return [stage for stage in ended if stage not in witnessed]
 
 

@@ -14,6 +14,7 @@ from reviews.trail.tables.query import QueryResult, TrailQuery, select
 from sessions.run.run_layout import STORE
 from specs.system.errors import UserError
 from specs.trail.entry import DESIGN
+from specs.trail.session_bodies import ExitEntry
 
 
 class TrailPlace(NamedTuple):
@@ -65,21 +66,19 @@ class TrailPlace(NamedTuple):
         return result
 
 
-_WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
-
-
 def way_of(result: RecordedEntry, history: History) -> list[dict[str, Any]]:
     """Return the entries of an attempt from plan and grant to the decision, with every digest in them."""
-    stage, attempt = result.raw.get("stage"), result.raw.get("attempt")
-    if attempt is None:
+    # All digests of a body are listed, whatever its kind, and an entry of any kind may be of an attempt.
+    stage, number = result.raw.get("stage"), result.raw.get("attempt")
+    if number is None:
         return []
-    at = f"{stage or DESIGN}.{attempt}"
+    attempt = history.attempt(stage or DESIGN, number)
+    entries = (attempt.plan, attempt.grant, attempt.launch, attempt.exit, attempt.metrics)
+    entries += (attempt.checks, attempt.packet, attempt.verdict, attempt.decision)
     way: list[dict[str, Any]] = []
-    for entry in history:
-        kind, key = entry.kind, entry.key
-        # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
-        if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):
-            names = {name: value for name, value in entry.raw.items() if str(value).startswith("sha256:")}
-            names |= {name: made["digest"] for name, made in entry.raw.get("outputs", {}).items()}
-            way.append({"entry": entry.seq, "kind": kind, "key": key, "digest": entry.digest, "names": names})
+    for entry in sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.seq):
+        names = {name: value for name, value in entry.raw.items() if str(value).startswith("sha256:")}
+        if isinstance(entry.body, ExitEntry):
+            names |= {name: output.digest for name, output in entry.body.outputs.items()}
+        way.append({"entry": entry.seq, "kind": entry.kind, "key": entry.key, "digest": entry.digest, "names": names})
     return way

@@ -24,6 +24,7 @@ from filelock import FileLock
 from reviews.audit.audit_files import named_files
 from reviews.audit.pruning import pruned_weights
 from reviews.audit.verify import Audit, verify_run
+from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.anchor_places import keep_in_folder
 from reviews.trail.anchors import check_policy
 from reviews.trail.chain.store import Store, write_durably
@@ -167,9 +168,9 @@ class _Courier:
         """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
         index = self.place.folder / _KEPT
         remaining: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
-        pruned = pruned_weights(walk.entries)
-        named = (named_file for entry in walk.entries for named_file in named_files(entry))
-        wanted = {path: digest for path, digest in named if path not in pruned}
+        history = RecordedHistory(walk.entries)
+        pruned = pruned_weights(history)
+        wanted = {path: digest for _, path, digest in named_files(history) if path not in pruned}
         for relative, digest in wanted.items():
             # The recorded path of a model on the pod is absolute; it is not a file of the run.
             if PurePosixPath(relative).is_absolute() or remaining.get(relative) == digest:

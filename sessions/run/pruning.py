@@ -103,7 +103,7 @@ def prune(run: Path, by: str, keep: Collection[str], say: Callable[[str], None])
 
 
 def _prunable(run: Path, history: History, keep: Collection[str]) -> Prunable:
-    remaining_pruned_weights, before = weights_left(history, history.store), pruned_weights(history)
+    remaining_pruned_weights, before = weights_left(history), pruned_weights(history)
     if unknown := sorted(set(keep) - {pruned_weights.stage for pruned_weights in remaining_pruned_weights}):
         known = ", ".join(dict.fromkeys(pruned_weights.stage for pruned_weights in remaining_pruned_weights)) or "none"
         raise UserError(f"stage '{unknown[0]}' left no weights", where=str(run), hint=f"those that did: {known}")
@@ -125,7 +125,7 @@ def _prunable(run: Path, history: History, keep: Collection[str]) -> Prunable:
         aside=tuple(path.relative_to(run).as_posix() for path in sorted((run / "jobs").glob(f"*/{ASIDE}*"))),
         leftovers=leftovers,
         gone=tuple(pruned_weights for pruned_weights in before.values() if not _is_here(run, pruned_weights.path)),
-        loses=tuple(not_witnessed_again(history, history.store, (*before.values(), *weights))),
+        loses=tuple(not_witnessed_again(history, (*before.values(), *weights))),
         frees=0,
     )
     return replace(prunable, frees=_frees(run, prunable.paths))

@@ -16,7 +16,7 @@ from specs.jobs.job_records import ExitRecord
 from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.tool_arguments import Phase
 from specs.trail.verdict import Decision, RequiredChange
-from testing.factories.bodies import NAME, body_of
+from testing.factories.bodies import NAME, append_json, body_of
 from testing.factories.evidence_on_disk import samples
 from testing.factories.small_run import metric_set
 from testing.fixtures.quick_session import open_quick, quick_session
@@ -37,7 +37,7 @@ def open_stage(session: Session, stage: str = "sample", attempt: int = 1, **revi
     else:
         body = body_of("decision", stage=before, attempt=1)
     body["opens"] = {"stage": stage, "attempt": attempt}
-    session.trail.append_raw("decision", f"decision/{body['stage'] or 'design'}.{body['attempt']}", body)
+    append_json(session.trail, "decision", f"decision/{body['stage'] or 'design'}.{body['attempt']}", body)
 
 
 def keep_decision(session: Session, stage: str, attempt: int, *tasks: str) -> str:
@@ -72,14 +72,14 @@ def end_job(
     record = ExitRecord(key=key, code=0, reason=reason, started=1.0, ended=2.0, host="here", log=log)
     messages = {"outputs": remaining, "log": log, "exit": session.store.put_value(record)}
     body = body_of("exit", key=key, stage=stage, attempt=attempt, **messages)
-    session.trail.append_raw("exit", f"exit/{key}", body)
+    append_json(session.trail, "exit", f"exit/{key}", body)
 
 
 def measure(session: Session, stage: str, values: dict[str, float], attempt: int = 1) -> None:
     """Record metrics."""
     digest = session.store.put_value(metric_set(stage, attempt, values))
     body = body_of("metrics", stage=stage, attempt=attempt, metrics=digest)
-    session.trail.append_raw("metrics", f"metrics/{stage}.{attempt}", body)
+    append_json(session.trail, "metrics", f"metrics/{stage}.{attempt}", body)
 
 
 def new_session(folder: Path, *changes: tuple[str, str], **parts: Any) -> Session:

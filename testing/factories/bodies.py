@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from specs.trail.entry import EntryKind
+from reviews.trail.chain.envelope import RecordedEntry
+from reviews.trail.trail import Trail
+from specs.trail.entry import Body, EntryKind
+from specs.trail.key_policy import Policy
 
 NAME = "sha256:" + "0" * 64
 AT = {"stage": "sft", "attempt": 1}
@@ -82,6 +86,25 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     "report": {"files": {}, "entries": 1, "outcome": "approve"},
     "close": {"decision": "approve", "report": NAME},
 }  # fmt: skip
+
+
+def append_json(
+    trail: Trail, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None = None
+) -> RecordedEntry:
+    """Append a body that is plain JSON, whether or not it has the form of its kind."""
+    return trail.append(_json_form(kind).model_construct(content=body), key, policy)
+
+
+@cache
+def _json_form(kind: EntryKind) -> type[_JsonBody]:
+    return type("JsonOf" + kind, (_JsonBody,), {"KIND": kind})
+
+
+class _JsonBody(Body):
+    content: dict[str, Any]
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return self.content
 
 
 def body_of(kind: EntryKind, **changes: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
 from specs.system.digests import digest_path
 from specs.trail.entry import EntryKind
-from testing.factories.bodies import BODIES
+from testing.factories.bodies import BODIES, append_json
 from testing.factories.spec_files import loads, write_spec
 from training.running_code import code_digest
 
@@ -88,7 +88,7 @@ class RecipeSession:
 
     def append(self, kind: EntryKind, key: str, **changes: Any) -> RecordedEntry:
         """Append the smallest entry of a kind, with some of its body changed."""
-        return self.trail.append_raw(kind, key, BODIES[kind] | changes)
+        return append_json(self.trail, kind, key, BODIES[kind] | changes)
 
 
 def recipe_session(folder: Path) -> RecipeSession:

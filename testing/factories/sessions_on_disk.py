@@ -16,7 +16,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import resolve_parameters
 from specs.system.digests import digest_file, digest_path
 from specs.trail.verdict import Outcome
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.spec_files import loads, write_spec
 from training.running_code import code_digest
 
@@ -49,14 +49,14 @@ class OnDisk:
         """Record a decision and what it opens."""
         opens = opened_by(self.resolved, History(self.trail.iterate()), stage, outcome)
         body = body_of("decision", stage=stage, attempt=attempt, outcome=outcome, opens=opens) | changes
-        return self.trail.append_raw("decision", f"decision/{stage or 'design'}.{attempt}", body)
+        return append_json(self.trail, "decision", f"decision/{stage or 'design'}.{attempt}", body)
 
     def retract(self, recorded_entry: RecordedEntry) -> RecordedEntry:
         """Take a judgement back."""
         number = sum(1 for _ in self.trail.iterate("retraction")) + 1
         at = {"stage": recorded_entry.raw["stage"], "attempt": recorded_entry.raw["attempt"]}
-        return self.trail.append_raw(
-            "retraction", f"retraction/{number}", body_of("retraction", since=recorded_entry.seq, **at)
+        return append_json(
+            self.trail, "retraction", f"retraction/{number}", body_of("retraction", since=recorded_entry.seq, **at)
         )
 
     def retry(self, stage: str) -> RecordedEntry:
@@ -64,7 +64,7 @@ class OnDisk:
         entries = list(self.trail.iterate())
         opens = {"stage": stage, "attempt": History(entries).next_attempt(stage)}
         body = body_of("human", stage=stage, attempt=0, asked=entries[-1].digest, answer="retry", opens=opens)
-        return self.trail.append_raw("human", f"human/{len(entries)}", body)
+        return append_json(self.trail, "human", f"human/{len(entries)}", body)
 
     def mint(self, stage: str = "base", changes: dict[str, Any] | None = None, **other: Any) -> Grant:
         """Mint the grant for what is open; ``stage`` only says whose inputs to bind."""
@@ -99,7 +99,7 @@ def open_session(folder: Path, *changes: tuple[str, str]) -> OnDisk:
     for role in ("model", "examples"):
         (folder / f"{role}.bin").write_bytes(role.encode())
     trail = Trail(folder / "trail.sqlite", "small")
-    trail.append_raw("open", "open", body_of("open", registration=resolved.registration()))
+    append_json(trail, "open", "open", body_of("open", registration=resolved.registration()))
     return OnDisk(folder, trail, resolved)
 
 

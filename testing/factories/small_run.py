@@ -12,7 +12,7 @@ from specs.stages.base.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
 from specs.system.digests import digest_bytes
 from specs.trail.verdict import CheckResult
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.spec_files import loads, write_spec
 
 MEASURED = {
@@ -64,7 +64,7 @@ def small_run(
         "data": data,
         "measured_by": store.put_value({}),
     }
-    trail.append_raw("open", "open", body_of("open", **opened))
+    append_json(trail, "open", "open", body_of("open", **opened))
     sets = {key: metric_set(*key, values) for key, values in MEASURED.items()}
     for (stage, attempt), metrics in sets.items():
         body = {
@@ -74,15 +74,15 @@ def small_run(
             "why": "",
             "code": metrics.code,
         }
-        trail.append_raw("metrics", f"metrics/{stage}.{attempt}", body)
+        append_json(trail, "metrics", f"metrics/{stage}.{attempt}", body)
     outcome = "of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14"
     result = CheckResult(id="parity.items", title="t", status="PASS", blocking=True, detail=outcome)
     digest = store.put_value([result.model_copy(update=check or {}).model_dump(mode="json")])
-    trail.append_raw("checks", "checks/base.1", {"stage": "base", "attempt": 1, "checks": digest, "summary": {}})
+    append_json(trail, "checks", "checks/base.1", {"stage": "base", "attempt": 1, "checks": digest, "summary": {}})
     if with_report:
         body = report.write(run, "trail.sqlite", "store", "approve")
-        trail.append_raw("report", "report", body)
+        append_json(trail, "report", "report", body)
     if closed:
-        trail.append_raw("close", "close", body_of("close"))
+        append_json(trail, "close", "close", body_of("close"))
     trail.close()
     return run

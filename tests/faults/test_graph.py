@@ -27,6 +27,7 @@ from sessions.runtime import runtime
 from sessions.session import Session, State
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import PeergateError
+from testing.factories.bodies import append_json
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
@@ -143,7 +144,7 @@ def test_an_effect_before_the_question_would_be_had_again(
 ) -> None:
     def acts_first(session: Session, state: State) -> State:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append_raw("pause", f"pause/{number}", {"by": "the node"})
+        append_json(session.trail, "pause", f"pause/{number}", {"by": "the node"})
         asked = last_question(History(session.trail.iterate()))
         interrupt({"session": session.name, "asked": asked.key, "reasons": []})
         raise AssertionError("no one answers here")
@@ -158,16 +159,16 @@ def test_an_effect_before_the_question_would_be_had_again(
 
 def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher: Any = None, **given: Any) -> None:
     """Kill a session when an entry was recorded, before anything that follows it."""
-    append = Trail.append_raw
+    append = Trail.append
 
-    def last(trail: Trail, kind: Any, name: str, *told: Any) -> Any:
-        recorded = append(trail, kind, name, *told)
-        if name == key:
+    def last(trail: Trail, body: Any, name: str | None = None, *told: Any) -> Any:
+        recorded = append(trail, body, name, *told)
+        if recorded.key == key:
             raise Killed
         return recorded
 
     with monkeypatch.context() as patched:
-        patched.setattr(Trail, "append_raw", last)
+        patched.setattr(Trail, "append", last)
         with pytest.raises(Killed):
             drive(quick_session(run, launcher=launcher), **given)
 

@@ -73,8 +73,7 @@ def _count(at: int, path: str | None) -> None:
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*given: Any, **named: Any) -> Any:
-            # Which entry it is: its kind is the first argument.
-            told = f"{name}({given[1]})" if name == "Trail.append_raw" else name
+            told = f"{name}({given[1].KIND})" if name == "Trail.append" else name
             tick(f"before {told}")
             done = real(*given, **named)
             tick(f"after {told}")
@@ -82,7 +81,7 @@ def _count(at: int, path: str | None) -> None:
 
         return step
 
-    for owner, name in ((Trail, "append_raw"), (store.Store, "put")):
+    for owner, name in ((Trail, "append"), (store.Store, "put")):
         setattr(owner, name, counted(f"{owner.__name__}.{name}", getattr(owner, name)))
     for launcher in (sessions.jobs.local_launcher.LocalLauncher, sessions.jobs.engine_launcher.EngineLauncher):
         launcher.start = counted("start", launcher.start)  # type: ignore[method-assign]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.evidence.registered_evidence import accepted_attempt
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.overview import is_waiting
@@ -216,9 +215,9 @@ def result_of(house: House, run: Path) -> Result:
     entries, store = house.entries(run), house.store(run)
     stages: dict[str, Any] = {}
     for stage in dict.fromkeys(one.raw["stage"] for one in entries if one.kind == "launch"):
-        attempt = accepted_attempt(entries, stage)
-        measured = _one(entries, f"metrics/{stage}.{attempt}")
-        ended = _one(entries, f"exit/{NAME}.{stage}.{attempt}")
+        accepted = History(entries).accepted_attempt(stage)
+        assert accepted is not None
+        measured, ended = _one(entries, f"metrics/{accepted.name}"), _one(entries, f"exit/{accepted.job}")
         found = MetricSet.model_validate(store.get_value(measured.raw["metrics"]))
         stages[stage] = {
             "metrics": {id: one.model_dump(mode="json") for id, one in found.metrics.items()},

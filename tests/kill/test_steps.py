@@ -69,7 +69,7 @@ def moments(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
 def answering(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
     """Return what the command with an answer does until the answer is carried out."""
     every = steps_of(ground, counted, ASKED, 2)
-    return every[: every.index("after Trail.append_raw(grant)") + 1]
+    return every[: every.index("after Trail.append(grant)") + 1]
 
 
 def killed_at(ground: Ground, name: str, moment: int, kills: Sequence[Kill] = (), /, **environ: str) -> list[str]:
@@ -95,7 +95,7 @@ def at(moments: list[str], what: str, count: int) -> list[int]:
 @in_every_house
 def test_a_command_does_all_kinds_of_steps(moments: list[str]) -> None:
     kinds = {one.split(" ", 1)[1].partition("(")[0] for one in moments}
-    assert kinds == {"Trail.append_raw", "Store.put", "start", "write order.json"}
+    assert kinds == {"Trail.append", "Store.put", "start", "write order.json"}
     assert len(at(moments, "after start", 100)) == JOBS
 
 
@@ -115,14 +115,14 @@ def test_without_the_claim_a_job_runs_twice(ground: Ground, moments: list[str]) 
 @in_local_houses
 def test_without_its_position_a_session_takes_no_answer(ground: Ground, answering: list[str]) -> None:
     """The graph keeps nothing between two commands: where the session is, and what it asks, says the trail."""
-    (moment,) = at(answering, "before Trail.append_raw(human)", 1)
+    (moment,) = at(answering, "before Trail.append(human)", 1)
     found = killed_at(ground, f"no-position.{moment}", moment, ASKED, **{WITHOUT: "position"})
     assert any("nothing is being asked" in one for one in found), found
 
 
 @in_every_house
 def test_a_kill_while_an_answer_is_recorded_loses_no_answer(ground: Ground, answering: list[str]) -> None:
-    for what in ("before Trail.append_raw(human)", "after Trail.append_raw(human)"):
+    for what in ("before Trail.append(human)", "after Trail.append(human)"):
         (moment,) = at(answering, what, 1)
         assert killed_at(ground, f"answer.{moment}", moment, ASKED) == [], what
 

@@ -11,7 +11,6 @@ import pytest
 
 from reviews.audit.event_order import order_damage
 from reviews.audit.verify import verify_run
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.human_answers import answer_effect
 from reviews.history.history import History
 from reviews.history.people import last_question
@@ -28,6 +27,7 @@ from specs.system.digests import Digest
 from specs.system.errors import ReviewerUnavailable, UserError
 from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet, Verdict
+from testing.factories.bodies import append_json
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -96,7 +96,7 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     run = open_quick(tmp_path)
     drive(quick_session(run, reviewer=Away()))
     entries = entries_of(run)
-    resolved, _ = registered_spec(entries, Store(run / "store"))
+    resolved = History(entries, Store(run / "store")).resolved
     asked = last_question(History(entries))
     told = answers_to(History(entries, Store(run / "store")), asked, "small")
     assert told[0].effect.startswith("has the design reviewed once more") and len(told) == 3
@@ -216,10 +216,10 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     drive(session)
     entries = entries_of(run)
     asked = last_question(History(entries))
-    resolved, _ = registered_spec(entries, Store(run / "store"))
+    resolved = History(entries, Store(run / "store")).resolved
     trail = Trail(run / "trail.sqlite", "small")
     body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
-    trail.append_raw("human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
+    append_json(trail, "human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
     trail.close()
 
 

@@ -20,6 +20,7 @@ from reviews.trail.trail import Trail
 from sessions.runtime import runtime
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file, digest_path
+from testing.factories.bodies import append_json
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import draw_nothing, drive, quick_session
 from testing.fixtures.reviewer_here import key_here
@@ -112,7 +113,7 @@ def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
-    trail.append_raw("model", "model", body)
+    append_json(trail, "model", "model", body)
     trail.close()
     drive(quick_session(run, launcher=Machine(None)))  # pyright: ignore[reportArgumentType]
     return run

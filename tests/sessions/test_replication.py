@@ -14,9 +14,8 @@ import pytest
 from reviews.audit.verify import Audit, verify_run
 from reviews.checks import measuring_code
 from reviews.comparison.seed_comparison import ReplicationResult, SeedComparison, SeedOutcome, combine_seeds
-from reviews.evidence.registered_evidence import find, registered_spec
 from reviews.evidence.subgroups import ArmPair
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.pages.report.live_display import Terminal
@@ -26,6 +25,7 @@ from specs.jobs.job_records import JobOrder
 from specs.system.digests import digest_path
 from specs.system.errors import EvidenceMissing, UserError
 from specs.trail.session_bodies import Replicates
+from testing.factories.bodies import append_json
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
@@ -54,7 +54,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with closing(Trail(run / "trail.sqlite", run.name)) as trail:
             source = resolved.spec.model.source
             body = {"source": source, "kind": "instruct", "path": str(model), "digest": digest_path(model)}
-            trail.append_raw("model", "model", body)
+            append_json(trail, "model", "model", body)
         drive(quick_session(run, launcher=QuickLauncher(rows=rows_of(resolved.spec.analysis.seeds[0]))))
 
     with pytest.MonkeyPatch.context() as patched:
@@ -93,7 +93,7 @@ def audited(run: Path) -> Audit:
 
 def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     entries = read_entries(counted / "trail.sqlite")
-    plan, done = find(entries, "replication"), find(entries, "replicated")
+    plan, done = (History(entries).find_key(kind) for kind in ("replication", "replicated"))
     assert plan and done and done.raw["plan"] == plan.digest
     told = record_seeds(counted, "ada")
     assert len(read_entries(counted / "trail.sqlite")) == len(entries), "nothing is recorded twice"
@@ -112,7 +112,7 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     assert f"small: {found.describe()}" in shown.stdout, shown.stderr
     assert "is one of the further seeds of small" in shown.stderr
     for name in told.plan.sessions:
-        opened = find(read_entries(counted.parent / name / "trail.sqlite"), "open")
+        opened = History(read_entries(counted.parent / name / "trail.sqlite")).find_key("open")
         assert opened and opened.raw["replicates"] == {"session": "small", "plan": plan.digest}
         entries = read_entries(counted.parent / name / "trail.sqlite")
         (looked, *_) = (one for one in entries if one.kind == "exit" and "heldout" in one.raw)
@@ -122,7 +122,7 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
 
 
 def test_only_name_and_seed_differ(first: Path) -> None:
-    resolved, _ = registered_spec(read_entries(first / "trail.sqlite"), Store(first / "store"))
+    resolved = History.read(first / "trail.sqlite", first / "store").resolved
     spec = with_seed(resolved.spec, "other", 11)
     assert {stage.parameters.seed for stage in spec.stages} == {11} and spec.analysis.seeds == (11,)
     assert with_seed(spec, resolved.spec.name, 7) == resolved.spec
@@ -164,7 +164,7 @@ def test_other_measuring_code_is_refused(first: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(measuring_code, "_own_code", lambda: {"reviews/other.py": "sha256:0"})
     with pytest.raises(EvidenceMissing, match="other code measures now"):
         plan_seeds(first, 2, "ada")
-    assert find(read_entries(first / "trail.sqlite"), "replication") is None
+    assert History(read_entries(first / "trail.sqlite")).find_key("replication") is None
 
 
 def test_figures_that_are_not_those_of_the_rows_are_damage(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from reviews.audit.lookup_check import lookup_damage
 from reviews.evidence.readable_evidence import EvidenceBrowser, ToolAnswer
+from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.jobs.job_records import JobOrder
@@ -105,7 +106,7 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
 
     def damage(**changes: Any) -> list[str]:
         other = [_with(one, **changes) if one is look else one for one in every]
-        return list(lookup_damage(run, other, kept, "design", 1, is_design=True))
+        return list(lookup_damage(run, History(other, kept), "design", 1, is_design=True))
 
     assert damage() == []
     other = kept.put(b"5 x uppercase")

@@ -12,7 +12,6 @@ import typer
 
 from reviews.audit.witness_needs import Need, witness_needs
 from reviews.gate.challenge import RepeatedChallenge
-from reviews.history.history import History
 from sessions.commands.output import print_line, say
 from sessions.jobs.repeated_witness import RepeatedWitness, Repetition, copies_of, stages_without
 from sessions.pages.trail_place import TrailPlace
@@ -72,12 +71,12 @@ class RepeatOutcome:
 
 def repeat(place: TrailPlace, request: RepeatOptions) -> RepeatOutcome:
     """Repeat the witnesses of a verified session; raises Blocked for copies of weights that cannot be read."""
-    entries, seed = place.history(), request.seed or secrets.token_hex(16)
+    history, seed = place.history(), request.seed or secrets.token_hex(16)
     say(f"witnesses with the challenge of --seed {seed}")
     copies = copies_of(request.weights or (), say)
-    repetition = Repetition(place.folder, entries, place.store, RepeatedChallenge(seed, request.rows), copies, say)
-    needs = tuple(witness_needs(History(entries, place.store)))
-    return RepeatOutcome(seed, tuple(repetition.run()), tuple(stages_without(entries)), needs)
+    repetition = Repetition(place.folder, history, RepeatedChallenge(seed, request.rows), copies, say)
+    needs = tuple(witness_needs(history))
+    return RepeatOutcome(seed, tuple(repetition.run()), tuple(stages_without(history)), needs)
 
 
 def print_outcome(outcome: RepeatOutcome) -> None:

@@ -119,6 +119,7 @@ def when(recorded: RecordedEntry) -> str:
 
 
 def _gist(recorded: RecordedEntry) -> str:
+    # Entries of every kind, newer and damaged ones too.
     texts = {name: str(recorded.raw[name]) for name in _SHOWN if recorded.raw.get(name) not in (None, "")}
     # The beginning of a digest is enough to find it.
     displayed_texts = (

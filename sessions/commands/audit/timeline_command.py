@@ -59,6 +59,7 @@ def diff(
     """
     place = place_of(run, runs)
     entries = place.history()
+    # Whole bodies, of any kinds.
     bodies = (place.entry_named(entries, name).raw for name in (first, second))
     value, two = (dict(_leaves("", {name: _value(place, value) for name, value in body.items()})) for body in bodies)
     changed = [

@@ -179,6 +179,7 @@ def show_entry(
     entries = place.history()
     result = place.entry_named(entries, entry)
     data = as_data(result)
+    # The whole body is shown, whatever its kind.
     data["points_to"] = {
         name: place.value(value)
         for name, value in result.raw.items()

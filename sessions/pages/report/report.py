@@ -21,10 +21,10 @@ from reviews.evidence.row_reader import read_rows
 from reviews.history.attempt import Attempt
 from reviews.history.history import History
 from reviews.history.people import ByPerson, count_overrides, is_override, obligations
+from reviews.history.recorded_code import code_lines
 from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
-from reviews.trail.recorded_code import code_lines
 from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import diagnose_from_trail
 from sessions.pages.overview import when
@@ -167,7 +167,7 @@ def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Ar
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
         "heldout": resolved.spec.heldout.digest,
         "model": model.body.model_dump(include={"source", "kind", "digest"}) if model else None,
-        "code": code_lines(history, history.store),
+        "code": code_lines(history),
         "plugins": [f"{what}: {identity}" for what, identity in resolved.plugins.items()],
         "scripts": trained_by_scripts(history),
         "builder": resolved.spec.builder.vendor,

@@ -23,8 +23,8 @@ from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
 from reviews.history.history import History
+from reviews.history.recorded_code import code_lines
 from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.recorded_code import code_lines
 from sessions.pages.report.report import REPORT_JSON, REPORT_MARKDOWN, render
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.metric import Metric, MetricSet
@@ -150,7 +150,7 @@ class ReportCheck:
         ]
         if any(differences):
             # Another version may write another report.
-            ran = "; ".join(code_lines(self._history[: self.entry.seq], self._store))
+            ran = "; ".join(code_lines(self._history.before(self.entry)))
             yield from (f"{difference} (the session ran {ran})" for difference in differences if difference)
 
     def find_statements(self, value: RecordedMetric) -> Iterator[str]:

@@ -12,6 +12,7 @@ from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 from specs.system.masking import current
 from specs.system.text import plain
+from specs.trail.gate_bodies import AmendmentEntry, MetricsEntry
 from training.rules.tasks.conversation import said_in
 
 MOST_AT_ONCE = 200
@@ -44,7 +45,7 @@ class SampleReader:
         return self._of(read).samples
 
     def _of(self, read: Read) -> _CachedSamples:
-        measured = (entry.digest for entry in read.history if entry.kind in ("metrics", "amendment"))
+        measured = (entry.digest for entry in read.history.of(MetricsEntry, AmendmentEntry))
         stamp = (str(read.place.folder), *measured)
         with self._lock:
             if self._judged is None or self._judged.stamp != stamp:

@@ -17,6 +17,7 @@ from sessions.pages.view.places import Read, Scope, stamp_of
 from sessions.pages.view.stored_value import is_digest
 from sessions.run.lease import is_running
 from specs.system.errors import UserError
+from specs.trail.session_bodies import ExitEntry
 
 ENTRIES_AT_ONCE = 500
 AGAIN_AFTER_S = 5.0
@@ -87,10 +88,10 @@ def entry_page(read: Read, seq: int) -> dict[str, Any]:
     if not 0 <= seq < len(read.history):
         raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.history) - 1}")
     element = read.history[seq]
+    # The whole body is shown, and all digests in it, whatever its kind.
     names = {name: value for name, value in element.raw.items() if isinstance(value, str) and is_digest(value)}
-    outputs = element.raw.get("outputs")
-    made = outputs.items() if isinstance(outputs, dict) else ()
-    rows = {name: each["digest"] for name, each in made if isinstance(each, dict) and is_digest(each.get("digest"))}
+    outputs = element.body.outputs if element.fits and isinstance(element.body, ExitEntry) else {}
+    rows = {name: output.digest for name, output in outputs.items()}
     texts = {digest for digest in (*names.values(), *rows.values()) if read.store.path(digest).is_file()}
     return {
         "entry": element,

@@ -13,7 +13,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.reviewer_here import lenient
 
@@ -23,26 +23,27 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("listed") / "small"
     trail, store = Trail(run / "trail.sqlite", "small"), Store(run / "store")
     lenient(trail)
-    trail.append_raw("open", "open", body_of("open", by="100% of A_B"))
+    append_json(trail, "open", "open", body_of("open", by="100% of A_B"))
     for attempt, (outcome, usd) in enumerate([("revise", 0.1), ("approve", 2.5)], 1):
         at = {"stage": "sft", "attempt": attempt}
-        trail.append_raw("grant", f"grant/small.sft.{attempt}", body_of("grant", **at))
+        append_json(trail, "grant", f"grant/small.sft.{attempt}", body_of("grant", **at))
         rows = {"rows": {"path": "rows", "digest": store.put(b"%d" % attempt), "bytes": 1, "stored": True}}
         key = f"small.sft.{attempt}"
-        trail.append_raw("exit", f"exit/{key}", body_of("exit", **at, key=key, outputs=rows))
+        append_json(trail, "exit", f"exit/{key}", body_of("exit", **at, key=key, outputs=rows))
         checks = store.put_value([{"id": "x", "status": "PASS" if attempt == 2 else "FAIL"}])
-        trail.append_raw("checks", f"checks/sft.{attempt}", body_of("checks", **at, checks=checks))
+        append_json(trail, "checks", f"checks/sft.{attempt}", body_of("checks", **at, checks=checks))
         verdict = store.put_value({"attempt": attempt})
         judged = body_of("verdict", **at, reviewer="ada", usd=usd, verdict=verdict)
-        trail.append_raw("verdict", f"verdict/sft.{attempt}", judged)
+        append_json(trail, "verdict", f"verdict/sft.{attempt}", judged)
         carried = {"id": "c1", "stage": "ship", "text": "do it", "criterion": None}
-        trail.append_raw(
+        append_json(
+            trail,
             "decision",
             f"decision/sft.{attempt}",
             body_of("decision", **at, outcome=outcome, reasons=["so"], conditions=[carried] if attempt == 2 else []),
         )
-    trail.append_raw(
-        "override", "override/1", {"by": "bob", "reason": "\u001b[31mred", "check": "x", "condition": None}
+    append_json(
+        trail, "override", "override/1", {"by": "bob", "reason": "\u001b[31mred", "check": "x", "condition": None}
     )
     trail.close()
     return run

@@ -27,7 +27,7 @@ from specs.system.errors import UserError
 from specs.system.masking import current
 from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import SubmitStage
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 CLAIMS = (
@@ -248,7 +248,7 @@ def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
 
     def and_then_somebody_asks(*arguments: Any) -> dict[str, Any]:
         body = write(*arguments)
-        session.trail.append_raw("asked", "asked/1", body_of("asked"))
+        append_json(session.trail, "asked", "asked/1", body_of("asked"))
         return body
 
     monkeypatch.setattr(report, "write", and_then_somebody_asks)

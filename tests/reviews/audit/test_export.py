@@ -24,7 +24,7 @@ from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from specs.system.errors import UserError
 from specs.trail.entry import Entry
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.reviewer_here import lenient
@@ -360,8 +360,8 @@ def a_moment_later(entry: Entry) -> Entry:
 def open_trail(folder: Path, name: str = "small") -> Trail:
     trail = Trail(folder / "runs" / name / "trail.sqlite", name)
     lenient(trail)
-    trail.append_raw("open", "open", body_of("open"))
-    trail.append_raw("verdict", "verdict/a.1", body_of("verdict"))
+    append_json(trail, "open", "open", body_of("open"))
+    append_json(trail, "verdict", "verdict/a.1", body_of("verdict"))
     return trail
 
 
@@ -377,8 +377,8 @@ def test_a_key_is_replaced_and_what_it_signed_before_still_holds(tmp_path: Path,
     changed = trail.find(f"keys/{new.id[:16]}")
     assert changed is not None and changed.raw["old"] == old.id and changed.raw["revoked"]
     lenient(trail)
-    trail.append_raw("verdict", "verdict/a.2", body_of("verdict"))
-    trail.append_raw("human", "human/1", body_of("human"))
+    append_json(trail, "verdict", "verdict/a.2", body_of("verdict"))
+    append_json(trail, "human", "human/1", body_of("human"))
     trail.verify_chain()
     trail.close()
     walk = walk_trail(read_trail(trail.path))
@@ -397,7 +397,7 @@ def test_no_key_is_replaced_under_a_session_that_runs(tmp_path: Path) -> None:
         done = peergate("audit", "rotate", "log", "--reason", "due", "--runs", tmp_path / "runs")
     assert done.returncode != 0 and "another process is running this session" in done.stderr
     assert "peergate pause" in done.stderr and log.read_bytes() == kept
-    trail.append_raw("pause", "pause/1", {"by": "ada"})
+    append_json(trail, "pause", "pause/1", {"by": "ada"})
     assert trail.head().size == before + 1
 
 
@@ -453,7 +453,7 @@ def test_rotating_goes_on_after_a_crash(tmp_path: Path) -> None:
     for trail in (one, two):
         again = Trail(trail.path, trail.session)
         assert [entry.key for entry in again.iterate("keys")] == [f"keys/{new[:16]}"]
-        again.append_raw("spend", "spend/1", body_of("spend"))
+        append_json(again, "spend", "spend/1", body_of("spend"))
         again.verify_chain()
         again.close()
         trail.close()

@@ -17,6 +17,7 @@ from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.trail.entry import Role
+from testing.factories.bodies import append_json
 from testing.factories.forgery import Rows, chained, entries_of, head_of, rows_of, signed
 
 SOURCE = Path(__file__).parents[3] / "verify"
@@ -55,10 +56,10 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("long") / "runs" / "long" / "trail.sqlite"
     for first, last in ((0, 300), (300, 600)):
         trail = Trail(path, "long")
-        trail.append_raw("workspace", "workspace", {})
+        append_json(trail, "workspace", "workspace", {})
         with trail.alone():
             for number in range(first, last):
-                trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
+                append_json(trail, "pause", f"pause/{number}", {"by": "ada"})
         trail.close()
         if not first:
             shutil.copytree(trail.keys.folder, trail.keys.folder.with_name("before"))

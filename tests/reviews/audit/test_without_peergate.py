@@ -21,6 +21,7 @@ from reviews.trail.chain.tiles import read_bundles
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from sessions.pages.report.trail_page import trail_page
+from testing.factories.bodies import append_json
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[3]
@@ -39,7 +40,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trail = Trail(run / "trail.sqlite", "small")
     with trail.alone():
         for number in range(PAUSES):
-            trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
+            append_json(trail, "pause", f"pause/{number}", {"by": "ada"})
     head = read_trail(trail.path).head
     assert head is not None
     (folder / "kept.note").write_bytes(head[2])

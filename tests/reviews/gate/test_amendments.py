@@ -10,7 +10,7 @@ import pytest
 from reviews.gate.amendments import changes, explain_refusals, is_exploratory
 from reviews.history.history import History
 from specs.session.session_spec import ResolvedSpec
-from testing.factories.bodies import BODIES, body_of
+from testing.factories.bodies import BODIES, append_json, body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.factories.spec_files import loads, write_spec
 
@@ -87,7 +87,7 @@ def test_what_was_chosen_after_a_look_at_data_is_exploratory(
 ) -> None:
     found = changes(session.resolved, amended(session, change))
     assert is_exploratory(History(session.trail.iterate()), found) is False
-    session.trail.append_raw("launch", "launch/small.base.1", body_of("launch", key="small.base.1"))
+    append_json(session.trail, "launch", "launch/small.base.1", body_of("launch", key="small.base.1"))
     assert is_exploratory(History(session.trail.iterate()), found) is exploratory
 
 
@@ -99,7 +99,7 @@ def short(session: OnDisk, stage: str | None, at: str, attempt: int = 1) -> None
     """Record that the budget does not reach for what comes next."""
     number = sum(1 for _ in session.trail.iterate("budget")) + 1
     body = {"stage": stage, "attempt": attempt, "at": at, "reasons": ["not enough"]}
-    session.trail.append_raw("budget", f"budget/{number}", body)
+    append_json(session.trail, "budget", f"budget/{number}", body)
 
 
 def problems(session: OnDisk, *replaced: tuple[str, str]) -> list[str]:
@@ -134,8 +134,8 @@ def problems_again(session: OnDisk, *replaced: tuple[str, str]) -> list[str]:
 def test_a_grant_that_was_used_stays_under_way_whatever_the_budget(session: OnDisk) -> None:
     session.decide(None, 1, "approve")
     session.mint()
-    session.trail.append_raw(
-        "launch", "launch/small.base.1", BODIES["launch"] | {"key": "small.base.1", "stage": "base"}
+    append_json(
+        session.trail, "launch", "launch/small.base.1", BODIES["launch"] | {"key": "small.base.1", "stage": "base"}
     )
     short(session, "sample", "launch")
     assert problems(session, MONEY) == ["stage 'base' is under way: amend when its gate has decided"]
@@ -145,8 +145,8 @@ def test_a_grant_that_was_used_stays_under_way_whatever_the_budget(session: OnDi
 def test_at_a_gate_that_waits_for_money_nothing_changes_by_which_it_is_judged(session: OnDisk, at: str) -> None:
     session.decide(None, 1, "approve")
     session.mint()
-    session.trail.append_raw(
-        "launch", "launch/small.base.1", BODIES["launch"] | {"key": "small.base.1", "stage": "base"}
+    append_json(
+        session.trail, "launch", "launch/small.base.1", BODIES["launch"] | {"key": "small.base.1", "stage": "base"}
     )
     short(session, "base", at)
     (first, second) = problems(session, MONEY, ROUNDS, EFFECT, RANGE)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.evidence.registered_evidence import find
 from reviews.gate.challenge import draw_places, sample_size, tokens_in, witness_order
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
@@ -139,7 +138,7 @@ def ordered(
     **outputs: int | bytes,
 ) -> JobOrder | None:
     """Return the order of a witness if the stage ``tuned`` were of another kind and had left so many rows."""
-    launch, ended = (find(entries, f"{what}/small.tuned.1") for what in ("launch", "exit"))
+    launch, ended = (History(entries).find_key(f"{what}/small.tuned.1") for what in ("launch", "exit"))
     assert launch is not None and ended is not None
     order = JobOrder.model_validate_json(store.get(launch.raw["order"]))
     order = order.model_copy(update={"kind": kind, "parameters": parameters or {}})

@@ -20,7 +20,7 @@ from specs.stages.base.stage import Criterion
 from specs.stages.metric_catalog import METRICS
 from specs.system.errors import InvalidGrant
 from specs.trail.verdict import Condition
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
 
 FAR = time.time_ns() + 10**15
@@ -45,7 +45,7 @@ def state(session: OnDisk) -> dict[str, str]:
 
 def override(session: OnDisk, **changes: Any) -> None:
     body = {"check": None, "stage": None, "condition": None, "by": "ada", "reason": "r", "expires": None} | changes
-    session.trail.append_raw("override", f"override/{len(list(session.trail.iterate()))}", body)
+    append_json(session.trail, "override", f"override/{len(list(session.trail.iterate()))}", body)
 
 
 def measured(stage: str, attempt: int, value: float) -> MetricSet:
@@ -62,7 +62,7 @@ def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
     asked = last_question(History(session.trail.iterate()))
     body = {"stage": None, "attempt": 1, "asked": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
     body |= answer_effect(session.resolved, History(session.trail.iterate()), asked, "approve")
-    session.trail.append_raw("human", "human/1", body)
+    append_json(session.trail, "human", "human/1", body)
     assert state(session) == {"design.1/1": "open"}
 
 
@@ -112,11 +112,11 @@ def test_only_what_is_measured_after_a_condition_can_meet_it(
     session: OnDisk, before: float | None, after: float | None, current: float | None, value: float | None
 ) -> None:
     if before is not None:
-        session.trail.append_raw("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1))
+        append_json(session.trail, "metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1))
     session.decide(None, 1, "approve", conditions=[condition("train", ACCURATE)])
     earlier: dict[str, MetricSet] = {} if before is None else {"base": measured("base", 1, before)}
     if after is not None:
-        session.trail.append_raw("metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
+        append_json(session.trail, "metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
         earlier = {"base": measured("base", 2, after)}
     (result,) = condition_results(
         History(session.trail.iterate()),
@@ -188,7 +188,7 @@ def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDis
     design = next(one for one in session.trail.iterate("decision"))
     order = session.order(session.mint())
     verify(session.trail, order, session.registration, session.digests())
-    session.trail.append_raw("launch", f"launch/{order.key}", body_of("launch", key=order.key))
+    append_json(session.trail, "launch", f"launch/{order.key}", body_of("launch", key=order.key))
     session.retract(design)
     with pytest.raises(InvalidGrant, match="opening decision"):
         verify(session.trail, order, session.registration, session.digests())

@@ -21,7 +21,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes, digest_value
 from specs.system.errors import AuditDamage, EvidenceMissing, InvalidGrant
 from specs.trail.verdict import Outcome
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.factories.spec_files import loads, write_spec
 
@@ -104,7 +104,7 @@ def test_the_newest_decision_is_what_counts(session: OnDisk) -> None:
     assert latest_opening(session.trail) == ("base", 1, first.digest)
     session.decide("base", 1, "escalate")
     assert latest_opening(session.trail) is None
-    human = session.trail.append_raw("human", "human/1", body_of("human", opens={"stage": "base", "attempt": 2}))
+    human = append_json(session.trail, "human", "human/1", body_of("human", opens={"stage": "base", "attempt": 2}))
     assert latest_opening(session.trail) == ("base", 2, human.digest)
     session.decide("base", 2, "reject")
     assert latest_opening(session.trail) is None
@@ -186,7 +186,7 @@ def test_another_registration_or_decision_gets_no_second_grant(session: OnDisk, 
     session.mint("sample")
     # A second decision that opens the same attempt is not the one the grant was minted from.
     opens = {"stage": "sample", "attempt": 1}
-    session.trail.append_raw("decision", "decision/again", body_of("decision", opens=opens))
+    append_json(session.trail, "decision", "decision/again", body_of("decision", opens=opens))
     with pytest.raises(InvalidGrant, match="another grant"):
         session.mint("sample")
     assert grants_in(session) == 1
@@ -238,7 +238,7 @@ def test_code_is_granted_no_heldout_items(session: OnDisk, code: dict[str, Any])
 def test_a_persons_approval_opens_until_it_ends(session: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     end = round(time.time()) + 1000
     body = body_of("human", answer="approve", opens={"stage": "base", "attempt": 1}, expires=end)
-    answered = session.trail.append_raw("human", "human/1", body)
+    answered = append_json(session.trail, "human", "human/1", body)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 5)
     with pytest.raises(InvalidGrant, match=r"ada's approval ended 5 s ago") as refused:
         session.mint()
@@ -253,7 +253,7 @@ def test_a_condition_is_waived_to_the_second_its_waiver_ends(session: OnDisk, mo
     session.decide(None, 1, "approve", conditions=[condition])
     end = round(time.time()) + 1000
     waiver = body_of("override", check=None, stage=None, condition="design.1/1", expires=end)
-    session.trail.append_raw("override", "override/1", waiver)
+    append_json(session.trail, "override", "override/1", waiver)
     monkeypatch.setattr("reviews.gate.grants.time.time", lambda: end + 1)
     with pytest.raises(InvalidGrant, match=r"condition design\.1/1 is open: look at the data") as refused:
         session.mint()
@@ -301,7 +301,7 @@ def record(session: OnDisk, decision: RecordedEntry, **changes: Any) -> JobOrder
         "expires": time.time() + 100,
     }
     grant = Grant(**healthy | changes)
-    session.trail.append_raw("grant", f"grant/{grant.key()}", grant.model_dump(mode="json"))
+    append_json(session.trail, "grant", f"grant/{grant.key()}", grant.model_dump(mode="json"))
     return session.order(grant)
 
 
@@ -429,7 +429,7 @@ def test_a_decision_that_opens_something_else_gives_no_right(session: OnDisk, ch
 
 
 def test_an_entry_that_is_no_decision_gives_no_right(session: OnDisk) -> None:
-    fake = session.trail.append_raw("plan", "plan/base.1", body_of("plan", stage="base"))
+    fake = append_json(session.trail, "plan", "plan/base.1", body_of("plan", stage="base"))
     order = record(session, fake)
     with pytest.raises(InvalidGrant, match="opening decision None is not what was granted"):
         check(session, order)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.loosening_check import amendment_checks
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
@@ -17,7 +16,7 @@ from reviews.trail.trail import Trail
 from specs.jobs.job_records import JobOrder
 from specs.session.session_spec import ResolvedSpec
 from specs.trail.verdict import CheckResult
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import N, answers
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
 
@@ -34,7 +33,7 @@ class Ended:
         drive(quick_session(self.run, launcher=QuickLauncher(rows)))
         self.entries: list[RecordedEntry] = list(read_entries(self.run / "trail.sqlite"))
         self.store = Store(self.run / "store")
-        self.old, _ = registered_spec(self.entries, self.store)
+        self.old = History(self.entries, self.store).resolved
 
     def loosens(self, section: str, **values: Any) -> CheckResult:
         """Return what is found of an amendment of some values of a section of the spec."""
@@ -78,7 +77,7 @@ def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
     ended = Ended(tmp_path, cut_off)
     trail = Trail(ended.run / "trail.sqlite", ended.run.name)
     asked = ended.entries[-1].digest
-    trail.append_raw("human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", asked=asked))
+    append_json(trail, "human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", asked=asked))
     ended.entries = list(trail.iterate())
     trail.close()
     assert ended.loosens("thresholds", truncated_answers=0.99).status == "PASS"

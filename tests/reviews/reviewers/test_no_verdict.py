@@ -33,6 +33,7 @@ from sessions.session import Session
 from specs.system.vendors import http_exchange
 from specs.system.vendors.parties import LOOKS
 from specs.trail.verdict import HELP, Cause, Packet
+from testing.factories.bodies import append_json
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.loopback_api import (
     ANTHROPIC,
@@ -292,8 +293,8 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
 
 def test_a_process_that_looks_on_and_on_is_stopped(api: Api, tmp_path: Path) -> None:
     session, _ = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")
-    session.trail.append_raw(
-        "packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64}
+    append_json(
+        session.trail, "packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64}
     )
     asked = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
     who = session.reviewer

@@ -24,6 +24,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.system.errors import UserError
 from specs.trail.verdict import NoVerdict, Packet
+from testing.factories.bodies import append_json
 from testing.factories.evidence_on_disk import N, answers, evidence_of
 from testing.factories.forgery import chained, entries_of, put, rows_of, signed
 from testing.factories.small_run import small_run
@@ -62,7 +63,7 @@ def waiting_for(folder: Path, packet: Packet, *reviewer: tuple[str, str]) -> Wai
     run = small_run(folder, *reviewer, closed=False)
     trail, store = Trail(run / "trail.sqlite", "small"), Store(run / "store")
     body = {"stage": "base", "attempt": 1, "packet": store.put_value(packet)}
-    trail.append_raw("packet", "packet/base.1", body)
+    append_json(trail, "packet", "packet/base.1", body)
     return Waiting(trail, store, packet)
 
 
@@ -106,7 +107,7 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
         said = no_verdict("person", NoVerdict(cause="unusable", what="w", help="h"))
         verdict = waiting.store.put_value(said.model_copy(update={"approve": True, "no_verdict": None}))
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
-        given = waiting.trail.append_raw("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
+        given = append_json(waiting.trail, "verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
         told = list(people_damage(History(waiting.trail.iterate(), waiting.store)))
         why = f"entry {given.seq} (verdict): 'person' is not a reviewer here, registered are: checklist"
         assert told == ([why] if found else [])
@@ -121,7 +122,7 @@ def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) ->
     lenient(waiting.trail)
     verdict = waiting.store.put_value(Checklist().review(packet, packet.content_digest()))
     body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
-    waiting.trail.append_raw("verdict", "verdict/base.1/1", body | {"error": "", "reviewer": "checklist"})
+    append_json(waiting.trail, "verdict", "verdict/base.1/1", body | {"error": "", "reviewer": "checklist"})
     assert waiting.give().key == "verdict/base.1/2"
     with pytest.raises(UserError, match="waits for no one"):
         waiting.give()

@@ -23,7 +23,7 @@ from specs.system.errors import ReviewerUnavailable
 from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.entry import GENESIS, Entry
 from specs.trail.verdict import NoVerdict, Packet, Verdict
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.forgery import signed
 from testing.fixtures.reviewer_here import ReviewerHere
@@ -40,7 +40,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder / "runs" / "small" / "store")
         self.trail = Trail(folder / "runs" / "small" / "trail.sqlite", "small")
-        self.trail.append_raw("open", "open", body_of("open"))
+        append_json(self.trail, "open", "open", body_of("open"))
         keys = self.trail.keys
         self.process = self.trail.reviewer = ReviewerHere("small", CHECKLIST, keys.path("reviewer"))
         self.process.humans = (load_key(keys.path("human")).public.hex(),)
@@ -54,7 +54,7 @@ class Bench:
         return {"stage": "base", "attempt": 1, "error": "", "reviewer": verdict.reviewer} | kept | changes
 
     def record(self, key: str, body: dict[str, Any]) -> RecordedEntry:
-        return self.trail.append_raw("verdict", key, body)
+        return append_json(self.trail, "verdict", key, body)
 
     def spoken(self, key: str) -> Spoken:
         payload, signatures = self.trail.envelope(key)

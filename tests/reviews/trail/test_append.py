@@ -16,7 +16,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.sqlite_table import SqliteTable
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 
 ADA = {"by": "ada"}
 SPENT = {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.25}
@@ -24,7 +24,7 @@ SPENT = {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft",
 
 def begun(folder: Path) -> Trail:
     trail = Trail(folder / "runs" / "small" / "trail.sqlite", "small")
-    trail.append_raw("workspace", "workspace", {})
+    append_json(trail, "workspace", "workspace", {})
     return trail
 
 
@@ -36,43 +36,43 @@ def holds(trail: Trail, keys: list[str]) -> None:
 def test_what_was_rolled_back_is_not_built_upon(tmp_path: Path) -> None:
     trail = begun(tmp_path)
     with pytest.raises(KeyError), trail.alone():
-        trail.append_raw("pause", "pause/1", ADA)
+        append_json(trail, "pause", "pause/1", ADA)
         raise KeyError
-    trail.append_raw("pause", "pause/2", ADA)
+    append_json(trail, "pause", "pause/2", ADA)
     holds(trail, ["workspace", "pause/2"])
 
 
 def test_what_another_connection_appended_is_built_upon(tmp_path: Path) -> None:
     one, two = begun(tmp_path), Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
     for number in range(3):
-        one.append_raw("pause", f"pause/{number}", ADA)
-        two.append_raw("resume", f"resume/{number}", body_of("resume"))
+        append_json(one, "pause", f"pause/{number}", ADA)
+        append_json(two, "resume", f"resume/{number}", body_of("resume"))
     holds(one, ["workspace", *(f"{kind}/{number}" for number in range(3) for kind in ("pause", "resume"))])
 
 
 def test_a_refused_append_leaves_the_next_one_its_place(tmp_path: Path) -> None:
     trail = begun(tmp_path)
     with pytest.raises(ValueError, match="refused"):
-        trail.append_raw("spend", "spend/1", SPENT | {"usd": 1e16})
+        append_json(trail, "spend", "spend/1", SPENT | {"usd": 1e16})
     # None of these is written by json as RFC 8785 has it.
     for number, usual in enumerate([{"usd": 1.0}, {"usd": 1e-7}, {"stage": "\u00e9"}, {"seconds": 1e21 / 1e20}]):
-        trail.append_raw("spend", f"usual/{number}", SPENT | usual)
+        append_json(trail, "spend", f"usual/{number}", SPENT | usual)
     holds(trail, ["workspace", *(f"usual/{number}" for number in range(4))])
 
 
 def test_after_a_change_of_keys_the_new_key_signs(tmp_path: Path) -> None:
     trail = begun(tmp_path)
-    trail.append_raw("pause", "pause/1", ADA)
+    append_json(trail, "pause", "pause/1", ADA)
     rotate(trail.keys, [(trail.path, "small")], "log", by="ada", reason="due", revoke=False)
     renewed = Trail(trail.path, "small")
-    renewed.append_raw("pause", "pause/2", ADA)
+    append_json(renewed, "pause", "pause/2", ADA)
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and walk.signed["log", renewed.keys.signer("log").id] >= 1
 
 
 def taken_up(trail: Trail, epoch: int) -> None:
     lease = {"host": "there", "pid": 7, "epoch": epoch}
-    trail.append_raw("resume", f"resume/{epoch}", body_of("resume", lease=lease))
+    append_json(trail, "resume", f"resume/{epoch}", body_of("resume", lease=lease))
 
 
 def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_p
     assert trail.epoch() == 0
     taken_up(trail, 1)
     trail.fence = 1
-    trail.append_raw("pause", "pause/1", ADA)
+    append_json(trail, "pause", "pause/1", ADA)
     trail.guard()
     taken_up(other, 2)
     told = r"taken over by ada \(process 7 on there, epoch 2; this is epoch 1\)"
     with pytest.raises(LeaseLost, match=told):
-        trail.append_raw("pause", "pause/2", ADA)
+        append_json(trail, "pause", "pause/2", ADA)
     with pytest.raises(LeaseLost, match=told):
         trail.guard()
     trail.close()
@@ -113,9 +113,9 @@ def test_a_full_disk_records_nothing_and_says_so_and_the_next_append_succeeds(
     with monkeypatch.context() as patched:
         patched.setattr(SqliteTable, "commit", fails(full))
         with pytest.raises(DiskUnwritable, match="database or disk is full; nothing was recorded") as raised:
-            trail.append_raw("pause", "pause/1", ADA)
+            append_json(trail, "pause", "pause/1", ADA)
     assert raised.value.__cause__ is full
-    trail.append_raw("pause", "pause/2", ADA)
+    append_json(trail, "pause", "pause/2", ADA)
     holds(trail, ["workspace", "pause/2"])
 
 

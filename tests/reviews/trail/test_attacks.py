@@ -23,7 +23,7 @@ from reviews.trail.signing import new_policy
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.trail_file import StoredEntry
 from reviews.trail.trail import Trail
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.reviewer_here import lenient
@@ -54,14 +54,14 @@ def closed(folder: Path, further: int, anchored: tuple[int, ...]) -> Session:
     trail = Trail(run / "trail.sqlite", "demo_leaky")
     lenient(trail)
     for one in before:
-        trail.append_raw(one.kind, one.key, one.raw)  # pyright: ignore[reportArgumentType]
+        append_json(trail, one.kind, one.key, one.raw)  # pyright: ignore[reportArgumentType]
     kept = {one.kind: one.raw for one in before}
     with trail.alone():
         for n in range(further):
             kind = ("spend", "plan", "verdict", "packet")[n % 4]
             at = {"stage": "late"} if kind == "spend" else {"stage": "late", "attempt": n}
-            trail.append_raw(kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
-    trail.append_raw("close", "close", close.raw)
+            append_json(trail, kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
+    append_json(trail, "close", "close", close.raw)
     trail.close()
     rows, keys = rows_of(trail.path), keys_of(trail.path)
     sizes = [Anchor(f"kept {size}", head_of(rows[:size], keys)) for size in (*anchored, len(rows))]

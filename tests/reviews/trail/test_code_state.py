@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.chain.store import Store
-from reviews.trail.recorded_code import code_lines, unknown_code
-from reviews.trail.tables.open_table import read_entries
+from reviews.history.history import History
+from reviews.history.recorded_code import code_lines, unknown_code
 from sessions.runtime import preflight, runtime
 from specs.jobs.job_records import CodeState
 from specs.system.digests import digest_bytes
@@ -105,9 +104,9 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     monkeypatch.setattr("testing.fixtures.quick_session.code_now", lambda: changed)
     run = open_quick(tmp_path)
     drive(quick_session(run))
-    entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    assert CodeState.model_validate(entries[0].raw["code_state"]) == changed
-    lines = code_lines(entries, store)
+    history = History.read(run / "trail.sqlite", run / "store")
+    assert CodeState.model_validate(history[0].raw["code_state"]) == changed
+    lines = code_lines(history)
     assert len(lines) == 2 and "with 2 changed files" in lines[0] and lines[0].endswith("(the session)")
     assert lines[1].endswith("(5 jobs)")
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
@@ -116,7 +115,7 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     assert audit.damage == []
     (told,) = [one for one in audit.not_proven if one.startswith("which code ran")]
     assert told == "which code ran, beyond its digest: of 6 processes 1 ran code with changes that no commit holds"
-    assert unknown_code([one for one in entries if one.kind == "exit"], store) == ""
+    assert unknown_code(History([one for one in history if one.kind == "exit"], history.store)) == ""
 
 
 def test_a_spec_may_require_clean_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy, PolicyKey
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.forgery import Rows, chained, entries_of, keys_of, rows_of
 from testing.fixtures.reviewer_here import lenient
 
@@ -30,7 +30,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("written") / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(3):
-        trail.append_raw("spend", f"spend/{n}", body_of("spend", seconds=n))
+        append_json(trail, "spend", f"spend/{n}", body_of("spend", seconds=n))
     trail.close()
     return path
 
@@ -89,7 +89,7 @@ def test_signatures_are_counted_by_role_and_those_of_verdicts_again(tmp_path: Pa
     trail = Trail(tmp_path / "trail.sqlite", "small")
     lenient(trail)
     for kind, key in (("open", "o"), ("verdict", "v/1"), ("verdict", "v/2"), ("spend", "s")):
-        trail.append_raw(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
+        append_json(trail, kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     (reviewer,) = (one for one in walk.signed if one[0] == "reviewer")
@@ -125,7 +125,7 @@ def test_a_key_of_the_log_signs_heads_of_the_entries_it_may_sign() -> None:
 
 def test_after_a_change_of_keys_the_old_key_at_hand_signs_nothing_more(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    trail.append_raw("workspace", "workspace", {})
+    append_json(trail, "workspace", "workspace", {})
     policy = trail.policy()
     assert policy is not None
     old = next(one for one in policy.keys if one.role == "log")
@@ -133,9 +133,9 @@ def test_after_a_change_of_keys_the_old_key_at_hand_signs_nothing_more(tmp_path:
     new = PolicyKey(id=key_id(public), role="log", public=public.hex(), since=2)
     ended = tuple(one.model_copy(update={"until": 2}) if one.id == old.id else one for one in policy.keys)
     body = {"role": "log", "old": old.id, "new": new.id, "revoked": False, "by": "ada", "reason": "due"}
-    trail.append_raw("keys", "keys/1", body, policy.model_copy(update={"keys": (*ended, new)}))
+    append_json(trail, "keys", "keys/1", body, policy.model_copy(update={"keys": (*ended, new)}))
     with pytest.raises(UserError, match=rf"signs as 'log' with the key {old.id[:16]}, the trail's is {new.id[:16]}"):
-        trail.append_raw("spend", "spend/1", body_of("spend"))
+        append_json(trail, "spend", "spend/1", body_of("spend"))
     trail.close()
     assert walk_trail(read_trail(trail.path)).damage == [] and len(rows_of(trail.path)) == 2
 

@@ -29,7 +29,7 @@ from reviews.trail.tables.postgres_table import PostgresTable, begin_log
 from reviews.trail.tables.query import TrailQuery, select
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.postgres_server import CANARY, Server
 
 pytestmark = pytest.mark.integration
@@ -40,11 +40,12 @@ APPENDER = """
 import sys
 from pathlib import Path
 from reviews.trail.trail import Trail
+from specs.trail.session_bodies import PauseEntry
 
 trail = Trail(Path(sys.argv[1]), "small")
 for n in range(int(sys.argv[3])):
     key = f"{sys.argv[2]}/{n}"
-    trail.append_raw("pause", key, {"by": "ada"})
+    trail.append(PauseEntry(by="ada"), key)
     print(key, flush=True)
 trail.close()
 """
@@ -55,7 +56,7 @@ def begun(folder: Path, address: str, name: str = "small") -> Trail:
     path.parent.mkdir(parents=True)
     begin_log(path, name, address)
     trail = Trail(path, name)
-    trail.append_raw("workspace", "workspace", {})
+    append_json(trail, "workspace", "workspace", {})
     return trail
 
 
@@ -66,10 +67,10 @@ def sql(postgres: Server, address: str, statement: str) -> str:
 def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path: Path, database: str) -> None:
     trail = begun(tmp_path, database)
     for number in range(5):
-        trail.append_raw("pause", f"pause/{number}", ADA)
-    assert trail.append_raw("pause", "pause/3", {"by": "eve"}).raw == ADA
+        append_json(trail, "pause", f"pause/{number}", ADA)
+    assert append_json(trail, "pause", "pause/3", {"by": "eve"}).raw == ADA
     with pytest.raises(PeergateError, match="is already a 'pause' entry"):
-        trail.append_raw("resume", "pause/3", body_of("resume"))
+        append_json(trail, "resume", "pause/3", body_of("resume"))
     assert [one.key for one in trail.iterate("pause")] == [f"pause/{number}" for number in range(5)]
     found = trail.find("pause/2")
     assert found is not None and found.seq == 3 and trail.find("nothing") is None
@@ -81,14 +82,14 @@ def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path:
     assert [one.key for one in select(trail.path, TrailQuery(text="PAUSE/4")).entries] == ["pause/4"]
     assert not trail.path.exists() and pointer_path(trail.path).exists() and seal_path(trail.path).exists()
     with pytest.raises(DatabaseUnreachable, match="was closed"):
-        trail.append_raw("pause", "pause/9", ADA)
+        append_json(trail, "pause", "pause/9", ADA)
     # As with a file: closing twice is harmless.
     trail.close()
 
 
 def test_two_trails_of_one_name_in_one_database_do_not_meet(tmp_path: Path, database: str) -> None:
     one, two = begun(tmp_path / "a", database), begun(tmp_path / "b", database)
-    one.append_raw("pause", "pause/1", ADA)
+    append_json(one, "pause", "pause/1", ADA)
     assert two.find("pause/1") is None and two.head().size == 1 and one.head().size == 2
     one.close()
     two.close()
@@ -99,7 +100,7 @@ def test_what_several_processes_append_at_once_is_one_history(tmp_path: Path, da
     command = [sys.executable, "-c", APPENDER, str(trail.path)]
     writers = [subprocess.Popen([*command, name, "20"], cwd=HOME, stdout=subprocess.DEVNULL) for name in "ab"]
     for number in range(20):
-        trail.append_raw("pause", f"own/{number}", ADA)
+        append_json(trail, "pause", f"own/{number}", ADA)
     assert [writer.wait() for writer in writers] == [0, 0]
     trail.close()
     walk = walk_trail(read_trail(trail.path))
@@ -149,12 +150,12 @@ def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(
     tmp_path: Path, database: str, postgres: Server
 ) -> None:
     trail = begun(tmp_path, database)
-    trail.append_raw("pause", "pause/1", ADA)
+    append_json(trail, "pause", "pause/1", ADA)
     postgres.stop()
     back = threading.Timer(0.7, postgres.start)
     back.start()
     # The connection is lost; so is the first try to make another one.
-    assert trail.append_raw("pause", "pause/2", ADA).seq == 2
+    assert append_json(trail, "pause", "pause/2", ADA).seq == 2
     back.join()
     postgres.stop("fast")
     postgres.start()
@@ -172,7 +173,7 @@ def test_a_server_that_stays_away_is_told_without_the_password(
     postgres.stop()
     try:
         with pytest.raises(DatabaseUnreachable, match="nothing is half-written or lost") as told:
-            trail.append_raw("pause", "pause/1", ADA)
+            append_json(trail, "pause", "pause/1", ADA)
         assert "`peergate resume` continues" in str(told.value) and CANARY not in str(told.value)
         with pytest.raises(DatabaseUnreachable), trail.alone():
             pass
@@ -189,9 +190,9 @@ def test_a_server_that_stays_away_is_told_without_the_password(
 def test_what_was_rolled_back_is_not_there(tmp_path: Path, database: str) -> None:
     trail = begun(tmp_path, database)
     with pytest.raises(KeyError), trail.alone():
-        trail.append_raw("pause", "pause/1", ADA)
+        append_json(trail, "pause", "pause/1", ADA)
         raise KeyError
-    trail.append_raw("pause", "pause/2", ADA)
+    append_json(trail, "pause", "pause/2", ADA)
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and [one.key for one in walk.entries] == ["workspace", "pause/2"]
@@ -213,7 +214,7 @@ def test_a_connection_that_is_lost_in_a_transaction_is_not_another_threads_loss(
                 sql(postgres, database, cut)
                 asked.append(pool.submit(trail.guard))
                 assert not wait(asked, 0.2).done
-            trail.append_raw("pause", "pause/1", ADA)
+            append_json(trail, "pause", "pause/1", ADA)
             return lost
 
         asked: list[Future[None]] = []
@@ -252,7 +253,7 @@ TAMPERED = {
 def test_what_was_changed_in_the_database_is_found(tmp_path: Path, database: str, postgres: Server, how: str) -> None:
     trail = begun(tmp_path, database)
     for number in range(1, 4):
-        trail.append_raw("pause", f"pause/{number}", ADA)
+        append_json(trail, "pause", f"pause/{number}", ADA)
     trail.close()
     statement, told = TAMPERED[how]
     sql(postgres, database, statement)
@@ -271,28 +272,28 @@ def test_who_was_taken_over_appends_nothing_more(tmp_path: Path, database: str) 
 
 def test_who_was_taken_over_appends_nothing_more_to_a_file_either(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    trail.append_raw("workspace", "workspace", {})
+    append_json(trail, "workspace", "workspace", {})
     fenced(trail)
 
 
 def fenced(one: Trail) -> None:
     lease = {"epoch": 2, "host": "elsewhere", "pid": 7, "over": None}
     one.fence = 0
-    one.append_raw("pause", "pause/1", ADA)
+    append_json(one, "pause", "pause/1", ADA)
     two = Trail(one.path, "small")
-    two.append_raw("resume", "resume/1", body_of("resume", lease=lease))
+    append_json(two, "resume", "resume/1", body_of("resume", lease=lease))
     two.fence = 2
     for attempt in ("pause/2", "pause/1"):
         with pytest.raises(LeaseLost, match=r"taken over by ada \(process 7 on elsewhere, epoch 2; this is epoch 0\)"):
-            one.append_raw("pause", attempt, ADA)
+            append_json(one, "pause", attempt, ADA)
     with pytest.raises(LeaseLost), one.alone():
-        one.append_raw("pause", "pause/2", ADA)
+        append_json(one, "pause", "pause/2", ADA)
     with pytest.raises(LeaseLost):
         one.guard()
     # People append next to anyone who runs the session.
     beside = Trail(one.path, "small")
-    beside.append_raw("pause", "pause/3", ADA)
-    two.append_raw("pause", "pause/4", ADA)
+    append_json(beside, "pause", "pause/3", ADA)
+    append_json(two, "pause", "pause/4", ADA)
     two.close()
     seal_path(one.path).unlink()
     one.close()
@@ -366,7 +367,7 @@ def test_a_lock_that_somebody_holds_is_told(tmp_path: Path, database: str, monke
             action()
 
     with one.alone():
-        waits(lambda: two.append_raw("pause", "pause/1", ADA))
-    two.append_raw("pause", "pause/1", ADA)
+        waits(lambda: append_json(two, "pause", "pause/1", ADA))
+    append_json(two, "pause", "pause/1", ADA)
     one.close()
     two.close()

@@ -32,7 +32,7 @@ from specs.system.digests import digest_bytes, digest_file
 from specs.system.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
 from specs.trail.key_policy import ROLES
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
 from testing.fixtures.reviewer_here import lenient
 
@@ -64,7 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("written") / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(6):
-        trail.append_raw("spend", f"spend/{n}", body_of("spend", seconds=n))
+        append_json(trail, "spend", f"spend/{n}", body_of("spend", seconds=n))
     trail.close()
     return path
 
@@ -85,9 +85,9 @@ def copied(path: Path, folder: Path) -> Path:
 
 
 def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
-    first = trail.append_raw("open", "open", body_of("open"))
-    second = trail.append_raw("spend", "reserve/a", body_of("spend", usd=1.5))
-    third = trail.append_raw("decision", "decision/a.1", body_of("decision"))
+    first = append_json(trail, "open", "open", body_of("open"))
+    second = append_json(trail, "spend", "reserve/a", body_of("spend", usd=1.5))
+    third = append_json(trail, "decision", "decision/a.1", body_of("decision"))
 
     assert [one.seq for one in trail.iterate()] == [0, 1, 2]
     assert [one.key for one in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
@@ -111,28 +111,28 @@ def test_an_empty_trail_has_the_genesis_head(trail: Trail) -> None:
 
 
 def test_the_first_body_of_a_key_wins(trail: Trail) -> None:
-    first = trail.append_raw("grant", "grant/a", body_of("grant", attempt=1))
-    again = trail.append_raw("grant", "grant/a", body_of("grant", attempt=2))
+    first = append_json(trail, "grant", "grant/a", body_of("grant", attempt=1))
+    again = append_json(trail, "grant", "grant/a", body_of("grant", attempt=2))
     assert again == first
     assert again.raw["attempt"] == 1
     assert count(trail) == 1
 
 
 def test_a_key_keeps_its_kind(trail: Trail) -> None:
-    trail.append_raw("grant", "grant/a", body_of("grant", attempt=1))
+    append_json(trail, "grant", "grant/a", body_of("grant", attempt=1))
     with pytest.raises(PeergateError, match=r"'grant/a' is already a 'grant' entry, not 'launch'"):
-        trail.append_raw("launch", "grant/a", body_of("launch"))
+        append_json(trail, "launch", "grant/a", body_of("launch"))
     assert count(trail) == 1
 
 
 def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Trail) -> None:
-    trail.append_raw("open", "open", body_of("open"))
-    trail.append_raw("plan", "k40000", body_of("plan", reason="x" * 40_000))
+    append_json(trail, "open", "open", body_of("open"))
+    append_json(trail, "plan", "k40000", body_of("plan", reason="x" * 40_000))
     # Base64 takes four bytes for every three: from here on only a few more letters fit.
     first = room = 40_000 + (MAX_ENTRY_BYTES - len(rows_of(trail.path)[-1].envelope)) * 3 // 4 - 6
     while True:
         try:
-            trail.append_raw("plan", f"k{room}", body_of("plan", reason="x" * room))
+            append_json(trail, "plan", f"k{room}", body_of("plan", reason="x" * room))
         except PeergateError as error:
             assert f"the limit is {MAX_ENTRY_BYTES}" in error.message
             break
@@ -168,17 +168,17 @@ def nested(depth: int) -> Any:
     ],
 )
 def test_a_body_that_would_not_read_back_is_refused_and_nothing_is_recorded(trail: Trail, body: dict[str, Any]) -> None:
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     with pytest.raises(ValueError, match="trail entry 'bad' is refused, it could not be read back as written"):
-        trail.append_raw("plan", "bad", body_of("plan", changes=body))
+        append_json(trail, "plan", "bad", body_of("plan", changes=body))
     assert count(trail) == 1
-    assert trail.append_raw("plan", "bad", body_of("plan", changes={"x": 1})).raw["changes"] == {"x": 1}
+    assert append_json(trail, "plan", "bad", body_of("plan", changes={"x": 1})).raw["changes"] == {"x": 1}
     trail.verify_chain()
 
 
 @pytest.mark.parametrize("value", [2.0**53 - 1, -(2.0**53) + 1, 1e21, 5e-324, 1.7976931348623157e308, -0.0])
 def test_floats_json_can_hold_are_kept(trail: Trail, value: float) -> None:
-    assert trail.append_raw("plan", "float", body_of("plan", changes={"x": value})).raw["changes"] == {"x": value}
+    assert append_json(trail, "plan", "float", body_of("plan", changes={"x": value})).raw["changes"] == {"x": value}
     found = trail.find("float")
     assert found is not None
     assert found.raw["changes"] == {"x": value}
@@ -191,7 +191,7 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
     size = many.head().size
     key = f"k{size}"
     try:
-        recorded = many.append_raw("plan", key, body_of("plan", changes=body))
+        recorded = append_json(many, "plan", key, body_of("plan", changes=body))
     except ValueError:
         assert many.head().size == size
         assert many.find(key) is None
@@ -208,18 +208,18 @@ def test_a_clock_that_is_set_changes_no_time_of_a_trail(tmp_path: Path, monkeypa
     monkeypatch.setattr("specs.system.steady_clock.ticks_ns", lambda: ticks[0])
     monkeypatch.setattr("specs.system.steady_clock.time.time_ns", lambda: system[0])
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    trail.append_raw("workspace", "workspace", body_of("workspace"))
+    append_json(trail, "workspace", "workspace", body_of("workspace"))
     for number, jump in enumerate((10**19, -(10**17), 0)):
         ticks[0] += 1000
         system[0] = 10**18 + jump
-        trail.append_raw("spend", f"spend/{number}", body_of("spend"))
+        append_json(trail, "spend", f"spend/{number}", body_of("spend"))
     # A process that begins while the clock is wrong goes on from the newest entry.
     system[0] = 10**17
     trail.close()
     later = Trail(tmp_path / "trail.sqlite", "small")
-    later.append_raw("spend", "spend/3", body_of("spend"))
+    append_json(later, "spend", "spend/3", body_of("spend"))
     ticks[0] += 1000
-    later.append_raw("spend", "spend/4", body_of("spend"))
+    append_json(later, "spend", "spend/4", body_of("spend"))
     times = [recorded.time_ns - 10**18 for recorded in later.iterate()]
     assert times == [0, 1000, 2000, 3000, 3000, 4000]
     later.verify_chain()
@@ -231,7 +231,7 @@ def test_a_clock_that_is_set_changes_no_time_of_a_trail(tmp_path: Path, monkeypa
     [("UPDATE entry SET payload = '{}'", "entries are final"), ("DELETE FROM entry WHERE seq = 0", "entries stay")],
 )
 def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: str, told: str) -> None:
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other, pytest.raises(sqlite3.IntegrityError, match=told):
         other.execute(statement)
     trail.verify_chain()
@@ -452,7 +452,7 @@ def test_nothing_is_appended_after_an_entry_that_cannot_be_read(written: Path, t
     put(path, replaced(rows_of(path), 5, payload=b"{}"))
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="not a trail entry any more"):
-        trail.append_raw("close", "close", body_of("close"))
+        append_json(trail, "close", "close", body_of("close"))
     trail.close()
     assert len(rows_of(path)) == 6
 
@@ -462,7 +462,7 @@ def test_nothing_is_appended_to_a_trail_that_was_cut_back(written: Path, tmp_pat
     put(path, rows_of(path)[:4])
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="has 4 entries, its head is of 6"):
-        trail.append_raw("close", "close", body_of("close"))
+        append_json(trail, "close", "close", body_of("close"))
     trail.close()
 
 
@@ -496,7 +496,7 @@ def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path
 def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
     lenient(trail)
     for kind, key in (("open", "o"), ("plan", "p"), ("verdict", "v"), ("override", "h"), ("decision", "d")):
-        trail.append_raw(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
+        append_json(trail, kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     rows = trail.path
     walk = walk_trail(read_trail(rows))
     assert {role: count for (role, _), count in walk.signed.items()} == {
@@ -507,7 +507,7 @@ def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
 
 def test_keys_lie_outside_the_run_folder_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     trail.close()
     folder = tmp_path / "runs" / ".peergate" / "keys"
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{role}.pem" for role in ROLES)
@@ -525,7 +525,7 @@ def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path) -> None:
     keys.path("log").chmod(0o640)
     trail = Trail(path, "small")
     with pytest.raises(UserError, match="mode 640, others can read it"):
-        trail.append_raw("open", "open", body_of("open"))
+        append_json(trail, "open", "open", body_of("open"))
     trail.close()
     assert not rows_of(path)
 
@@ -537,11 +537,11 @@ def test_a_copied_run_is_verified_but_not_continued_elsewhere(written: Path, tmp
     trail = Trail(path, "small")
     trail.verify_chain()
     with pytest.raises(UserError, match="the signing key 'log' cannot be read"):
-        trail.append_raw("resume", "resume/1", body_of("resume"))
+        append_json(trail, "resume", "resume/1", body_of("resume"))
     assert not (tmp_path / "elsewhere" / ".peergate").exists(), "no key is made where a trail has its own"
-    Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new").append_raw("open", "open", body_of("open"))
+    append_json(Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new"), "open", "open", body_of("open"))
     with pytest.raises(UserError, match=r"signs as 'log' with the key [0-9a-f]{16}, the trail's is"):
-        trail.append_raw("resume", "resume/1", body_of("resume"))
+        append_json(trail, "resume", "resume/1", body_of("resume"))
     trail.close()
     assert len(rows_of(path)) == 6
 
@@ -559,7 +559,7 @@ def test_processes_that_begin_at_once_make_one_set_of_keys(tmp_path: Path) -> No
 
 def test_closing_seals_the_file(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    last = trail.append_raw("open", "open", body_of("open"))
+    last = append_json(trail, "open", "open", body_of("open"))
     trail.close()
     seal = json.loads((tmp_path / "trail.seal").read_bytes())
     assert seal == {"size": 1, "digest": last.digest, "file": digest_file(tmp_path / "trail.sqlite")}
@@ -575,7 +575,7 @@ def test_opening_and_closing_again_leaves_the_seal_true(written: Path, tmp_path:
 
 def test_the_seal_stays_true_when_somebody_else_had_the_trail_open(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other:
         other.execute("SELECT count(*) FROM entry").fetchone()
         trail.close()
@@ -599,10 +599,10 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
 
 
 def test_a_trail_somebody_writes_can_be_read(trail: Trail) -> None:
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     beside = sorted(path.name for path in trail.path.parent.iterdir())
     assert [one.key for one in read_entries(trail.path)] == ["open"]
-    trail.append_raw("close", "close", body_of("close"))
+    append_json(trail, "close", "close", body_of("close"))
     assert [one.key for one in read_entries(trail.path)] == ["open", "close"]
     assert sorted(path.name for path in trail.path.parent.iterdir()) == beside
 
@@ -652,16 +652,16 @@ import sys
 from pathlib import Path
 from reviews.trail.tables.trail_file import StoredEntry
 from reviews.trail.trail import Trail
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 trail = Trail(path, "small")
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(count):
-    trail.append_raw("spend", f"{name}/{n}", body_of("spend", job=name))
+    append_json(trail, "spend", f"{name}/{n}", body_of("spend", job=name))
     print(f"{name}/{n}", flush=True)
-    trail.append_raw("spend", f"shared/{n}", body_of("spend", job=name))
+    append_json(trail, "spend", f"shared/{n}", body_of("spend", job=name))
 """
 
 
@@ -697,11 +697,11 @@ def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
 
 def test_another_thread_does_not_read_what_may_be_taken_back(trail: Trail) -> None:
     """LangGraph writes checkpoints in threads of its own, and asks the trail before each whether it still may."""
-    trail.append_raw("pause", "pause/1", {"by": "ada"})
+    append_json(trail, "pause", "pause/1", {"by": "ada"})
     with ThreadPoolExecutor(1) as pool:
         asked: list[Future[list[str]]] = []
         with pytest.raises(KeyError), trail.alone():
-            trail.append_raw("pause", "pause/2", {"by": "ada"})
+            append_json(trail, "pause", "pause/2", {"by": "ada"})
             asked.append(pool.submit(lambda: [one.key for one in trail.iterate()]))
             assert not wait(asked, 0.2).done
             raise KeyError

@@ -26,7 +26,7 @@ from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.forgery import entries_of, rows_of
 
 HOME = Path(__file__).parents[3]
@@ -35,13 +35,13 @@ APPENDER = """
 import os, sys
 from pathlib import Path
 from reviews.trail.trail import Trail
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 
 def append(path, name):
     trail = Trail(Path(path), "small")
     for n in range(100_000):
         key = f"{name}/{n}"
-        trail.append_raw("spend", key, body_of("spend", job="x" * 300))
+        append_json(trail, "spend", key, body_of("spend", job="x" * 300))
         print(key, flush=True)
 
 if sys.argv[1:]:
@@ -89,7 +89,7 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
     # Which shows that the kills did land between a commit and its acknowledgement: keys make a repeat harmless.
     print(f"{kills} kills, {len(acknowledged)} acknowledged, {unacknowledged} kept and not acknowledged")
     trail = Trail(path, "small")
-    trail.append_raw("close", "close", body_of("close"))
+    append_json(trail, "close", "close", body_of("close"))
     trail.verify_chain()
     trail.close()
 
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: P
     assert [one.key for one in walk.entries] == acknowledged
     # There is room again: it goes on where it was.
     trail = Trail(path, "small")
-    trail.append_raw("spend", f"p/{len(acknowledged)}", body_of("spend"))
+    append_json(trail, "spend", f"p/{len(acknowledged)}", body_of("spend"))
     trail.verify_chain()
     trail.close()
 
@@ -171,7 +171,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
 ) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -215,12 +215,12 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
     """SQLite's own read-only mode stands for the disk: who runs as root may write everywhere."""
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     trail._table.connection.execute("PRAGMA query_only=ON")  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     with pytest.raises(PeergateError, match=r"cannot be written: .*readonly.*nothing was recorded"):
-        trail.append_raw("spend", "spend/1", body_of("spend"))
+        append_json(trail, "spend", "spend/1", body_of("spend"))
     trail._table.connection.execute("PRAGMA query_only=OFF")  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-    assert trail.append_raw("spend", "spend/1", body_of("spend")).seq == 1
+    assert append_json(trail, "spend", "spend/1", body_of("spend")).seq == 1
     trail.close()
 
 
@@ -232,12 +232,12 @@ def test_a_disk_mounted_read_only_is_told_and_can_be_read(tmp_path: Path) -> Non
     try:
         path = disk / "run" / "trail.sqlite"
         trail = Trail(path, "small")
-        trail.append_raw("open", "open", body_of("open"))
+        append_json(trail, "open", "open", body_of("open"))
         trail.close()
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert not walk_trail(read_trail(path)).damage
         with pytest.raises(PeergateError, match="the trail cannot be written"):
-            Trail(path, "small").append_raw("spend", "spend/1", body_of("spend"))
+            append_json(Trail(path, "small"), "spend", "spend/1", body_of("spend"))
         with pytest.raises(OSError, match="Read-only"):
             Store(disk / "run" / "store").put(b"x")
     finally:
@@ -250,7 +250,7 @@ def test_the_newest_entry_is_whole_or_not_there_wherever_the_log_is_cut(tmp_path
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(12):
-        trail.append_raw("spend", f"spend/{n}", body_of("spend", job="x" * 200))
+        append_json(trail, "spend", f"spend/{n}", body_of("spend", job="x" * 200))
     log = path.with_name("trail.sqlite-wal").read_bytes()
     base = path.read_bytes()
     chance = random.Random(1)
@@ -285,6 +285,6 @@ def test_the_entries_of_a_killed_process_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(3):
-        trail.append_raw("spend", f"spend/{n}", body_of("spend"))
+        append_json(trail, "spend", f"spend/{n}", body_of("spend"))
     assert [entry.key for entry in entries_of(rows_of(path))] == ["spend/0", "spend/1", "spend/2"]
     trail.close()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -96,7 +95,7 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
     assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page and f"([issue]({ISSUE}))" in page
     digest = digest_file(accepted.parent.parent / "prompts.jsonl")
     entries = read_entries(accepted / "trail.sqlite")
-    resolved, _ = registered_spec(entries, Store(accepted / "store"))
+    resolved = History(entries, Store(accepted / "store")).resolved
     model = final_model(History(entries), resolved.spec)
     assert model is not None
     for told in (page, model_card(accepted, History(entries, Store(accepted / "store")), model)):

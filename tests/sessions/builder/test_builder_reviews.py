@@ -71,16 +71,16 @@ def test_an_answer_is_shown_between_markers_without_what_is_withheld(session: Se
 def test_a_review_that_was_answered_is_not_paid_for_again(
     session: Session, api: Api, monkeypatch: pytest.MonkeyPatch, asks_again: bool
 ) -> None:
-    def result_is_lost(self: Trail, kind: Any, key: str, *given: Any) -> Any:
-        if kind == "result":
+    def result_is_lost(self: Trail, body: Any, *given: Any) -> Any:
+        if body.KIND == "result":
             raise Killed
-        return whole(self, kind, key, *given)
+        return whole(self, body, *given)
 
-    whole = Trail.append_raw
-    monkeypatch.setattr(Trail, "append_raw", result_is_lost)
+    whole = Trail.append
+    monkeypatch.setattr(Trail, "append", result_is_lost)
     with pytest.raises(Killed):
         call(bench_of(session), "ask_review", **ASK)
-    monkeypatch.setattr(Trail, "append_raw", whole)
+    monkeypatch.setattr(Trail, "append", whole)
     bench = bench_of(session)
     (result,) = session.trail.iterate("result")
     told = session.store.get(result.raw["text"]).decode()

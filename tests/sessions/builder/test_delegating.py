@@ -17,6 +17,7 @@ from specs.system.errors import BuilderUnavailable
 from specs.system.vendors.conversation import ToolResult
 from testing.factories.benches import READABLE, bench_of, new_session, open_stage
 from testing.factories.benches import call as call_tool
+from testing.factories.bodies import append_json
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI
 from testing.fixtures.sandbox import needs_sandbox
 from testing.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
@@ -179,6 +180,6 @@ def test_what_is_withheld_is_taken_out_of_a_task_before_it_is_cut(
     # The secret lies over the edge of what is shown; the note is planted past the wall of the tools.
     text = "x" * (SHOWN - 20) + secret + "y" * 100
     body = {"stage": "sample", "attempt": 1, "what": "free", "text": session.store.put(text.encode())}
-    session.trail.append_raw("note", "note/planted", body)
+    append_json(session.trail, "note", "note/planted", body)
     call_tool(bench_of(session), "delegate", tasks=[{"task": "t", "artifacts": ["note.1"]}])
     assert "xxx" in briefs[0] and secret[:12] not in briefs[0]

@@ -17,7 +17,7 @@ from sessions.session import Session
 from specs.system.confinement import bubblewrap
 from specs.trail.verdict import Decision, Finding, RequiredChange, Span, Verdict
 from testing.factories.benches import HELDOUT, bench_of, call, copy_of, end_job, measure, open_stage
-from testing.factories.bodies import NAME, body_of
+from testing.factories.bodies import NAME, append_json, body_of
 from testing.factories.evidence_on_disk import steps
 from testing.fixtures.sandbox import needs_sandbox
 
@@ -130,8 +130,10 @@ def test_two_attempts_are_compared_by_item(session: Session) -> None:
 def test_a_metric_is_shown_over_all_attempts(session: Session) -> None:
     measure(session, "sample", {"accepted": 3.0})
     body = body_of("plan", stage="sample", attempt=1, changes={"temperature": 0.6})
-    session.trail.append_raw("plan", "plan/sample.1", body)
-    session.trail.append_raw("decision", "decision/sample.1", body_of("decision", stage="sample", attempt=1) | REVISED)
+    append_json(session.trail, "plan", "plan/sample.1", body)
+    append_json(
+        session.trail, "decision", "decision/sample.1", body_of("decision", stage="sample", attempt=1) | REVISED
+    )
     measure(session, "sample", {"accepted": 5.0}, attempt=2)
     bench = bench_of(session, attempt=2)
     told = [json.loads(line) for line in call(bench, "metric_history", metric="accepted").text.splitlines()]
@@ -163,10 +165,10 @@ def judged(session: Session, stage: str, statement: str, quote: str) -> None:
         verdict=verdict.content_digest(),
     )  # fmt: skip
     said = body_of("verdict", stage=stage, attempt=1, verdict=session.store.put_value(verdict))
-    session.trail.append_raw("verdict", f"verdict/{stage}.1", said)
+    append_json(session.trail, "verdict", f"verdict/{stage}.1", said)
     body = body_of("decision", stage=stage, attempt=1) | {"decision": session.store.put_value(decision)}
     opens = {"stage": stage, "attempt": 2}
-    session.trail.append_raw("decision", f"decision/{stage}.1", body | {"outcome": "revise", "opens": opens})
+    append_json(session.trail, "decision", f"decision/{stage}.1", body | {"outcome": "revise", "opens": opens})
 
 
 def test_findings_of_every_stage_are_read_without_what_is_withheld(registered: Path, tmp_path: Path) -> None:

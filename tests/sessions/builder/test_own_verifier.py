@@ -10,7 +10,7 @@ import pytest
 from sessions.builder.redaction import PRIVATE, Redactor
 from sessions.session import Session
 from testing.factories.benches import bench_of, call, new_session, open_stage
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.sandbox import needs_sandbox
 
 CODE = '''"""A secret rule: the answer names the third planet and nothing else at all."""
@@ -39,7 +39,7 @@ def session_with(folder: Path, task: str) -> Session:
 def all_that_is_read(session: Session) -> str:
     """Return what the tools that read answer, the file's text in a note of the builder's own among it."""
     text = session.store.put(f"someone wrote: {QUOTED}".encode())
-    session.trail.append_raw("note", "note/x", body_of("note") | {"text": text, "stage": "sample", "attempt": 1})
+    append_json(session.trail, "note", "note/x", body_of("note") | {"text": text, "stage": "sample", "attempt": 1})
     open_stage(session)
     bench = bench_of(session)
     names = [line.partition(":")[0] for line in call(bench, "list_artifacts").text.splitlines()]

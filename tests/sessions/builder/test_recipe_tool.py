@@ -8,7 +8,7 @@ import pytest
 
 from sessions.session import Session
 from testing.factories.benches import bench_of, call, new_session, open_stage
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.recipe_session import RECIPE
 
 SCRIPT = "print('a look')\n"
@@ -19,7 +19,7 @@ def session(tmp_path: Path) -> Session:
     """A session in which the stage ``look`` is open."""
     session = new_session(tmp_path, *RECIPE)
     body = body_of("decision", stage="sample", attempt=1) | {"opens": {"stage": "look", "attempt": 1}}
-    session.trail.append_raw("decision", "decision/sample.1", body)
+    append_json(session.trail, "decision", "decision/sample.1", body)
     return session
 
 

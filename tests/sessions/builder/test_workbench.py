@@ -26,7 +26,7 @@ from testing.factories.benches import (
     take,
     turn,
 )
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_three_revisions_in_a_row_ask_a_person_and_a_retry_counts_anew(session: 
     assert wish.escalate and wish.reason == "the gate sent 3 attempts in a row back"
     assert builder.asked == ["plan"] * 3
     body = body_of("human", stage="train", attempt=4, answer="retry", opens={"stage": "train", "attempt": 5})
-    session.trail.append_raw("human", "human/x", body)
+    append_json(session.trail, "human", "human/x", body)
     assert not build.work_through(session, stage, 5).escalate
 
 

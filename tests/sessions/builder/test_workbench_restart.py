@@ -96,24 +96,24 @@ class Model:
 @contextmanager
 def killed_at(place: int | None, after: bool) -> Generator[None]:
     """Kill anyone who appends for the so-manieth time, before or after the entry is there."""
-    whole, count = Trail.append_raw, 0
+    whole, count = Trail.append, 0
 
-    def append(self: Trail, kind: Any, key: str, *given: Any) -> Any:
+    def append(self: Trail, body: Any, key: str | None = None, *given: Any) -> Any:
         nonlocal count
         # What is repeated under a key that is there appends nothing.
-        count += self.find(key) is None
+        count += self.find(key or body.entry_key()) is None
         if count == place and not after:
             raise Killed
-        found = whole(self, kind, key, *given)
+        found = whole(self, body, key, *given)
         if count == place:
             raise Killed
         return found
 
-    Trail.append_raw = append  # type: ignore[method-assign]
+    Trail.append = append  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Trail.append_raw = whole  # type: ignore[method-assign]
+        Trail.append = whole  # type: ignore[method-assign]
 
 
 class Outcome(NamedTuple):

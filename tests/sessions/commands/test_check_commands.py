@@ -26,7 +26,7 @@ from specs.stages.base.metric import MetricSet
 from specs.system import plugins
 from specs.system.errors import AuditDamage, PluginFault, UserError
 from specs.trail.verdict import CheckResult
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import design_results, evidence_of, heldout_items, prompt_items, resolved_spec
 
 
@@ -185,13 +185,13 @@ def lost_run(folder: Path) -> Path:
     for path in (folder / "spec").glob("*.jsonl"):
         store.put(path.read_bytes())
     opened = {"registration": resolved.registration(), "spec": store.put_value(resolved)}
-    trail.append_raw("open", "open", body_of("open", **opened, measured_by=measuring_code()))
-    trail.append_raw("checks", "checks/design.1", body_of("checks", stage="design"))
+    append_json(trail, "open", "open", body_of("open", **opened, measured_by=measuring_code()))
+    append_json(trail, "checks", "checks/design.1", body_of("checks", stage="design"))
     for attempt in (1, 2):
         where = {"stage": "base", "attempt": attempt}
-        trail.append_raw("plan", f"plan/base.{attempt}", body_of("plan", **where))
-        trail.append_raw("lost", f"lost/small.base.{attempt}", body_of("lost", **where, key=f"small.base.{attempt}"))
-    trail.append_raw("plan", "plan/base.3", body_of("plan", stage="base", attempt=3))
+        append_json(trail, "plan", f"plan/base.{attempt}", body_of("plan", **where))
+        append_json(trail, "lost", f"lost/small.base.{attempt}", body_of("lost", **where, key=f"small.base.{attempt}"))
+    append_json(trail, "plan", "plan/base.3", body_of("plan", stage="base", attempt=3))
     trail.close()
     return run
 
@@ -237,8 +237,8 @@ def test_an_order_of_another_version_is_one_clear_error(tmp_path: Path) -> None:
     store, trail = Store(run / "store"), Trail(run / "trail.sqlite", "small")
     older = store.put_value({"schema_version": 1, "key": "small.base.4"})
     where = {"stage": "base", "attempt": 4, "key": "small.base.4"}
-    trail.append_raw("launch", "launch/small.base.4", body_of("launch", **where, order=older))
-    trail.append_raw("lost", "lost/small.base.4", body_of("lost", **where))
+    append_json(trail, "launch", "launch/small.base.4", body_of("launch", **where, order=older))
+    append_json(trail, "lost", "lost/small.base.4", body_of("lost", **where))
     trail.close()
     with pytest.raises(AuditDamage, match="cannot read the order of the job on record: 'kind': Field required"):
         check.run_again(run, "base", 4, as_json=True)

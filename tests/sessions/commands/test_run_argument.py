@@ -22,7 +22,7 @@ from sessions.pages.overview import Overview
 from sessions.pages.report import session_list
 from specs.loading.loading import list_shipped_specs
 from specs.system.errors import UserError
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.command_sessions import called as peergate
 
 WITHOUT_RUN = {
@@ -45,7 +45,7 @@ def begun(runs: Path, name: str) -> Path:
     path = runs / name / "trail.sqlite"
     path.parent.mkdir(parents=True)
     with_open = Trail(path, name)
-    with_open.append_raw("open", "open", body_of("open"))
+    append_json(with_open, "open", "open", body_of("open"))
     with_open.close()
     return path.parent
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
@@ -46,7 +45,7 @@ class Upto:
 
 
 def spec_of(run: Path) -> ResolvedSpec:
-    return registered_spec(read_entries(run / "trail.sqlite"), Store(run / "store"))[0]
+    return History.read(run / "trail.sqlite", run / "store").resolved
 
 
 def mirrors(run: Path, trail: Upto, said: list[str], *names: str, **more: Any) -> Mirrors:

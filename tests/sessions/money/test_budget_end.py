@@ -35,7 +35,7 @@ from specs.jobs.job_records import JobOrder
 from specs.session.design import Budget
 from specs.system.errors import InvalidGrant, SpecError, UserError
 from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
 
@@ -340,7 +340,7 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 6")), **AMENDED)
     clock[0] += 10 * 3600 * 10**9
     session = quick_session(run, launcher=Slow())
-    session.trail.append_raw("resume", "resume/1", body_of("resume"))
+    append_json(session.trail, "resume", "resume/1", body_of("resume"))
     drive(session)
     assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 
@@ -368,7 +368,7 @@ def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
     assert launched(run) == [] and audited(run) == 2
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 9")), **AMENDED)
     session = quick_session(run, builder)
-    session.trail.append_raw("resume", "resume/1", body_of("resume"))
+    append_json(session.trail, "resume", "resume/1", body_of("resume"))
     drive(session)
     assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
 

@@ -16,7 +16,7 @@ from sessions.commands.cost import cost
 from sessions.run.money import ledger
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import UserError
-from testing.factories.bodies import BODIES
+from testing.factories.bodies import BODIES, append_json
 from testing.factories.spec_files import loads, write_spec
 
 LIMITED = ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 1.5\n  storage_usd_per_gb: 0.5\n")
@@ -35,7 +35,9 @@ def run(tmp_path: Path) -> Path:
     ledger.reserve_job(trail, budget, spec.stage("base"), "small.base.1", keeps_bytes=10**9)
     ledger.settle_job(trail, budget, "small.base.1", 300)
     ledger.settle_storage(trail, budget, "small.base.1", 2 * 10**8)
-    trail.append_raw("decision", "decision/sample.1", BODIES["decision"] | {"opens": {"stage": "train", "attempt": 1}})
+    append_json(
+        trail, "decision", "decision/sample.1", BODIES["decision"] | {"opens": {"stage": "train", "attempt": 1}}
+    )
     ledger.settle(trail, ledger.reserve_turn(trail, budget, spec.stage("train"), 1, 0.5), 0.2)
     ledger.reserve_turn(trail, budget, spec.stage("train"), 1, 0.3)
     ledger.reserve_turn(trail, budget, spec.stage("train"), 1, 0.1, party="helper", task="look")
@@ -47,7 +49,7 @@ def opened(run: Path, resolved: ResolvedSpec) -> Trail:
     store = Store(run / "store")
     trail = Trail(run / "trail.sqlite", "small")
     body = {"spec": store.put_value(resolved), "registration": resolved.registration()}
-    trail.append_raw("open", "open", BODIES["open"] | body)
+    append_json(trail, "open", "open", BODIES["open"] | body)
     return trail
 
 
@@ -84,7 +86,7 @@ def test_what_the_next_stage_may_take(run: Path, capsys: pytest.CaptureFixture[s
     assert (coming["stage"], coming["attempt"], coming["attempt_may_cost_usd"]) == ("train", 1, 1.0)
     assert (coming["may_take_usd"], coming["may_take_hours"], coming["fits"]) == (1.9, 0.5, True)
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append_raw("launch", "launch/small.train.1", BODIES["launch"])
+    append_json(trail, "launch", "launch/small.train.1", BODIES["launch"])
     trail.close()
     assert told(run, capsys)["next"] is None
 

@@ -30,7 +30,7 @@ from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from specs.system.errors import BudgetExceeded, PeergateError
 from specs.trail.entry import GENESIS, Entry, EntryKind
-from testing.factories.bodies import BODIES
+from testing.factories.bodies import BODIES, append_json
 from testing.factories.spec_files import loads, write_spec
 
 BUDGET = Budget(
@@ -62,7 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def trail(tmp_path: Path, clock: Clock) -> Iterator[Trail]:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    trail.append_raw("open", "open", BODIES["open"])
+    append_json(trail, "open", "open", BODIES["open"])
     yield trail
     trail.close()
 
@@ -144,7 +144,7 @@ def test_resuming_never_resets_the_ledger(trail: Trail, stage: Any) -> None:
     before = balance(trail, BUDGET)
     for n in range(3):
         again = Trail(trail.path, "small")
-        again.append_raw("resume", f"resume/{n}", BODIES["resume"])
+        append_json(again, "resume", f"resume/{n}", BODIES["resume"])
         assert balance(again, BUDGET) == before
         with pytest.raises(BudgetExceeded):
             reserve_job(again, BUDGET, stage("sft", 1.01), "small.train.3")
@@ -205,7 +205,7 @@ def test_no_attempt_starts_that_may_outlast_the_hours(
     """Half an hour of 2 has to be left for an attempt that may take half an hour."""
     budget = BUDGET.model_copy(update={"max_hours": 2})
     clock.pass_hours(hours)
-    trail.append_raw("decision", "decision/base.1", BODIES["decision"])
+    append_json(trail, "decision", "decision/base.1", BODIES["decision"])
     if fits:
         reserve_job(trail, budget, stage("sft", 1), "small.train.1")
     else:
@@ -218,10 +218,10 @@ def test_no_attempt_starts_that_may_outlast_the_hours(
 def test_after_the_hours_no_turn_begins(trail: Trail, stage: Any, clock: Clock, party: Any) -> None:
     budget, train = BUDGET.model_copy(update={"max_hours": 2}), stage("sft", 1)
     clock.pass_hours(1.99)
-    trail.append_raw("decision", "decision/base.1", BODIES["decision"])
+    append_json(trail, "decision", "decision/base.1", BODIES["decision"])
     settle(trail, reserve_turn(trail, budget, train, 1, 0.1, party), 0.1)
     clock.pass_hours(0.02)
-    trail.append_raw("note", "note/1", BODIES["note"])
+    append_json(trail, "note", "note/1", BODIES["note"])
     with pytest.raises(BudgetExceeded, match=rf"has run 2\.01 h of 2 h: the {party}'s turn does not begin"):
         reserve_turn(trail, budget, train, 1, 0.1, party)
     more = budget.model_copy(update={"max_hours": 3})
@@ -234,36 +234,36 @@ def hours(trail: Trail) -> float:
 
 def test_pauses_do_not_count_as_active_time(trail: Trail, clock: Clock) -> None:
     clock.pass_hours(0.25)
-    trail.append_raw("pause", "pause/1", BODIES["pause"])
+    append_json(trail, "pause", "pause/1", BODIES["pause"])
     assert hours(trail) == 0.25
     clock.pass_hours(100)
-    trail.append_raw("resume", "resume/1", BODIES["resume"])
+    append_json(trail, "resume", "resume/1", BODIES["resume"])
     assert hours(trail) == 0.25
     clock.pass_hours(0.5)
-    trail.append_raw("exit", "exit/a", BODIES["exit"])
+    append_json(trail, "exit", "exit/a", BODIES["exit"])
     assert hours(trail) == 0.75
     assert balance(trail, BUDGET).left_hours == pytest.approx(99.25)
 
 
 def test_the_time_after_a_kill_does_not_count(trail: Trail, clock: Clock) -> None:
     clock.pass_hours(0.25)
-    trail.append_raw("launch", "launch/a", BODIES["launch"])
+    append_json(trail, "launch", "launch/a", BODIES["launch"])
     # Killed here: no pause was recorded.
     clock.pass_hours(100)
-    trail.append_raw("resume", "resume/1", BODIES["resume"])
+    append_json(trail, "resume", "resume/1", BODIES["resume"])
     clock.pass_hours(0.5)
-    trail.append_raw("exit", "exit/a", BODIES["exit"])
+    append_json(trail, "exit", "exit/a", BODIES["exit"])
     assert hours(trail) == 0.75
 
 
 def test_what_is_recorded_in_a_pause_adds_no_time(trail: Trail, clock: Clock) -> None:
     clock.pass_hours(0.25)
-    trail.append_raw("pause", "pause/1", BODIES["pause"])
+    append_json(trail, "pause", "pause/1", BODIES["pause"])
     clock.pass_hours(100)
     # `peergate cancel` of a paused session ends it without resuming.
-    trail.append_raw("exit", "exit/a", BODIES["exit"])
+    append_json(trail, "exit", "exit/a", BODIES["exit"])
     clock.pass_hours(1)
-    trail.append_raw("close", "close", BODIES["close"])
+    append_json(trail, "close", "close", BODIES["close"])
     assert hours(trail) == 0.25
 
 
@@ -423,14 +423,14 @@ def test_the_review_of_an_amendment_may_use_teardowns_share(trail: Trail, stage:
 
 def test_a_session_that_waits_for_a_person_uses_no_hours(trail: Trail, clock: Clock) -> None:
     clock.pass_hours(0.5)
-    trail.append_raw("budget", "budget/1", BODIES["budget"])
+    append_json(trail, "budget", "budget/1", BODIES["budget"])
     clock.pass_hours(9)
-    trail.append_raw("checks", "checks/amendment.1", BODIES["checks"] | {"stage": "amendment"})
-    trail.append_raw("amendment", "amendment/1", BODIES["amendment"])
+    append_json(trail, "checks", "checks/amendment.1", BODIES["checks"] | {"stage": "amendment"})
+    append_json(trail, "amendment", "amendment/1", BODIES["amendment"])
     clock.pass_hours(9)
-    trail.append_raw("resume", "resume/1", BODIES["resume"])
+    append_json(trail, "resume", "resume/1", BODIES["resume"])
     clock.pass_hours(0.25)
-    trail.append_raw("exit", "exit/a", BODIES["exit"])
+    append_json(trail, "exit", "exit/a", BODIES["exit"])
     assert hours(trail) == 0.75
 
 
@@ -441,18 +441,18 @@ def test_a_session_that_waits_and_is_closed_uses_no_hours(
     trail: Trail, clock: Clock, kind: EntryKind, told: dict[str, Any]
 ) -> None:
     clock.pass_hours(0.5)
-    trail.append_raw(kind, f"{kind}/1", BODIES[kind] | told)
+    append_json(trail, kind, f"{kind}/1", BODIES[kind] | told)
     clock.pass_hours(9)
-    trail.append_raw("close", "close", BODIES["close"])
+    append_json(trail, "close", "close", BODIES["close"])
     assert hours(trail) == 0.5
 
 
 def test_a_session_that_was_killed_uses_no_hours_while_it_is_amended(trail: Trail, clock: Clock) -> None:
     clock.pass_hours(0.5)
-    trail.append_raw("launch", "launch/a", BODIES["launch"])
+    append_json(trail, "launch", "launch/a", BODIES["launch"])
     clock.pass_hours(9)
-    trail.append_raw("checks", "checks/amendment.1", BODIES["checks"] | {"stage": "amendment"})
-    trail.append_raw("amendment", "amendment/1", BODIES["amendment"])
+    append_json(trail, "checks", "checks/amendment.1", BODIES["checks"] | {"stage": "amendment"})
+    append_json(trail, "amendment", "amendment/1", BODIES["amendment"])
     assert hours(trail) == 0.5
 
 

@@ -25,7 +25,7 @@ from specs.stages.packaging.kinds import PACKAGE
 from specs.stages.registry import Stage
 from specs.system.errors import BudgetExceeded
 from specs.trail.entry import AMENDMENT
-from testing.factories.bodies import BODIES
+from testing.factories.bodies import BODIES, append_json
 
 NEAR = 1e-6
 CENTS = st.integers(1, 400).map(lambda cents: cents / 100)
@@ -64,7 +64,7 @@ class LedgerMachine(RuleBasedStateMachine):
             storage_usd_per_gb=1.0,
         )
         self.trail = Trail(Path(self.folder.name) / "trail.sqlite", "small")
-        self.trail.append_raw("open", "open", BODIES["open"])
+        append_json(self.trail, "open", "open", BODIES["open"])
         self.books: dict[str, tuple[str, str, float]] = {}
         """By key: party, stage, and what counts now."""
         self.attempts = 0

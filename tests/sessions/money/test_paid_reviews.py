@@ -24,7 +24,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_bytes
 from specs.system.errors import BudgetExceeded, UserError
 from specs.system.vendors import http_exchange
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.factories.spec_files import loads, told, write_spec
 from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
@@ -74,7 +74,7 @@ def session(tmp_path: Path, api: Api, resolved: ResolvedSpec) -> Iterator[Sessio
 
 def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
     trail = Trail(folder / "trail.sqlite", "small")
-    trail.append_raw("open", "open", body_of("open", registration=resolved.registration()))
+    append_json(trail, "open", "open", body_of("open", registration=resolved.registration()))
     store = Store(folder / "store")
     for named in (resolved.spec.heldout, *resolved.spec.data.values()):
         store.put(resolved.path(named.path).read_bytes())

@@ -19,6 +19,7 @@ from sessions.exports.notices.delivery import deliver
 from sessions.exports.notices.notifier import EVERYWHERE, RECORD, Notifier
 from sessions.session import Session
 from specs.notices.notify import Notify
+from testing.factories.bodies import append_json
 from testing.fixtures.command_sessions import called
 from testing.fixtures.hostile_trail import Critical
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
@@ -165,7 +166,7 @@ def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, recei
 def spend(session: Session, number: int, body: dict[str, Any]) -> None:
     from testing.factories.bodies import body_of
 
-    session.trail.append_raw("spend", f"spend/{number}", body_of("spend", **body))
+    append_json(session.trail, "spend", f"spend/{number}", body_of("spend", **body))
 
 
 def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
@@ -173,7 +174,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
 
     session = quick_session(open_quick(tmp_path))
     told(session, {EVERYWHERE: receiver.address})
-    session.trail.append_raw("lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
+    append_json(session.trail, "lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
     session.notify()
     session.trail.close()
     assert receiver.got[0]["text"] == "small: the job of base.1 is lost: nothing says how it ended"
@@ -223,8 +224,8 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
     told(session, {EVERYWHERE: receiver.address})
     from testing.factories.bodies import body_of
 
-    session.trail.append_raw(
-        "decision", "decision/design.9", body_of("decision", stage=None, attempt=9, outcome="reject")
+    append_json(
+        session.trail, "decision", "decision/design.9", body_of("decision", stage=None, attempt=9, outcome="reject")
     )
     session.notify()
     session.trail.close()

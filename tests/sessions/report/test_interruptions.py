@@ -12,7 +12,7 @@ from reviews.trail.trail import Trail
 from sessions.pages.report.timeline import interruptions
 from specs.system.digests import digest_bytes
 from specs.trail.entry import EntryKind
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 
 OVER = {"epoch": 1, "by": "ada", "host": "pod-1", "pid": 7, "silent_s": 61.5}
 LEASE: dict[str, Any] = {"epoch": 2, "host": "pod-2", "pid": 8, "over": None}
@@ -29,7 +29,7 @@ def trail(tmp_path: Path) -> Trail:
 
 
 def put(trail: Trail, kind: EntryKind, **said: Any) -> None:
-    trail.append_raw(kind, f"{kind}/{trail.head().size if trail.find('open/0') else 0}", body_of(kind, **said))
+    append_json(trail, kind, f"{kind}/{trail.head().size if trail.find('open/0') else 0}", body_of(kind, **said))
 
 
 def told(trail: Trail) -> list[str]:

@@ -27,7 +27,7 @@ from sessions.pages.view.places import Scope
 from sessions.run.lease import lease
 from specs.system.errors import UserError
 from specs.trail.entry import GENESIS, Entry, EntryKind
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.view_client import Client
 
 pytestmark = pytest.mark.integration
@@ -39,8 +39,8 @@ def begun(runs: Path, name: str, address: str | None = None) -> Trail:
     if address is not None:
         begin_log(path, name, address)
     trail = Trail(path, name)
-    trail.append_raw("open", "open", body_of("open"))
-    trail.append_raw("plan", "plan/sft.1", body_of("plan"))
+    append_json(trail, "open", "open", body_of("open"))
+    append_json(trail, "plan", "plan/sft.1", body_of("plan"))
     return trail
 
 
@@ -57,9 +57,9 @@ def test_the_list_says_what_each_overview_says(tmp_path: Path, address: str | No
     for name in ("c", "a", "b"):
         trail = begun(tmp_path, name, address)
         if name == "a":
-            trail.append_raw("decision", "decision/sft.1", body_of("decision", outcome="escalate", reasons=["why"]))
+            append_json(trail, "decision", "decision/sft.1", body_of("decision", outcome="escalate", reasons=["why"]))
         if name == "b":
-            trail.append_raw("close", "close", body_of("close", decision="reject"))
+            append_json(trail, "close", "close", body_of("close", decision="reject"))
         trail.close()
     (tmp_path / "no session").mkdir()
     found = list_overviews(tmp_path)
@@ -137,7 +137,7 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
     list_overviews(tmp_path)
     assert len(read) == 3
     again = Trail(trails["b"].path, "b")
-    again.append_raw("close", "close", body_of("close", decision="reject"))
+    append_json(again, "close", "close", body_of("close", decision="reject"))
     # Also while it is open, and what was written lies in the log next to the file.
     assert states(tmp_path)["b"] == "closed" and read[3:] == ["b"]
     again.close()
@@ -167,7 +167,7 @@ def test_a_damaged_session_is_listed_as_damaged(tmp_path: Path) -> None:
 def test_a_closed_session_is_listed_as_damaged_if_its_file_is_not_as_it_was_sealed(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         trail = begun(tmp_path, name)
-        trail.append_raw("close", "close", body_of("close"))
+        append_json(trail, "close", "close", body_of("close"))
         if name != "d":
             trail.close()
     assert states(tmp_path) == dict.fromkeys("abcd", "closed")

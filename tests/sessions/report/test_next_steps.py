@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from reviews.checks.remedies import REMEDIES, remedy_of
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.gate.check_catalog import listing
 from reviews.history.history import History
 from reviews.history.people import last_question
@@ -57,7 +56,7 @@ def test_a_retry_that_can_change_nothing_is_not_offered(tmp_path: Path) -> None:
 def test_a_retry_is_offered_where_a_parameter_may_move(tmp_path: Path) -> None:
     run = waits(tmp_path)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    resolved, _ = registered_spec(entries, store)
+    resolved = History(entries, store).resolved
     stages = tuple(
         one.model_copy(
             update={"ranges": {"max_new_tokens": ParameterRange(min=8, max=64)}} if one.name == "base" else {}

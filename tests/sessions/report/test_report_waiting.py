@@ -15,7 +15,7 @@ from sessions.pages.report.report import told_so_far
 from specs.session.thresholds import Thresholds
 from specs.system.errors import EvidenceMissing
 from specs.trail.entry import EntryKind
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.quick_session import open_quick
 
 WHY = "check critics.calibration is FAIL: kappa 0.30"
@@ -25,7 +25,7 @@ def waiting(folder: Path, kind: EntryKind, key: str, **body: Any) -> Path:
     """Return a session that waits, because of one entry at the end of its trail."""
     run = open_quick(folder)
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append_raw(kind, key, body_of(kind, **body))
+    append_json(trail, kind, key, body_of(kind, **body))
     trail.close()
     return run
 

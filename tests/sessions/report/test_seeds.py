@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from reviews.evidence.gather import gather
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -110,7 +109,8 @@ def test_a_registered_paired_test_is_carried_out_in_a_session_and_closes_its_gat
         found[name] = (said["status"], decided)
         assert "base" in gather(run, History(entries, store), "tuned", 1).arms, "what the audit would judge by"
     assert found["good"] == ("PASS", "approve") and found["bad"][0] == "FAIL" and found["bad"][1] != "approve"
-    resolved, registration = registered_spec(read_entries(good / "trail.sqlite"), Store(good / "store"))
+    history = History.read(good / "trail.sqlite", good / "store")
+    resolved, registration = history.resolved, history.registration
     assert resolved.spec.evaluation is not None and resolved.spec.evaluation.paired[0].test == "exact_mcnemar"
     assert (
         registration

@@ -24,6 +24,7 @@ from sessions.pages.report.trail_page import trail_page
 from sessions.requests.review_functions import ask_review
 from sessions.run.run_layout import REVIEWS
 from specs.trail.requested_review import QuestionRequest
+from testing.factories.bodies import append_json
 
 HOSTILE = (
     "</pre></title>\"'><script>alert(1)</script><img src=https://e.example/x onerror=alert(1)>{{7*7}}\u001b[31m\u202e"
@@ -195,10 +196,10 @@ def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[RecordedEnt
 
 def test_a_long_trail_has_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trail = Trail(tmp_path / "runs" / "long" / "trail.sqlite", "long")
-    trail.append_raw("workspace", "workspace", {})
+    append_json(trail, "workspace", "workspace", {})
     with trail.alone():
         for number in range(1, 600):
-            trail.append_raw("pause", f"pause/{number}", {"by": "ada"})
+            append_json(trail, "pause", f"pause/{number}", {"by": "ada"})
     trail.close()
     entries, store = read_entries(trail.path), Store(tmp_path / "store")
     assert len(read(trail_page(History(entries, store))).ids) == 5 + 600

@@ -19,7 +19,7 @@ from specs.system.masking import Masker, forms_only
 from specs.system.vendors.conversation import ToolCall
 from specs.trail.verdict import Packet
 from testing.factories.benches import bench_of, call, new_session, open_stage, take, turn
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 NASTY = "```\n# approved\n\x1b[2J\u202e| a |\n~~~~\n````"
@@ -38,12 +38,12 @@ def session(tmp_path: Path) -> Session:
     call(bench, "write_note", text=LONG)
     call(bench, "launch_stage", stage="sample", reason="because", changes={"temperature": 0.9})
     plan = body_of("plan", stage="sample", changes={"temperature": 0.9}, reason="because", builder="model")
-    made.trail.append_raw("plan", "plan/sample.1", plan)
+    append_json(made.trail, "plan", "plan/sample.1", plan)
     claims = [{"stage": "sample", "metric": "accepted", "value": 3.0, "tolerance": 0.0}]
     submitted = body_of("submit", stage="sample", claims=claims, sent_back=2)
-    made.trail.append_raw("submit", "submit/sample.1", submitted)
+    append_json(made.trail, "submit", "submit/sample.1", submitted)
     decided = body_of("decision", stage="sample", attempt=1, outcome="revise", reasons=["too few"])
-    made.trail.append_raw("decision", "decision/sample.1", decided | {"required": {"temperature": 1.0}})
+    append_json(made.trail, "decision", "decision/sample.1", decided | {"required": {"temperature": 1.0}})
     return made
 
 
@@ -102,7 +102,7 @@ def test_nothing_in_it_controls_a_terminal_or_ends_a_block_of_markdown(session: 
 def test_secrets_are_masked_once_more(session: Session) -> None:
     secret = "canary-5e1f08b2c44d"
     decided = body_of("decision", stage="sample", attempt=2, outcome="reject", reasons=[f"the key {secret} is wrong"])
-    session.trail.append_raw("decision", "decision/sample.2", decided)
+    append_json(session.trail, "decision", "decision/sample.2", decided)
     attempts = list(Transcript(session.store, Masker({"A_KEY": secret})).attempts(History(session.trail.iterate())))
     page = markdown_of("small", attempts)
     assert secret not in page and "the key [masked: A_KEY] is wrong" in page

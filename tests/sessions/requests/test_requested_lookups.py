@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.request_audit import requests_damage
+from reviews.history.history import History
 from reviews.requests import file_reading
 from reviews.requests.run_evidence import run_texts
 from reviews.trail.chain.envelope import RecordedEntry
@@ -106,9 +107,9 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
         ({"reviewer": "openai:other"}, "was looked up for request 1, which is not before it"),
         ({"attempt": 2}, "was looked up for request 2, which is not before it"),
     ):
-        found = "\n".join(requests_damage(with_body(every, "look/asked/1/1", **changed), kept, notes))
+        found = "\n".join(requests_damage(History(with_body(every, "look/asked/1/1", **changed), kept), notes))
         assert what in found, changed
-    assert list(requests_damage(every, kept, notes)) == []
+    assert list(requests_damage(History(every, kept), notes)) == []
     # The answer is the one of these texts, and they have to be there.
     kept.path(text).unlink()
     assert verdict(done.folder)[0] == 1

@@ -32,7 +32,7 @@ from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.system.vendors.parties import Efforts, ReviewerSpec, ReviewLimits, TokenPrice
 from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.small_run import small_run
 from testing.fixtures.loopback_api import (
     ANTHROPIC,
@@ -450,7 +450,8 @@ def test_in_a_session_the_policy_knows_the_spec(api: Api, desk: MakeDesk, here: 
 def test_a_share_that_is_used_up_refuses_and_says_so(api: Api, desk: MakeDesk, here: Path) -> None:
     run = session(here, api)
     trail = Trail(run / "trail.sqlite", "small")
-    trail.append_raw(
+    append_json(
+        trail,
         "spend",
         "reserve/review/x.1",
         {"what": "reserve", "job": "review/x.1", "party": "reviewer", "stage": "x", "usd": 2.8},
@@ -478,7 +479,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
         while not api.got:
             time.sleep(0.02)
         trail = Trail(run / "trail.sqlite", "small")
-        trail.append_raw("close", "close", body_of("close", decision="stop"))
+        append_json(trail, "close", "close", body_of("close", decision="stop"))
         trail.close()
 
     thread = threading.Thread(target=close)
@@ -765,13 +766,13 @@ def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
     store = Store(folder / "store")
     every = change(entries(folder), store)
     every = [replace(one, entry=one.entry.model_copy(update={"seq": seq})) for seq, one in enumerate(every)]
-    found = list(requests_damage(every, store, []))
+    found = list(requests_damage(History(every, store), []))
     assert (found == []) == (told == "") and told in "; ".join(found), found
 
 
 def test_a_trail_of_requests_that_holds_anything_else_is_damaged(reviewed: Path) -> None:
     trail = Trail(reviewed / request_record.TRAIL, "reviews")
-    trail.append_raw("decision", "decision/x.1", body_of("decision", stage="x"))
+    append_json(trail, "decision", "decision/x.1", body_of("decision", stage="x"))
     trail.close()
     code, damage, _ = verdict(reviewed)
     assert code == 1 and any("entries of kind decision" in line for line in damage)

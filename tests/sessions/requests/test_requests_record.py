@@ -19,7 +19,7 @@ from sessions.run.run_layout import run_folder, trail_name
 from specs.session.design import Budget
 from specs.system.errors import AuditDamage, UserError
 from specs.trail.requested_review import QuestionRequest
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.small_run import small_run
 
 TRIVIAL = QuestionRequest(topic="log", question="Which name for the file?", kind="trivial")
@@ -27,16 +27,16 @@ TRIVIAL = QuestionRequest(topic="log", question="Which name for the file?", kind
 
 def test_what_is_appended_together_is_recorded_together_or_not_at_all(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "run" / "trail.sqlite", "s")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     with pytest.raises(RuntimeError), trail.alone():
-        trail.append_raw("asked", "asked/1", body_of("asked"))
+        append_json(trail, "asked", "asked/1", body_of("asked"))
         with trail.alone():
-            trail.append_raw("asked", "asked/2", body_of("asked", number=2))
+            append_json(trail, "asked", "asked/2", body_of("asked", number=2))
         raise RuntimeError
     assert [one.key for one in trail.iterate()] == ["open"]
     with trail.alone():
-        trail.append_raw("asked", "asked/1", body_of("asked"))
-        trail.append_raw("asked", "asked/2", body_of("asked", number=2))
+        append_json(trail, "asked", "asked/1", body_of("asked"))
+        append_json(trail, "asked", "asked/2", body_of("asked", number=2))
     assert [one.key for one in trail.iterate()] == ["open", "asked/1", "asked/2"]
     trail.verify_chain()
     trail.close()
@@ -50,15 +50,15 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
 
     def append() -> None:
         inside.wait()
-        other.append_raw("pause", "pause/1", body_of("pause"))
+        append_json(other, "pause", "pause/1", body_of("pause"))
 
     thread = threading.Thread(target=append)
     thread.start()
     with trail.alone():
-        trail.append_raw("asked", "asked/1", body_of("asked"))
+        append_json(trail, "asked", "asked/1", body_of("asked"))
         inside.set()
         time.sleep(0.2)
-        trail.append_raw("answered", "answered/1", body_of("answered"))
+        append_json(trail, "answered", "answered/1", body_of("answered"))
     thread.join()
     assert [one.key for one in trail.iterate()] == ["asked/1", "answered/1", "pause/1"]
     trail.verify_chain()
@@ -67,11 +67,11 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
 def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -> None:
     run = small_run(tmp_path / "runs", closed=False)
     orchestrator = Trail(run / "trail.sqlite", "small")
-    orchestrator.append_raw("resume", "resume/1", body_of("resume", by="me"))
+    append_json(orchestrator, "resume", "resume/1", body_of("resume", by="me"))
     done = ask_review(TRIVIAL, ConsultContext(runs=tmp_path / "runs", session="small"))
     assert done.error is None
     orchestrator.verify_chain()
-    orchestrator.append_raw("pause", "pause/1", {"by": "me"})
+    append_json(orchestrator, "pause", "pause/1", {"by": "me"})
     orchestrator.close()
     keys = [one.key for one in Trail(run / "trail.sqlite", "small").iterate()]
     assert keys[-4:] == ["resume/1", "asked/1", "answered/1", "pause/1"]
@@ -88,20 +88,23 @@ def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest
     budget = Budget(max_cost_usd=1, machine_usd_per_hour=0, max_hours=24)
     for hours, kind, key in ((0, "open", "open"), (2, "plan", "plan/a.1")):
         clock[0] = hours * hour
-        trail.append_raw(kind, key, body_of(kind))  # type: ignore[arg-type]
+        append_json(trail, kind, key, body_of(kind))  # type: ignore[arg-type]
     clock[0] = 10 * hour
-    trail.append_raw("asked", "asked/1", body_of("asked"))
+    append_json(trail, "asked", "asked/1", body_of("asked"))
     key = f"{REQUESTED}1"
-    trail.append_raw(
-        "spend", f"reserve/{key}", {"what": "reserve", "job": key, "party": "reviewer", "stage": "asked", "usd": 0.1}
+    append_json(
+        trail,
+        "spend",
+        f"reserve/{key}",
+        {"what": "reserve", "job": key, "party": "reviewer", "stage": "asked", "usd": 0.1},
     )
-    trail.append_raw("answered", "answered/1", body_of("answered"))
-    trail.append_raw("override", "override/1", body_of("override"))
+    append_json(trail, "answered", "answered/1", body_of("answered"))
+    append_json(trail, "override", "override/1", body_of("override"))
     assert balance_of(list(trail.iterate()), budget).hours == 2
     clock[0] = 11 * hour
-    trail.append_raw("resume", "resume/1", body_of("resume"))
+    append_json(trail, "resume", "resume/1", body_of("resume"))
     clock[0] = 12 * hour
-    trail.append_raw("plan", "plan/a.2", body_of("plan"))
+    append_json(trail, "plan", "plan/a.2", body_of("plan"))
     assert balance_of(list(trail.iterate()), budget).hours == 3
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from reviews.evidence.registered_evidence import registered_spec
 from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -25,7 +24,7 @@ PACKAGE, TRAINED = "jobs/small.ship.1/out/package", "jobs/small.train.1/out/chec
 def found_in(run: Path, without: str = "") -> FinalModel | None:
     entries = read_entries(run / "trail.sqlite")
     resolved: ResolvedSpec
-    resolved, _ = registered_spec(entries, Store(run / "store"))
+    resolved = History(entries, Store(run / "store")).resolved
     stages = tuple(one for one in resolved.spec.stages if one.name != without)
     return final_model(History(entries), resolved.spec.model_copy(update={"stages": stages}))
 

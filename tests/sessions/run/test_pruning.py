@@ -21,6 +21,7 @@ from reviews.trail.trail import Trail
 from sessions.pods import pull
 from sessions.run import pruning
 from sessions.run.lease import lease
+from testing.factories.bodies import append_json
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import open_quick
 
@@ -40,7 +41,7 @@ def forge(run: Path, **weights: object) -> None:
     """Record weights as pruned with the key that signs for people."""
     trail = Trail(run / "trail.sqlite", "small")
     one = {"stage": "train", "attempt": 1, "output": "checkpoint", "bytes": 1} | weights
-    trail.append_raw("pruned", "pruned/1", {"by": "eve", "weights": [one], "leftovers": []})
+    append_json(trail, "pruned", "pruned/1", {"by": "eve", "weights": [one], "leftovers": []})
     trail.close()
 
 
@@ -194,7 +195,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     refused = called("prune", opened, "--yes")
     assert refused.returncode == 2 and "has not ended" in refused.stderr
     trail = Trail(opened / "trail.sqlite", "small")
-    trail.append_raw("pruned", "pruned/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
+    append_json(trail, "pruned", "pruned/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
     trail.close()
     damage = audit_of(opened).damage
     assert [one.partition("(pruned): ")[2] for one in damage] == [

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from reviews.audit.spec_signature import sign_spec, signature_damage
+from reviews.history.history import History
 from reviews.trail.chain.keys import FOLDER, KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
@@ -77,5 +78,5 @@ def test_the_audit_compares_the_signature_with_what_was_registered(tmp_path: Pat
         ("foreign", sign_spec(elsewhere.signer("human"), resolved.registration(), "mia"), "does not have for people"),
     ):
         runtime.register(runs / name, resolved, material, code_now(), signed=signed)
-        found = list(signature_damage(read_entries(runs / name / "trail.sqlite")))
+        found = list(signature_damage(History(read_entries(runs / name / "trail.sqlite"))))
         assert len(found) == bool(damage) and damage in "".join(found), name

@@ -13,7 +13,7 @@ import pytest
 from bench.attack.strangers import READING, UNCONFINED, canary_code
 from reviews.audit.verify import verify_run
 from reviews.gate.challenge import RepeatedChallenge
-from reviews.trail.chain.store import Store
+from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.repeated_witness import Repetition
 from sessions.run.signed_specs import trust_spec
@@ -180,9 +180,8 @@ def test_a_witness_that_is_repeated_has_a_sandbox_and_a_task_that_is_trusted(
             super().start(folder)
 
     def repeat() -> list[str]:
-        repetition = Repetition(
-            run, read_entries(run / "trail.sqlite"), Store(run / "store"), RepeatedChallenge("1", 2), {}, print
-        )
+        history = History.read(run / "trail.sqlite", run / "store")
+        repetition = Repetition(run, history, RepeatedChallenge("1", 2), {}, print)
         return [repeated.why for repeated in repetition.run(Launcher())]
 
     reasons = repeat()

@@ -14,7 +14,7 @@ from sessions.commands.status import job_in_words
 from sessions.jobs.launcher import job_folder
 from sessions.pages.view.job_progress import MOST_CURVES, progress_of, running_job, running_key
 from sessions.pages.view.waits import busy_with
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.factories.sessions_on_disk import OnDisk, open_session
 from testing.fixtures.reviewer_here import lenient
 
@@ -51,17 +51,17 @@ def test_the_status_says_how_far_the_job_is_and_who_synchronised() -> None:
 
 def test_a_job_runs_from_its_launch_to_its_end(session: OnDisk) -> None:
     assert running_key(History(entries(session))) is None
-    session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    append_json(session.trail, "launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     assert running_key(History(entries(session))) == KEY
-    session.trail.append_raw("exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
+    append_json(session.trail, "exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
     assert running_key(History(entries(session))) is None
-    session.trail.append_raw("challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
+    append_json(session.trail, "challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
     found = running_job(session.run, History(entries(session)))
     assert found is not None and (found["stage"], found["attempt"], found["witness"]) == ("base", "1", True)
 
 
 def test_the_time_left_is_by_the_speed_since_the_first_line(session: OnDisk) -> None:
-    session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    append_json(session.trail, "launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     said(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
     found = running_job(session.run, History(entries(session)))
     assert found is not None
@@ -84,7 +84,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_pa
 
 
 def test_no_job_draws_more_curves_than_a_page_has_room_for(session: OnDisk) -> None:
-    session.trail.append_raw("launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
+    append_json(session.trail, "launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
     said(session, at(1, note={f"n{one}": float(one) for one in range(50)}))
     found = running_job(session.run, History(entries(session)))
     assert found is not None and list(found["noted"]) == [f"n{one}" for one in range(MOST_CURVES)]
@@ -104,5 +104,5 @@ def test_who_is_at_work_follows_from_the_newest_entry(session: OnDisk) -> None:
         ("verdict", "verdict/base.1", place, ""),
     ]
     for kind, key, body, busy in steps:
-        session.trail.append_raw(kind, key, body_of(kind, **body))
+        append_json(session.trail, kind, key, body_of(kind, **body))
         assert busy_with(History(entries(session))) == busy, kind

@@ -31,7 +31,7 @@ from specs.jobs.job_records import JobOrder
 from specs.system.vendors.conversation import ToolCall
 from specs.trail.builder_tools import SubmitStage
 from specs.trail.verdict import Finding, Packet, Span, Verdict
-from testing.factories.bodies import body_of
+from testing.factories.bodies import append_json, body_of
 from testing.fixtures.command_sessions import called
 from testing.fixtures.hostile_trail import Critical, plant
 from testing.fixtures.quick_session import N, QuickLauncher, drive, healthy_rows, open_quick, quick_session, rows_with
@@ -210,7 +210,7 @@ def test_requested_reviews_of_a_workspace_are_found_from_its_list(tmp_path: Path
     client = Client(Scope(tmp_path))
     assert "Requested reviews" not in client.get("/").text and client.get("/s/kept/").status == 404
     trail = Trail(tmp_path / "kept" / "reviews.sqlite", "kept")
-    trail.append_raw("asked", "asked/1", body_of("asked"))
+    append_json(trail, "asked", "asked/1", body_of("asked"))
     trail.close()
     assert 'href="/s/kept/">Requested reviews in kept</a>' in client.get("/").text
     page = client.get("/s/kept/")

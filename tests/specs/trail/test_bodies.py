@@ -20,7 +20,7 @@ from specs.system.errors import AuditDamage
 from specs.trail import bodies
 from specs.trail.bodies import FORMS, VERSION, misfit
 from specs.trail.entry import KINDS, EntryKind
-from testing.factories.bodies import BODIES, NAME, body_of
+from testing.factories.bodies import BODIES, NAME, append_json, body_of
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of
 
 
@@ -31,7 +31,7 @@ def told(kind: str, body: Any, version: int = 1) -> str | None:
 @pytest.fixture
 def trail(tmp_path: Path) -> Iterator[Trail]:
     trail = Trail(tmp_path / "run" / "trail.sqlite", "small")
-    trail.append_raw("open", "open", body_of("open"))
+    append_json(trail, "open", "open", body_of("open"))
     yield trail
     trail.close()
 
@@ -102,16 +102,16 @@ def test_a_body_without_its_form_is_not_recorded(trail: Trail) -> None:
     with pytest.raises(
         ValueError, match=r"'lost/a' is refused, it does not have the form of a 'lost': body\.key is mi"
     ):
-        trail.append_raw("lost", "lost/a", {"stage": "sft", "attempt": 1})
+        append_json(trail, "lost", "lost/a", {"stage": "sft", "attempt": 1})
     assert trail.head().size == 1 and trail.find("lost/a") is None
-    assert trail.append_raw("lost", "lost/a", body_of("lost")).seq == 1
+    assert append_json(trail, "lost", "lost/a", body_of("lost")).seq == 1
     trail.verify_chain()
 
 
 def test_an_entry_names_the_version_of_its_kind(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing, "VERSION", 9)
     monkeypatch.setattr(bodies, "VERSION", 9)
-    assert trail.append_raw("lost", "lost/a", body_of("lost")).entry.version == 9
+    assert append_json(trail, "lost", "lost/a", body_of("lost")).entry.version == 9
     trail.verify_chain()
     monkeypatch.undo()
     walk = walk_trail(read_trail(trail.path))
@@ -124,8 +124,8 @@ def test_an_entry_names_the_version_of_its_kind(trail: Trail, monkeypatch: pytes
 def forged(path: Path, **changes: Any) -> list[str]:
     """Sign another last entry with the right key, put it there with a head over it, and return what is found."""
     trail = Trail(path, "small")
-    trail.append_raw("open", "open", body_of("open"))
-    trail.append_raw("lost", "lost/a", body_of("lost"))
+    append_json(trail, "open", "open", body_of("open"))
+    append_json(trail, "lost", "lost/a", body_of("lost"))
     trail.close()
     rows, keys = rows_of(path), keys_of(path)
     last = entries_of(rows)[-1].model_copy(update=changes)
@@ -150,8 +150,8 @@ def test_a_well_signed_entry_without_its_form_is_found(tmp_path: Path) -> None:
 def test_a_version_that_never_was_is_found(tmp_path: Path) -> None:
     path = tmp_path / "trail.sqlite"
     trail = Trail(path, "small")
-    trail.append_raw("open", "open", body_of("open"))
-    trail.append_raw("lost", "lost/a", body_of("lost"))
+    append_json(trail, "open", "open", body_of("open"))
+    append_json(trail, "lost", "lost/a", body_of("lost"))
     trail.close()
     rows, keys = rows_of(path), keys_of(path)
     last = entries_of(rows)[-1].model_copy(update={"version": 0})

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from reviews.trail.chain.envelope import RecordedEntry
-from reviews.trail.chain.store import Store
+from reviews.history.recorded_history import RecordedHistory
 from specs.jobs.job_records import CodeState, Manifest
 from specs.system.errors import PeergateError
+from specs.trail.session_bodies import ExitEntry, OpenEntry, ResumeEntry
 
 
-def code_lines(entries: Sequence[RecordedEntry], store: Store) -> list[str]:
+def code_lines(history: RecordedHistory) -> list[str]:
     """Return the distinct states, each with how many processes ran it, in the order they appeared."""
     states: dict[str, list[str]] = {}
-    for who, state in _states(entries, store):
+    for who, state in _states(history):
         states.setdefault(str(state or "the state of the code was not recorded"), []).append(who)
     return [f"{state} ({_describe_counts(who)})" for state, who in states.items()]
 
 
-def unknown_code(entries: Sequence[RecordedEntry], store: Store) -> str:
+def unknown_code(history: RecordedHistory) -> str:
     """Say in a sentence what is unknown about the code that ran; empty if all of it was that of a commit."""
-    states = [state for _, state in _states(entries, store)]
+    states = [state for _, state in _states(history)]
     counts = {
         "ran code with changes that no commit holds": sum(
             state is not None and state.state == "changed" for state in states
@@ -32,15 +30,14 @@ def unknown_code(entries: Sequence[RecordedEntry], store: Store) -> str:
     return f"which code ran, beyond its digest: of {len(states)} processes {', '.join(parts)}" if parts else ""
 
 
-def _states(entries: Sequence[RecordedEntry], store: Store) -> list[tuple[str, CodeState | None]]:
+def _states(history: RecordedHistory) -> list[tuple[str, CodeState | None]]:
     pairs: list[tuple[str, CodeState | None]] = []
-    for entry in entries:
-        body = entry.raw
-        if entry.kind in ("open", "resume"):
-            pairs.append(("session", CodeState.model_validate(body["code_state"])))
-        elif entry.kind == "exit" and body["manifest"]:
+    for body in (entry.body for entry in history.of(OpenEntry, ResumeEntry, ExitEntry)):
+        if not isinstance(body, ExitEntry):
+            pairs.append(("session", body.code_state))
+        elif body.manifest:
             try:
-                pairs.append(("job", Manifest.model_validate_json(store.get(body["manifest"])).code_state))
+                pairs.append(("job", Manifest.model_validate_json(history.store.get(body.manifest)).code_state))
             except (PeergateError, ValueError):
                 pairs.append(("job", None))
     return pairs
