@@ -42,7 +42,7 @@ def body(asking: Asking) -> dict[str, Any]:
         {"name": tool.name, "description": tool.description, "input_schema": schema_of(tool)} for tool in asking.tools
     ]
     # Four places may be marked. The cache holds tools, system and the conversation up to a mark; the newest message
-    # is marked for the next turn, the one before because it was marked for this one.
+    # is marked for the next turn, the previous one because it was marked for this turn.
     # Tools and instructions are the same in every phase of a session, so they may be kept while a job runs.
     fixed = _CACHED_FOR_AN_HOUR if asking.hour else _CACHED
     if tools:

@@ -202,8 +202,8 @@ def take_turn(
 
     Raises:
         TooLong: the request does not fit the model's window.
-        BuilderUnavailable: there is no turn in that time, or asking again cannot help.
-        BudgetExceeded: the cap does not fit in what is left.
+        BuilderUnavailable: no turn arrived in that time, or a retry cannot help.
+        BudgetExceeded: the cap exceeds the remaining budget.
     """
     until = time.monotonic() + outage_s
     repeats = paid = 0

@@ -124,7 +124,7 @@ def _differences(
     packet = Packet.model_validate_json(store.get(stated.packet))
     recorded_entry = find(entries, f"packet/{stage or DESIGN}.{attempt}")
     if recorded_entry is None or recorded_entry.raw["packet"] != stated.packet:
-        return ["the decision names another packet than the one on record"]
+        return ["the decision names a different packet from the recorded packet"]
     # What came later cannot have been known: everything is derived from the trail as it was.
     then = entries[: recorded_entry.seq]
     if stage is None:
@@ -224,7 +224,9 @@ def _verdict_and_decision(
     verdict = Verdict.model_validate_json(store.get(decision.verdict))
     entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
     if entry is None or (entry.raw["packet"], entry.raw["verdict"]) != (decision.packet, decision.verdict):
-        problems.append("the decision names another verdict, or one on another packet, than the one on record")
+        problems.append(
+            "the decision names a different verdict, or one on a different packet, from the recorded verdict"
+        )
     if entry is not None and entry.raw.get("members") is not None and _merge_panel(entries, store, entry) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict

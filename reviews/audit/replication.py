@@ -20,7 +20,7 @@ def replication_damage(
 ) -> Iterator[str]:
     """Check the plan of further seeds and their figures, from the sessions that lie next to this one.
 
-    What cannot be computed again, because a session is not next to or not the one that was counted, is a note.
+    A figure that cannot be recomputed, because a session is missing or has changed since the count, is a note.
     """
     planned, counted = find(entries, "replication"), find(entries, "replicated")
     if planned is not None and find(entries[: planned.seq], "close") is None:
@@ -58,7 +58,7 @@ def replication_damage(
 
 
 def _up_to(trail: Path, head: str) -> list[RecordedEntry] | None:
-    """Return the entries of a session up to the one that was its newest; None if it is not there."""
+    """Return the entries of a session up to its newest entry at the time; None if that entry is missing."""
     try:
         entries = read_entries(trail)
     except (PeergateError, OSError):
