@@ -1,7 +1,7 @@
 """The conversation of a phase, as a model is sent it: from the brief and the recorded turns alone.
 
 What is left out of a conversation that gets long is replaced in steps, so that between two steps every request begins
-with the bytes of the one before and is cached. The brief, with the charter and what a gate required, is never touched.
+with the bytes of the previous turn and is cached. The brief, the charter and a gate's conditions are never touched.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _left_out(past: Sequence[PastTurn]) -> str:
     names = ", ".join(f"{name} {count}" for name, count in sorted(called.items()))
     return (
         f"\n\nYour first {len(past)} turns of this phase are left out here, because the conversation was too long. "
-        f"They called: {names or 'nothing'}. What they changed holds; read again what you need."
+        f"They called: {names or 'nothing'}. What they changed still holds; reread what you need."
     )
 
 

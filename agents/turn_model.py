@@ -162,7 +162,7 @@ def take_turn(
     Raises:
         TooLong: the request does not fit the model's window.
         BuilderUnavailable: there is no turn in that time, or request again cannot help.
-        BudgetExceeded: the cap does not fit in what is left.
+        BudgetExceeded: the cap exceeds the remaining budget.
     """
     until = time.monotonic() + outage_s
     repeats = paid = 0

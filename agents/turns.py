@@ -21,7 +21,7 @@ class TurnUsage(Contract):
 
 
 class ModelTurn(Contract):
-    """One whole answer of the model, never one that was cut off on the wire."""
+    """One complete answer of the model; answers cut off on the wire are never stored here."""
 
     text: str
     calls: tuple[ToolCall, ...]

@@ -37,7 +37,7 @@ class Workbench(Protocol):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools of this session, in a fixed order, also those that are not open in this phase."""
+        """All tools of this session, in a fixed order, including tools that are closed in this phase."""
         ...
 
     @property

@@ -173,7 +173,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
 
 
 def fork_session(action: Callable[[], None]) -> int:
-    """Do something in a process of its own, which has all imports already; returns its number."""
+    """Do something in a separate process that has all imports already; return its number."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:

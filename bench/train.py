@@ -4,7 +4,7 @@
     .venv/bin/python -m bench.train --real --steps 6 --repeats 2 --kinds sft # SmolLM2-135M
     .venv/bin/python -m bench.train --real --steps 40 --device cuda          # the same in bfloat16; memory is the GPU's
 
-Each run is a process of its own, so that peaks of memory do not mix, and the two programs take turns: TRL's trainer as
+Each run is a separate process, so that peaks of memory do not mix, and the two programs take turns: TRL's trainer as
 its documentation builds it, with the same settings, then Peergate's stage with masks, settings and losses watched. Two
 times are taken: of the steps alone, and of the job from the files of the model to the last step, since what a program
 does before its first step (reading data, a reference's log-probabilities) is work too. Libraries are loaded before.

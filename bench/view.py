@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.view [--sessions 1000] [--samples 100000] [--folder DIR]
 
-Sessions are copies of one that was run with quick jobs. Samples are rows of both arms in files, read, paired and judged
+Sessions copy a session that ran with quick jobs. Samples are rows of both arms in files, read, paired and judged
 as the page and the report do it, next to a plain read of the same files as JSON. ``0`` leaves a part out.
 """
 

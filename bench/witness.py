@@ -8,7 +8,7 @@ The named engine writes answers to held-out prompts of the demo, greedily and by
 the witness reads them with its own batches. Printed are the largest gap of honest greedy answers with its tolerance
 (``specs/stages/base/witness.py``), how many honest answers would fail, and how many do of each of these: a prompt
 without its last word, one token replaced, other temperatures, weights moved by two in a hundred. Next to each: how
-likely one of those that fail is among so many read, and what reading so many costs, as a share of writing all. Exit
+likely a failing row is among so many read, and what reading so many costs, as a share of writing all. Exit
 code 1 if an honest answer fails.
 """
 

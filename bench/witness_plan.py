@@ -7,7 +7,7 @@ to start the work of each layer, a reading of all weights or the passes of its b
 encoded on one core. Each process imports its libraries and meanwhile digests its weights, then loads them; the launcher
 digests those of a stage before. A witness of training loads its model for each part that it trains again, and what was
 saved. Numbers of texts and tokens are the most that a stage can get (``training/planning``). Rates are those that
-``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 beside 16 x86 cores, or are said to be others. Merging
+``bench.gpu_rates`` and ``bench.planned_gpu`` measured on an H200 with 16 x86 cores; other rates are marked. Merging
 and writing what was trained, and gates, are left out, which makes the share larger. Also printed: the share without
 what it takes to begin, and with digests before imports instead of next to them. Exit code 1 if a profile is above the
 limit.

@@ -164,7 +164,7 @@ PLAIN = {"ATEN_CPU_CAPABILITY": "default", "DNNL_MAX_CPU_ISA": "SSE41", "MKL_CBW
 
 
 def _elsewhere(job: Job[Any], place: Path, where: str) -> tuple[list[ReplayedStep], dict[str, Any]]:
-    """Have a witness do it in a process of its own, which may compute with other instructions or kernels."""
+    """Have a witness do it in a separate process, which may compute with other instructions or kernels."""
     plain = PLAIN if where == "other instructions" else {}
     begin = _other_kernels if where == "other kernels" else None
     with (

@@ -25,7 +25,7 @@ _STYLES = (
 
 
 def abridge_lines(printed: str) -> list[str]:
-    """Return the lines that tell the story: of the log those that :data:`_KEPT` names, and all that follows the log."""
+    """Return the lines to show: the lines of the log that :data:`_KEPT` names, and all lines after the log."""
     lines = printed.rstrip("\n").split("\n")
     logged = [place for place, line in enumerate(lines) if re.match(r"\d\d:\d\d:\d\d", line)]
     end = logged[-1] + 1 if logged else 0

@@ -63,7 +63,7 @@ def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) 
     graph = _graph(components, direct, needs)
     if unmet := graph[""] - components.keys():
         raise ValueError(f"not among the components: {sorted(unmet)}: run `make -f more.mk requirements`")
-    # A component for another system, or one that only such a component needs, is not installed here.
+    # A component for another system, or needed only by such a component, is not installed here.
     idle = {name for name in components if needs(name) is not None} - set[str]().union(*graph.values())
     if idle:
         raise ValueError(f"nothing needs {sorted(idle)}: run `make -f more.mk requirements`")

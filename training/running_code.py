@@ -1,6 +1,6 @@
 """Which code runs: a git checkout states its commit and the changes; an installed wheel cannot.
 
-It describes the files on disk, not the loaded code: a file that changed after its import shows as changed, one that
+It describes the files on disk, not the loaded code: a file that changed after its import shows as changed, a file that
 changed back does not.
 """
 

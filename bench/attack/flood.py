@@ -49,7 +49,7 @@ INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "0"}},
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "flood", "version": "0"}},
 }
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
@@ -84,7 +84,7 @@ class Target:
 
 @contextmanager
 def serve_target(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]]:
-    """Serve a small session over HTTP from a process of its own; it is ended with the context."""
+    """Serve a small session over HTTP from a separate process, which ends with the context."""
     run, token = open_quick(folder, EXTERNAL), folder / "token"
     command = [sys.executable, "-m", "testing.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
     command += ["--http", "127.0.0.1:0", "--token-file", str(token)]
@@ -193,7 +193,7 @@ def survives(
             return "the server is gone"
         began = time.monotonic()
         try:
-            # While the flood stands: both a client that was there and one that comes now.
+            # During the flood: an existing client and a new client.
             if driver.begin("write_note", text=f"after {flood.__name__}").result(ANSWER_S).is_error:
                 return "the client's call failed"
             answer = httpx2.post(target.url, json=INITIALIZE, headers=ACCEPT | target.bearer, timeout=ANSWER_S)
@@ -227,7 +227,7 @@ def run(seed: int, folder: Path) -> Outcome:
 
 
 def _attack(target: Target, server: subprocess.Popen[str], seed: int, outcome: Outcome) -> None:
-    # A client of a server that is gone ends with an error of its own.
+    # The client of a stopped server ends with its own error.
     with suppress(Exception), connected(target.client()) as driver:
         driver.begin("brief").result(ANSWER_S)
         base = target.descriptors()

@@ -230,7 +230,7 @@ def another_session(original: Original, chance: random.Random) -> Forgery:
 
 
 def time_backwards(original: Original, chance: random.Random) -> Forgery:
-    """An entry dated before the one before it."""
+    """An entry dated before its predecessor."""
     number = chance.randrange(1, len(original.entries))
     before = int(original.entries[number - 1].time_ns) - chance.choice([1, 10**9, 10**18])
     entry = original.entries[number].model_copy(update={"time_ns": str(max(before, 0))})
@@ -295,7 +295,7 @@ def cut(original: Original, chance: random.Random) -> Forgery:
 
 
 def missing_evidence(original: Original, chance: random.Random) -> Forgery:
-    """An entry names evidence that never was."""
+    """An entry names evidence that never existed."""
     names = {"verdict": "verdict", "decision": "decision", "checks": "checks", "exit": "log", "call": "arguments"}
     number = entry_of_kind(original, chance, *names)
     entry = original.entries[number]

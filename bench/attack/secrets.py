@@ -53,7 +53,7 @@ _QUESTION = {
 
 
 def run(seed: int, folder: Path) -> Outcome:
-    """Plant every form at every door and report each one that is found in an area."""
+    """Plant every form at every door and report each form that occurs in an area."""
     plants, result = Plants(seed), _SecretFinding()
     with _environment(plants):
         _played_session(folder / "played", plants, result)
@@ -231,7 +231,7 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
 
 
 def _read_messages(folder: Path, run: Path, result: _SecretFinding) -> None:
-    """Have every reading command tell of the session, and export it."""
+    """Run every reading command on the session, and export it."""
     for command in (("report", run), ("transcript", run), ("transcript", run, "--json"), ("audit", "list", run)):
         _peergate(result, *command)
     _peergate(result, "status", run.name, "--runs", run.parent)
@@ -280,7 +280,7 @@ def _specs(folder: Path, plants: Plants, result: _SecretFinding) -> None:
 
 
 def _commands(folder: Path, plants: Plants, result: _SecretFinding) -> None:
-    """Run commands, each a process of its own, whose arguments, files and servers hold the secrets."""
+    """Run commands, each in its own process, whose arguments, files and servers hold the secrets."""
     folder.mkdir(parents=True)
     # What a process has not read it cannot know: the bearer token is known to the server of tools alone.
     forms = [value for value in plants.all if value.name != "bearer token"]
@@ -311,7 +311,7 @@ def _commands(folder: Path, plants: Plants, result: _SecretFinding) -> None:
 
 
 def _run_review(folder: Path, forms: Sequence[PlantedSecret], result: _SecretFinding) -> None:
-    """Start sessions whose reviewer, a process of its own, is answered with secrets: an error, then a verdict."""
+    """Start sessions whose reviewer, a separate process, is answered with secrets: an error, then a verdict."""
     body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-http", forms)}}).encode()
     verdict = {
         "findings": [], "conditions": [], "risks": [], "not_judged": [], "recommendation": "stop", "approve": False,

@@ -1,4 +1,4 @@
-"""What each channel learns by itself, on prompts and pairs that nothing trained on, against its control.
+"""What each channel learns alone, on prompts and pairs that nothing trained on, against its control.
 
     .venv/bin/python -m bench.composer.learning --tiny --steps 6 --items 4 --seeds 1 --out learning  # a random model
     .venv/bin/python -m bench.composer.learning --out learning                  # SmolLM2-135M: hours of one core
@@ -10,7 +10,7 @@
 | dpo | pairs of which the right side gained more than the wrong one | half of the training pairs are turned round |
 
 Answers are greedy, to the bare prompt. Both sides of a pair are about one topic: one has the form that its prompt asks
-for, the other that of another prompt, so that neither is better in general. Each seed has held-out items of its own.
+for, the other that of another prompt, so that neither is better in general. Each seed has its own held-out items.
 
 *shown*: better than the control in each of three seeds, and pooled over them exact McNemar p < 0.05 on at least 120
 items. Everything else is *not shown*. Each training leaves a file in ``--out`` and is not done again; ``--together``
@@ -199,7 +199,7 @@ def add_hint(backlog_items: Sequence[Item]) -> Generator[None]:
 
 
 def train_channels(folder: Path, model: Path, channel: str, seed: int, items: Sequence[Item], pairs: Any = ()) -> Path:
-    """Train one channel by itself; return the folder of what the job wrote."""
+    """Train one channel alone; return the folder of what the job wrote."""
     import torch
 
     from training.jobs.finetuning.online.job import train_on_rollouts
@@ -338,7 +338,7 @@ def table(results: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Train what is not in ``--out`` yet, or write what is there into one file; print the table."""
+    """Train what is missing in ``--out``, or merge existing results into one file; print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.composer.learning", description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
@@ -347,7 +347,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="a random model of two layers")
     parser.add_argument("--channels", nargs="+", default=list(CHANNELS), choices=CHANNELS)
     parser.add_argument("--out", type=Path, required=True, help="a folder for a file of each training")
-    parser.add_argument("--together", type=Path, help="train nothing; write one file of what is there")
+    parser.add_argument("--together", type=Path, help="train nothing; merge existing results into one file")
     namespace = parser.parse_args()
     namespace.out.mkdir(parents=True, exist_ok=True)
     if namespace.together is None:

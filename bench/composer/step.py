@@ -1,4 +1,4 @@
-"""Memory and time of self-distillation beside TRL's, and of a trainer without weights beside GRPOTrainer.
+"""Memory and time of self-distillation compared with TRL's, and of a trainer without weights compared with GRPOTrainer.
 
     .venv/bin/python -m bench.composer.step                                  # a random model, 8,192 tokens
     .venv/bin/python -m bench.composer.step --vocabulary 151936 --rows 1     # that of a large model
@@ -6,7 +6,7 @@
     .venv/bin/python -m bench.composer.step --real --prompt 32 --threads 1 --adapters --without-trainers
     .venv/bin/python -m bench.composer.step --device cuda
 
-Each run is a process of its own, and the programs take turns; five runs each by default. ``--runs FILE`` keeps them, so
+Each run is a separate process, and the programs take turns; five runs each by default. ``--runs FILE`` keeps them, so
 that the same command continues where it was cut off. Seconds are those of the processor, on a GPU those of the clock.
 ``body`` passes the model and comes back without its last layer: what a loss needs beyond that is its own. ``pieces`` is
 what a ``composer`` stage does, ``plain`` holds whole logits, ``trl`` is the function of TRL's SDPOTrainer for whole
@@ -285,7 +285,7 @@ def main() -> int:
         compare_steps("memory over the body's", runs, "pieces", "body", "peak_bytes", 1.05),
         compare_steps("memory of whole logits over the body's", runs, "plain", "body", "peak_bytes", 1.05),
         compare_steps("memory of TRL's loss over the body's", runs, "trl", "body", "peak_bytes", 1.05),
-        compare_steps("time beside TRL's loss", runs, "pieces", "trl", "seconds", 1.15),
+        compare_steps("time compared with TRL's loss", runs, "pieces", "trl", "seconds", 1.15),
         compare_steps("the same loss as TRL's", runs, "pieces", "trl", "loss", 1.0001),
     ]
     if not namespace.without_trainers:

@@ -22,7 +22,7 @@ from training.jobs.job import Job, StageResult
 
 
 class Machine(Here):
-    """Runs jobs in this process; one that breaks ends with code 1, as in a process of its own."""
+    """Runs jobs in this process; a job that breaks ends with code 1, as in a separate process."""
 
     def __init__(self, operator: Operator | None) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Machine(Here):
 
 
 def lies(order: JobOrder, operator: Operator | None) -> bool:
-    """Return whether this job is the one that lies; witnesses are honest."""
+    """Return whether this job lies; witnesses are honest."""
     return operator is not None and not order.challenge and order.grant.stage == operator.stage
 
 

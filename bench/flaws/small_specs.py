@@ -118,9 +118,9 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         ("  - name: after\n", _measure_stage("after", "train.checkpoint") + "  - name: after\n"),
     ),
 }  # fmt: skip
-"""By session: what differs from the one with full training."""
+"""By session: what differs from the session with full training."""
 APPROVED = {"judged": "critic"}
-"""By session: the stage whose gate a person approves: a model this small agrees with nobody's labels."""
+"""By session: the stage whose gate a person approves: a model this small agrees with no labels."""
 WORDS = (
     "rain", "honey", "stone", "light", "smoke", "wool", "paper", "river", "corn", "gold", "snow", "wine",
     "bread", "music", "sand", "fire", "tea", "salt", "wind", "grass", "milk", "glass", "silk", "moon",

@@ -84,7 +84,7 @@ class Acceptance(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """Return ship-%: the weights of what is discharged among those that apply. None where nothing applies."""
+        """Return ship-%: the discharged share of the weights that apply. None if none applies."""
         return percent(
             {criterion.criterion.id: criterion.state for criterion in self.criteria},
             [criterion.criterion for criterion in self.criteria],

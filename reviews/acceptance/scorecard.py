@@ -185,7 +185,7 @@ class _ScorecardReader:
             return
         right = sum(status == "supported" for status in claims)
         status: Status = "shown" if right == len(claims) else "partly" if right else "not shown"
-        why = f"{right} of {len(claims)} are those that Peergate measured"
+        why = f"{right} of {len(claims)} agree with Peergate's measurements"
         yield ScorecardRow(
             "builder", "the numbers that the builder stated are right", status, why, (), None, "", "this session"
         )

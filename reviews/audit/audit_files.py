@@ -241,7 +241,7 @@ class FileComparison:
             return f"unreadable ({error})"
 
     def list_not_covered(self, own: Iterable[str]) -> None:
-        """List every file that was compared with nothing; ``own`` are those that the audit itself reads."""
+        """List every file that was compared with nothing; ``own`` are the files that the audit itself reads."""
         covered = self._covered | set(own)
 
         def is_covered(name: str) -> bool:

@@ -119,7 +119,7 @@ def _differences(
     stated = Decision.model_validate_json(store.get(body.decision))
     packet = Packet.model_validate_json(store.get(stated.packet))
     if attempt.packet is None or attempt.packet.body.packet != stated.packet:
-        return ["the decision names another packet than the one on record"]
+        return ["the decision names a different packet from the recorded packet"]
     # What came later cannot have been known: everything is derived from the trail as it was.
     then, before = history.before(attempt.packet), history.before(decision)
     if body.stage is None:
@@ -209,7 +209,9 @@ def _verdict_and_decision(history: History, recorded: DecisionEntry, decision: D
     verdict = Verdict.model_validate_json(history.store.get(decision.verdict))
     judged = history.attempt_of(recorded).verdict
     if judged is None or (judged.body.packet, judged.body.verdict) != (decision.packet, decision.verdict):
-        problems.append("the decision names another verdict, or one on another packet, than the one on record")
+        problems.append(
+            "the decision names a different verdict, or one on a different packet, from the recorded verdict"
+        )
     if judged is not None and judged.body.members is not None and _merge_panel(history, judged) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict

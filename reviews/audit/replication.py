@@ -16,7 +16,7 @@ def replication_damage(
 ) -> Iterator[str]:
     """Check the plan of further seeds and their figures, from the sessions that lie next to this one.
 
-    What cannot be computed again, because a session is not next to or not the one that was counted, is a note.
+    A figure that cannot be recomputed, because a session is missing or has changed since the count, is a note.
     """
     planned, counted = history.find(ReplicationEntry), history.find(ReplicationResultEntry)
     if planned is not None and not history.before(planned).is_closed:

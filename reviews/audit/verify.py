@@ -36,7 +36,7 @@ from specs.trail.key_policy import Policy
 TRIES = 3
 """How often a run is verified whose trail grows."""
 SIDE_FILES = ("-wal", "-shm", "-journal")
-"""SQLite's files next to one that is open."""
+"""SQLite's files next to an open database."""
 
 
 @dataclass(kw_only=True)

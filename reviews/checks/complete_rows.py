@@ -35,7 +35,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int]], what: str) -> CheckOutcome:
-    """Compare the rows that are there, by item and number, with those that were ordered."""
+    """Compare the rows, by item and number, with the ordered rows."""
     if counts != ordered:
         missing, extra = (ordered - counts).total(), (counts - ordered).total()
         detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"

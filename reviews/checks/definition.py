@@ -95,7 +95,7 @@ class GateCheck:
     title: str
     """What holds where it passes, in one line."""
     kinds: Kinds
-    """The kinds it belongs to: by name, or those that have a trait."""
+    """The kinds it belongs to, by name or by a trait."""
     run: Callable[..., CheckOutcome]
     """Given evidence and metrics, returns a status with its detail; what it raises closes the gate."""
     source: str

@@ -21,7 +21,7 @@ _SPARE_USD = 1e-6
 """What is reserved is rounded to this."""
 
 
-@CHECKS.add("jobs.exit", "The job ended by itself, without an error", source="crash messages taken for results")
+@CHECKS.add("jobs.exit", "The job exited normally, without an error", source="crash messages taken for results")
 def _exit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     record = evidence.exit
     if record is None:
@@ -33,12 +33,12 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         visible = tuple({"log": line} for line in lines)
         return CheckOutcome("FAIL", f"the job {how_it_ended(record)}", float(record.code), visible)
     if evidence.log_left is not None and evidence.log_left != record.log:
-        return CheckOutcome("FAIL", "the log is not the one that the job's wrapper closed: it was edited since")
+        return CheckOutcome("FAIL", "the log was edited after the job's wrapper closed it")
     return CheckOutcome("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
 
 
 def how_it_ended(record: ExitRecord) -> str:
-    """Return what ended a job that did not end by itself."""
+    """Return what ended a job that did not exit normally."""
     most = f"; its processes held up to {record.peak_rss_mb:,.0f} MB" if record.peak_rss_mb is not None else ""
     match record.reason:
         case "timeout":

@@ -82,7 +82,7 @@ def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
     The ``__init__.py`` of a package counts if it holds more than its docstring.
 
     Raises:
-        ModuleNotFoundError: a root is missing: a digest without it would look like one that covers it.
+        ModuleNotFoundError: a root is missing: a digest without it would seem to cover it.
     """
     waiting, reached = list(dict.fromkeys(roots)), list[Path]()
     for name in waiting:

@@ -14,7 +14,7 @@ CHECKS = CheckRegistry(lambda kind: kind.samples)
 
 @CHECKS.add(
     "pilot.followed",
-    "The parameters are those that the pilot was accepted with",
+    "The parameters equal those of the accepted pilot",
     source="fifteen thousand texts written with settings that no pilot had tried",
 )
 def _check_pilot_parameters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:

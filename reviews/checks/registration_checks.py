@@ -35,7 +35,7 @@ def _check_registration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
     source="a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
 )
 def _code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the code that measures and judges with the one that was registered before there were any data."""
+    """Compare the code that measures and judges with the code registered before any data existed."""
     now = measuring_code(evidence.resolved)
     if evidence.measured_by is None:
         return CheckOutcome("NOT_APPLICABLE", "the session was registered without naming the code that measures")

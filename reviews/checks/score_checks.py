@@ -1,4 +1,4 @@
-"""Are scores those that the granted weights give? A witness computed the log-probabilities of some rows again."""
+"""Do scores follow from the granted weights? A witness recomputed the log-probabilities of some rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if {(row.output, row.row) for row in rows} != pairs:
         raise EvidenceMissing("the witness did not score the rows of its challenge")
     if not pairs:
-        return CheckOutcome("PASS", "there is no row with scores", 0.0)
+        return CheckOutcome("PASS", "no row has scores", 0.0)
     wrong = list(wrong_scores(rows, coarser_type(evidence, SCORE_GAP)))
     of = sum(witness.challenge.select_rows(name).of for name in outputs)
     message = f"{len(pairs)} of {of} rows scored again with the granted weights"

@@ -1,4 +1,4 @@
-"""Could the granted weights have written the answers that a witness read again?
+"""Could the granted weights have written the answers that a witness recomputed?
 
 A greedy answer is the argmax at every place, within the tolerance of its number type. A sampled one is judged by the
 randomised probability integral transform: under the granted distribution the values are independent and uniform
@@ -48,7 +48,7 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     places = witness.challenge.rows
     if {row.row for row in rows} != set(places):
         raise EvidenceMissing("the witness did not read the rows of its challenge")
-    message = f"{len(places)} of {witness.challenge.of} rows read again with the granted weights"
+    message = f"{len(places)} of {witness.challenge.of} rows recomputed with the granted weights"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
         count = len({value["row"] for value in wrong})

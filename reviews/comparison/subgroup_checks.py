@@ -81,7 +81,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     blocking=False,
 )
 def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
-    """Test each constraint kind by itself, adjusted for their number: a gain on the whole may hide a loss in a part."""
+    """Test each constraint kind separately, adjusted for their number: an overall gain may hide a loss in a part."""
     worse = need(metrics, "kinds_lost")
     kinds = each_kind(pairs_of(evidence))
     better = need(metrics, "kinds_gained")

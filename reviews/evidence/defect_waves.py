@@ -1,6 +1,6 @@
 """Defects come in waves: where a check failed at one stage, its family has to pass at every other one.
 
-A checkpoint that one tool cannot use is rarely whole for the next: each tool downstream finds a fault of its own.
+A checkpoint that one tool cannot use is rarely usable by the next: each tool downstream finds another fault.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def items_of(evidence: Evidence) -> tuple[Item, ...]:
         return evidence.heldout
     if head == "data":
         if name not in evidence.data:
-            raise EvidenceMissing(f"there is no data file '{name}'", where="items")
+            raise EvidenceMissing(f"unknown data file '{name}'", where="items")
         return evidence.data[name]
     return read_rows(evidence.inputs.get("items"), Item, "items")
 

@@ -93,9 +93,7 @@ class Texts(ABC):
     def _carried_out(self, tool: str, arguments: str) -> str:
         form = next((current_tool.arguments for current_tool in self.tools if current_tool.name == tool), None)
         if form is None:
-            raise ToolCallRefusal(
-                f"there is no tool '{plain(tool, 60)}': {', '.join(tool.name for tool in self.tools)}"
-            )
+            raise ToolCallRefusal(f"unknown tool '{plain(tool, 60)}': {', '.join(tool.name for tool in self.tools)}")
         match read_as(form, arguments):
             case QueryRows() as asked:
                 return row_queries.query(self._rows(asked.name), asked)
@@ -127,7 +125,7 @@ class Texts(ABC):
 
 
 class EvidenceBrowser(Texts):
-    """The readable evidence of one packet: of an attempt, or of the design if there is no evidence yet."""
+    """The readable evidence of one packet: of an attempt, or of the design before any evidence exists."""
 
     tools = REVIEWER_TOOLS
 
@@ -218,7 +216,7 @@ class EvidenceBrowser(Texts):
         try:
             parts = self._parts_of(self._evidence, metric)
         except KeyError as error:
-            raise ToolCallRefusal(f"there is no metric '{plain(metric, 60)}'") from error
+            raise ToolCallRefusal(f"unknown metric '{plain(metric, 60)}'") from error
         if not parts:
             raise ToolCallRefusal(f"'{plain(metric, 60)}' is over all rows, or not computed from single ones")
         sentences = [

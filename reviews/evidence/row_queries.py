@@ -114,7 +114,7 @@ def part_of(name: str, text: str, arguments: ReadArtifact) -> str:
     """Return a part of a text, with its place; raises Refused if there is none."""
     matching_text = text[arguments.offset : arguments.offset + arguments.limit]
     if not matching_text and arguments.offset:
-        raise ToolCallRefusal(f"{name} has {len(text)} characters, there is none at {arguments.offset}")
+        raise ToolCallRefusal(f"{name} has {len(text)} characters, got offset {arguments.offset}")
     end = arguments.offset + len(matching_text)
     more = f"; continue with offset {end}" if end < len(text) else ""
     return f"{name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', matching_text)}"

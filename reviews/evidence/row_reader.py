@@ -64,7 +64,7 @@ def read_rows(
     """Return all rows of a JSONL file, or those ``which`` says so of, where a file has rows of two forms.
 
     Raises:
-        EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
+        EvidenceMissing: the file is missing, a line is not such a row, or the file is empty and must not be.
     """
     if which is _every and path is not None and path.is_file() and path.stat().st_size <= _MOST_KEPT:
         rows = once((path, model), None, lambda: _parse_rows(path, model, what, which))
@@ -100,7 +100,7 @@ def read_objects(path: Path | None, what: str) -> tuple[dict[str, Any], ...]:
     """Return all rows of a JSONL file whose form no one has registered; there may be none.
 
     Raises:
-        EvidenceMissing: there is no file, or a line is not one JSON object.
+        EvidenceMissing: the file is missing, or a line is not one JSON object.
     """
     rows: list[dict[str, Any]] = []
     for number, _, row in _lines(path, what):
@@ -114,7 +114,7 @@ def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes, Any]]:
     """Yield each line with its number and its value; a line is read up to its limit only.
 
     Raises:
-        EvidenceMissing: there is no file, it cannot be read, a line is not JSON, or it is beyond a limit.
+        EvidenceMissing: the file is missing, it cannot be read, a line is not JSON, or it is beyond a limit.
     """
     if path is None or not path.is_file():
         raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")

@@ -32,7 +32,7 @@ class PairCounts(NamedTuple):
     """Some of the pairs, counted."""
 
     kind: str
-    """The kind they are of, or the one they are not of."""
+    """The kind of the pairs, or the kind that they exclude."""
     n: int
     gained: int
     lost: int
@@ -62,7 +62,7 @@ class KindTest(NamedTuple):
 
 
 def each_kind(pairs: Iterable[ArmPair]) -> tuple[KindTest, ...]:
-    """Test every kind by itself, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
+    """Test every kind separately, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
     parts = [count_pairs(some, kind) for kind, some in _by_kind(pairs).items()]
     p_values = [part.p for part in parts]
     adjusted = mcnemar.benjamini_hochberg(p_values)

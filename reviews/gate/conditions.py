@@ -87,7 +87,7 @@ def why_not_carried(resolved: ResolvedDesign, stage: str | None, condition: Cond
         return ""
     metric = METRICS.get(condition.criterion.metric)
     if metric is None:
-        return f"there is no metric '{condition.criterion.metric}'"
+        return f"unknown metric '{condition.criterion.metric}'"
     between = resolved.spec.stages[at + 1 : order.index(condition.stage)]
     treatment = resolved.spec.analysis.treatment
     if not any(metric.scope in (stage.kind, "comparison" if stage.name == treatment else "") for stage in between):

@@ -47,7 +47,7 @@ class _Blocker:
     for_a_person: bool = False
     """Evidence is missing, which no change mends. What has no change at all goes to a person anyway."""
     lacks_evidence: bool = False
-    """It follows from a job that did not end by itself, if there is one, and is no reason of its own then."""
+    """It is missing because the job did not exit normally, which is then the only reason to report."""
 
 
 class _FindingSpans:
@@ -128,7 +128,7 @@ def decide(
         blockers.append(_Blocker(_line(text)))
 
     if withdrawn:
-        # Rows, metrics and verdict are missing because of it: that is no reason to ask a person.
+        # Rows, metrics and verdict are missing because of it, which does not call for a person.
         task = RequiredChange(text=f"the builder ended this job: {withdrawn}", by_builder=True)
         blockers, silent = [_Blocker(_line(task.text), changes=[task])], []
     usable = {
@@ -191,11 +191,11 @@ def decide(
 
 
 def _root_causes(blockers: list[_Blocker]) -> list[str]:
-    """Return the reasons, with one line for all evidence that is missing because the job did not end by itself."""
+    """Return the reasons, with one line for all evidence that is missing because the job did not exit normally."""
     reasons = [blocker.reason for blocker in blockers if not blocker.lacks_evidence]
     missing = [blocker.reason for blocker in blockers if blocker.lacks_evidence]
     if len(missing) > 1 and any(reason.startswith(f"check {JOB_EXIT} is FAIL") for reason in reasons):
-        missing = [f"{len(missing)} checks and criteria have no evidence, because the job did not end by itself"]
+        missing = [f"{len(missing)} checks and criteria have no evidence, because the job did not exit normally"]
     return reasons + missing
 
 
@@ -309,13 +309,13 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
 
 
 def _not_found(result: CriterionResult) -> str:
-    """Return what an unmet part of the hypothesis means: a difference can be significant and not be the one sought."""
+    """Return what an unmet part of the hypothesis means: a significant difference need not be the registered one."""
     of_rule = METRICS[result.criterion.metric].scope == "rule"
     return "the difference is not the registered one" if of_rule else "no significant difference"
 
 
 def _silence(reviewer: str, why: NoVerdict) -> str:
-    """Return that there is no verdict, what happened, what helps, and the details if they fit."""
+    """Return what happened instead of a verdict, what helps, and the details if they fit."""
     message = one_line(f"no verdict from {reviewer}: {why.what}", REASON_CHARACTERS - HELP_CHARACTERS)
     message = f"{message}; {one_line(why.help, HELP_CHARACTERS - 2)}"
     return _line(f"{message} ({why.detail})" if why.detail else message)

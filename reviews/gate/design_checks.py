@@ -152,7 +152,7 @@ def _list_curated_files(design: DesignEvidence) -> set[str]:
 
 
 def _only_curates(stage: Stage, reference: str) -> bool:
-    """Return whether the one role under which a stage reads some data is the one that it curates."""
+    """Return whether a stage reads some data only under the role that it curates."""
     return [role for role, named in stage.inputs.items() if named == reference] == [stage.parameters.curates]
 
 
@@ -195,7 +195,7 @@ def _unique(design: DesignEvidence) -> CheckOutcome:
     limits=items.ITEMS_PER_KIND,
 )
 def _strata(design: DesignEvidence) -> CheckOutcome:
-    """Count the held-out items of each constraint kind: one with a handful of items shows nothing by itself."""
+    """Count the held-out items of each constraint kind: a kind with a handful of items proves nothing alone."""
     return items.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
 
@@ -357,7 +357,7 @@ def _schedule(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.scaling",
     "A training from scratch can get the tokens that its registered rule asks for",
-    source="a run from scratch on 0.04 tokens a parameter, paid for before anybody divided",
+    source="a run from scratch on 0.04 tokens a parameter, paid for without comparing the two",
 )
 def _scaling(design: DesignEvidence) -> CheckOutcome:
     """Compare the most distinct tokens that each training with a rule can get with it: under half is a failure."""

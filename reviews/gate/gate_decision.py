@@ -1,4 +1,4 @@
-"""From packet and verdict to decision: the one call of :func:`reviews.gate.decide.decide`, shared by gate and audit."""
+"""Derives decisions from packets and verdicts, as the only caller of :func:`reviews.gate.decide.decide`."""
 
 from __future__ import annotations
 

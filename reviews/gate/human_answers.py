@@ -40,7 +40,7 @@ def answer_effect(
 
     ``retry`` opens another attempt of the stage, and has a design judged again, which opens nothing; ``approve`` opens
     what the gate's approval would have opened, and waives the conditions that kept that stage closed. A used-up budget
-    is not a gate: no one can approve over it, and only an attempt that was not launched is made again.
+    is not a gate: no one can approve over it, and only an attempt that was not launched is repeated.
     """
     body = as_entry_of(request, *QUESTIONS).body
     stage = body.stage

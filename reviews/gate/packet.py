@@ -152,7 +152,7 @@ def evidence_digest(packet: Packet) -> str:
 
 
 def build_design_packet(resolved: ResolvedDesign, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
-    """Build the packet of the design gate: there are no rows yet, only what is registered."""
+    """Build the packet of the design gate, which holds no rows yet, only the registration."""
     flagged = _list_flagged_rows(checks)
     packet = Packet(
         stage=DESIGN,
@@ -210,7 +210,7 @@ def _point(packet: Packet, pointer: str) -> Any:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(result, list):
             if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name.startswith("0")):
-                raise ValueError(f"'{name}' is no index")
+                raise ValueError(f"'{name}' is not an index")
             result = result[int(name)]
         elif isinstance(result, dict):
             result = result[name]

@@ -79,7 +79,7 @@ class ReviewExchange:
     statuses: tuple[int | None, ...]
     """HTTP status of every call in order; None for a call without a whole response."""
     model: str | None
-    """The model as the answer names it, which may differ from the one that was asked for."""
+    """The model as the answer names it, which may differ from the requested model."""
     usage: dict[str, int] | None
     usd: float
     usd_is_measured: bool

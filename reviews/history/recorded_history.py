@@ -73,7 +73,7 @@ class RecordedHistory(EntryIndex):
 
     @cached_property
     def retracted(self) -> frozenset[int]:
-        """The numbers of the judgements that were taken back, directly or because they followed one that was."""
+        """The numbers of the retracted judgements, and of the judgements that followed from them."""
         spans = [(entry.body.since, entry.seq) for entry in self.of(RetractionEntry)]
         judged = [entry.seq for entry in self.of(DecisionEntry, HumanAnswerEntry)]
         return frozenset(seq for seq in judged if any(first <= seq < last for first, last in spans))

@@ -24,7 +24,7 @@ _VERDICT = (
     "overall_correctness",
 )
 _STATES = {"approved": "approve", "changes_requested": "request changes"}
-"""Of a review on GitHub; one that comments, waits or was dismissed decides nothing."""
+"""States of a review on GitHub that decide; comments, pending and dismissed reviews do not."""
 _TEXT = (
     *(
         "response",

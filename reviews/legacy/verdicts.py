@@ -108,7 +108,7 @@ _SHOUTED = re.compile(
     r"|no\s+blocking\s+\w+|no\s+issues\s+found|conditional\w*\s+\w+|request\w*\s+changes"
     r"|changes\s+\w+|do\s+not\s+\w+))"
 )
-"""Words that are a verdict without a label: those that prose rarely begins with, and others in capitals."""
+"""Words that are a verdict without a label: words that rarely begin prose, and others in capitals."""
 _PURPOSE = (
     r"(?:\s+(?:for|to)\s+(?:the\s+|this\s+|a\s+|full\s+|next\s+)*(?:merge|production"
     r"|launch|training|run|stage|pilot|scale)(?:\s+run|\s+stage)?(?:\s+only)?)?"

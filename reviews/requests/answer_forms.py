@@ -255,7 +255,7 @@ def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
 
 
 class _LookUp:
-    """Looks up the places of one answer and counts those that do not resolve."""
+    """Looks up the places of one answer and counts the unresolved places."""
 
     def __init__(self, reading: RequestReading) -> None:
         self.places = CitationResolver(reading)

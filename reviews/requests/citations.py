@@ -1,6 +1,6 @@
 """Looks up whether the files that were read hold the lines and quotes an answer points at.
 
-A quote on the stated lines is taken; one that occurs elsewhere in the same file exactly once is moved there and marked;
+A quote on the stated lines is taken. A quote that occurs exactly once elsewhere in the file is moved there and marked;
 any other does not resolve, and the caller drops it. White space does not count.
 """
 
@@ -80,5 +80,5 @@ def _remove_spaces(text: str) -> str:
 
 
 def _cut(quote: str) -> str:
-    """Return a quote short enough to show; what is left of it still resolves."""
+    """Return a quote short enough to show; the shortened quote still resolves."""
     return quote.strip()[:MAX_QUOTE_CHARACTERS].strip()

@@ -159,7 +159,7 @@ class RequestReader:
             self._files.append(ReadFile(name=name, role=role, digest=digest, bytes=size, masked=secrets, text=text))
 
     def add_beside(self, name: str, text: str) -> None:
-        """Let a model look into a text with tools; not into one that it is shown, or has under another name."""
+        """Let a model look into a text with tools, unless its prompt or another name already holds the text."""
         text, _ = self._masker.mask(text)
         texts = (file.text for file in self._files)
         if not text.strip() or self._beside_characters + len(text) > MOST_BESIDE or len(self.beside) >= MOST_TEXTS:
@@ -233,7 +233,7 @@ def _look(arguments: str | Path) -> tuple[Path, int]:
         path = Path(arguments).resolve(strict=True)
         return path, path.stat().st_mode
     except FileNotFoundError as error:
-        raise UserError(f"there is no file or folder '{arguments}'") from error
+        raise UserError(f"no such file or folder: '{arguments}'") from error
     except (OSError, ValueError, RuntimeError) as error:  # No permission, a NUL in the name, a loop of links.
         raise UserError(f"'{arguments}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
@@ -247,7 +247,7 @@ def _name_of(path: Path, input_path: Path) -> str:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """Read a file up to just past the limit: one that grows meanwhile ends there."""
+    """Read a file up to just past the limit: a file that grows meanwhile ends there."""
     with open_regular(path) as handle:
         return handle.read(limit + 1)
 
@@ -260,7 +260,7 @@ def _text_of(data: bytes) -> str | None:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
-    # Only a line feed ends a line, so that nothing in a file can begin one that is not numbered.
+    # Only a line feed ends a line, so that nothing in a file can begin a line without a number.
     return _OTHER_LINE_ENDS.sub(" ", text.replace("\r\n", "\n")).removesuffix("\n")
 
 

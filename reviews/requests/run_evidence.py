@@ -38,7 +38,7 @@ STORE = "store"
 REPORT = "report/report.md"
 REPORT_JSON = "report/report.json"
 RENDERED = "rendered again/"
-"""Before the name of a report that was made again from the trail."""
+"""Prefix of the name of a report rendered from the trail."""
 
 
 class RunEvidence(NamedTuple):

@@ -32,7 +32,7 @@ def cohens_kappa(ratings: Sequence[Rating], other: Sequence[Rating]) -> Kappa:
     """Return the agreement of two raters on the same items (Cohen 1960; variance: Fleiss 1969).
 
     When both use one and the same category throughout, kappa is 0: such a sample says nothing of how well they tell
-    categories apart. Raises ValueError if there are no items, or the two are not of one length.
+    categories apart. Raises ValueError without items, or if the two lengths differ.
     """
     n = len(ratings)
     if n < 1 or n != len(other):

@@ -1,6 +1,6 @@
 """The statistics that gates report: intervals, the exact McNemar test with its power, adjustment for many tests.
 
-Items are taken to be independent. ``gained`` are those that only the treatment has right, ``lost`` those that only the
+Items are taken to be independent. ``gained`` are the items that only the treatment has right, ``lost`` those only the
 baseline has right: counts, or for power their probabilities. Scipy is imported where it is used: that takes longer than
 most commands.
 """
@@ -35,7 +35,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     """Return the 95 % score interval of a proportion (Wilson 1927, JASA 22:209-212).
 
     Raises:
-        ValueError: there are no trials, or ``successes`` is not between 0 and ``n``.
+        ValueError: no trials, or ``successes`` is not between 0 and ``n``.
     """
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n} are impossible")
@@ -78,7 +78,7 @@ def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, f
     is a little nearer to zero than the observed difference.
 
     Raises:
-        ValueError: there are no items, a count is negative, or there are more discordant items than items.
+        ValueError: no items, a count is negative, or there are more discordant items than items.
     """
     if n < 1 or gained < 0 or lost < 0 or gained + lost > n:
         raise ValueError(f"{gained} gained and {lost} lost of {n} items are impossible")
@@ -200,9 +200,8 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
 def required_n(gained: float, lost: float, alpha: float, power: float, limit: int = 100_000) -> int | None:
     """Return a number of items with which the exact McNemar test reaches a power; None if none up to ``limit`` does.
 
-    Exact power is saw-toothed: one more item can lower it. So the 64 sizes below the one that bisection finds are
-    walked for an earlier tooth that reaches it too. That none below the walk does is not proved, and a few larger sizes
-    may fall short of the power again.
+    Exact power is not monotonic in n, so the 64 sizes below the result of the bisection are checked too. That no
+    smaller size reaches the power is not proved, and a few larger sizes may fall short of it again.
 
     Raises:
         ValueError: as :func:`mcnemar_power`, or ``power`` is not inside (0, 1), or ``limit`` is below 1.

@@ -22,10 +22,10 @@ def pass_at_k(n: int, right: int, k: int) -> Fraction:
 def over_problems(answers: Sequence[tuple[int, int]], k: int) -> tuple[Fraction, tuple[float, float]]:
     """Return the mean over problems, each given as (answers, right ones), with a 95 % interval.
 
-    The interval is Wilson's of as many trials as problems: answers to one problem are no independent trials, and a
+    The interval is Wilson's of as many trials as problems: answers to one problem are not independent trials, and a
     mean of numbers from 0 to 1 spreads no more than a share does. Raises ValueError without problems.
     """
     if not answers:
-        raise ValueError("there are no problems")
+        raise ValueError("no problems")
     total = sum((pass_at_k(n, right, k) for n, right in answers), Fraction(0))
     return total / len(answers), wilson(float(total), len(answers))

@@ -23,7 +23,7 @@ def evidence(rows: Sequence[WitnessRow]) -> dict[str, float]:
     """Return for each kind of alternative the logarithm of its likelihood ratio to the granted distribution.
 
     Each of them, and the logarithm of their mean (:func:`average_ratios`), is that of an e-value. Rows without drawn
-    tokens, and those that are due to repeat another row, count nothing.
+    tokens, and rows that must repeat another row, do not count.
     """
     sampled = [row for row in rows if row.drawn and not row.again]
     return {

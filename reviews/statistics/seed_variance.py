@@ -42,7 +42,7 @@ def over_seeds(
     mean squares are ``rest``, ``rest + seeds * items`` and ``rest + items * seeds``.
 
     Raises:
-        ValueError: the rows are not of one length, there are no two items, or the numbers of seeds do not fit.
+        ValueError: the rows differ in length, there are fewer than two items, or the numbers of seeds do not fit.
     """
     import numpy as np
     from scipy.stats import t as student

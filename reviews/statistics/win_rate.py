@@ -30,7 +30,7 @@ def win_rate(outcomes: Sequence[float], length_differences: Sequence[float]) -> 
     so that both stay finite when one side, or the longer answer, always wins.
 
     Raises:
-        ValueError: the two are not of one length, there are no items, or an outcome is not in [0, 1].
+        ValueError: the two lengths differ, no items, or an outcome is not in [0, 1].
     """
     n = len(outcomes)
     if n < 1 or n != len(length_differences) or not all(0 <= outcome <= 1 for outcome in outcomes):

@@ -59,7 +59,7 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def check_policy(walk: TrailVerification, policy: Policy | None, findings: Findings) -> None:
-    """Compare the trail's policy with the one that is trusted, if there is one."""
+    """Compare the trail's policy with the trusted policy, if one was passed."""
     if walk.policy is None:
         if walk.signed or policy is not None:
             findings.damage.append("policy: one was given, and the trail names no keys")
@@ -73,8 +73,7 @@ def check_policy(walk: TrailVerification, policy: Policy | None, findings: Findi
         policy = policy.model_copy(update={"witnesses": walk.policy.witnesses})
         if policy not in walk.policies:
             findings.damage.append(
-                f"policy: the one given ({policy.content_digest()}) was never that of this trail "
-                f"({walk.policy.content_digest()})"
+                f"policy: {policy.content_digest()} was never a policy of this trail ({walk.policy.content_digest()})"
             )
     for key in walk.policy.keys:
         if key.revoked:
@@ -113,17 +112,17 @@ def check_anchors(
             findings.anchors.append(f"{anchor.where}: {anchor.head.size} entries{by}")
     if not anchors:
         findings.not_proven.append(
-            "that nothing was cut off or written anew: no anchor kept elsewhere was given (--anchor), and anybody with "
+            "that nothing was cut off or written anew: no anchor kept elsewhere was given (--anchor), and anyone with "
             "the keys could have done either"
         )
         return
     findings.anchored = max(sizes, default=0)
     if findings.anchored < walk.tree.size:
         findings.not_proven.append(
-            f"entries {findings.anchored} to {walk.tree.size - 1}: no anchor covers them, anybody with the keys could "
-            "have cut off or written anew what was there"
+            f"entries {findings.anchored} to {walk.tree.size - 1}: no anchor covers them, anyone with the keys could "
+            "have cut them off or rewritten them"
         )
-    findings.not_proven.append("that the anchors were out of reach of everybody who could write the trail")
+    findings.not_proven.append("that the anchors were out of reach of everyone who could write the trail")
 
 
 def _moment(seconds: int) -> str:

@@ -61,7 +61,7 @@ def seal_damage(path: Path, walk: TrailVerification, notes: list[str]) -> Iterat
     if size > walk.tree.size:
         yield f"seal: was taken over {size} entries, the trail has {walk.tree.size}: entries were cut off"
     elif size and walk.digests[size - 1] != digest:
-        yield f"seal: entry {size - 1} is not the one that was sealed"
+        yield f"seal: entry {size - 1} differs from the sealed entry"
     elif size < walk.tree.size and closed:
         yield (
             f"seal: covers {size} of the {walk.tree.size} entries of a closed session; if its process was killed as it "
@@ -70,8 +70,8 @@ def seal_damage(path: Path, walk: TrailVerification, notes: list[str]) -> Iterat
     elif size < walk.tree.size:
         notes.append(f"{walk.tree.size - size} entries are newer than the seal: the orchestrator runs, or was killed")
     elif pointer_path(path).is_file():
-        return  # in a database there is no file around the entries
+        return  # a database has no file around the entries
     elif digest_file(path) != file:
         yield "seal: bytes of the trail file were changed outside of its entries"
     elif closed and (beside := path.with_name(path.name + "-wal")).exists() and beside.stat().st_size:
-        yield f"seal: {beside.name} holds what was written after the closed session was sealed"
+        yield f"seal: {beside.name} holds data written after the closed session was sealed"

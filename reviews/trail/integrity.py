@@ -65,7 +65,7 @@ class TrailVerification:
         if self.other_tree:
             first, count = self.other_tree[0], len(self.other_tree)
             more = f", and so do {count - 1} entries after it" if count > 1 else ""
-            self.damage.append(f"entry {first}: names another tree before it than the one that is there{more}")
+            self.damage.append(f"entry {first}: names a different tree before it than the recorded tree{more}")
             self.other_tree = []
         return self
 

@@ -38,7 +38,7 @@ class TrailReader:
         """Report a damaged trail as damage: a database may return anything.
 
         A thread that only reads takes its turn too: inside another one's transaction it would see what may be rolled
-        back, and end with an error of its own when that connection is lost.
+        back, and fail with an unrelated error when that connection is lost.
         """
         with self._lock:
             try:
@@ -48,7 +48,7 @@ class TrailReader:
                 if failure is not None:
                     raise failure from error
                 if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
-                    hint = "nothing can follow what cannot be read; `peergate audit verify` lists what is there"
+                    hint = "nothing can be appended to an unreadable trail; `peergate audit verify` lists its damage"
                     what = f"the trail file is damaged: {error}"
                     raise AuditDamage(what, where=str(self.path), hint=hint) from error
                 raise

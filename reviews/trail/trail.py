@@ -92,7 +92,7 @@ class Trail(TrailReader):
                 yield
                 self._table.commit()
             except BaseException as error:
-                # The database may have rolled back by itself: what was left is gone too.
+                # The database may have rolled back on its own, so drop the cached state too.
                 self._edge = self._epoch = None
                 self._table.rollback()
                 failure = self._table.translate_error(error, writing=True)
@@ -146,7 +146,7 @@ class Trail(TrailReader):
         )
 
     def _add(self, new: New) -> RecordedEntry:
-        """Write the entry and the head that follow what is there."""
+        """Append the entry and its head."""
         version = self._table.version()
         edge = self._edge if self._edge is not None and self._edge.version == version else self._read_edge(version)
         self._edge = None

@@ -41,7 +41,7 @@ class HelperWorkbench(SessionWorkbench):
         for name in self._task.artifacts:
             readable = find_artifact(self._session, name)
             if readable is None:
-                parts.append(f"There is no artifact '{name}' that may be read.")
+                parts.append(f"Artifact '{name}' does not exist or may not be read.")
                 continue
             # Cleaned before it is cut: half of a withheld text is not recognized.
             text = self.work.wall.readable(readable.digest, MOST_READABLE)
@@ -66,7 +66,7 @@ class HelperWorkbench(SessionWorkbench):
         return ""
 
     def reserve(self, cap_usd: float) -> str:
-        """Reserve the most a turn may cost, out of the task's money and what is left for the builder."""
+        """Reserve the most a turn may cost, out of the task's money and the builder's remaining money."""
         self._session.checkpoint()
         work, budget = self.work, self._session.resolved.spec.budget
         at = work.stage, work.attempt

@@ -259,7 +259,7 @@ class SessionWorkbench:
         tool = next((tool for tool in self.tools if tool.name == call.name), None)
         if tool is None:
             name = self._wall.clean(call.name, 64)
-            raise ToolCallRefusal(f"there is no tool '{name}'; there are {', '.join(tool.name for tool in self.tools)}")
+            raise ToolCallRefusal(f"unknown tool '{name}'; the tools are {', '.join(tool.name for tool in self.tools)}")
         if self.phase not in tool.phases:
             raise ToolCallRefusal(f"{tool.name} is not open now: this is the phase '{self.phase}'")
         if len(call.arguments) > MOST_ARGUMENTS:
@@ -299,7 +299,7 @@ class SessionWorkbench:
                 self._session.display.say(f"  {self._session.builder.name} is stopped: {self.gave_up}")
 
     def _answer_interrupted(self) -> None:
-        """Answer calls during which the process died, with their effect; those that end a phase are carried out now."""
+        """Answer calls during which the process died, with their effect; calls that end a phase are carried out now."""
         answered = {result.body.call for result in self._results}
         for intent in self._calls:
             if intent.key in answered:

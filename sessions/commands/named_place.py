@@ -16,7 +16,7 @@ def session_at(path: Path | None, runs: Path = DEFAULT_RUNS) -> TrailPlace:
     """Return the run folder of a session that a person means: by path, by its name in ``runs``, or the newest there.
 
     Raises:
-        UserError: there is no session.
+        UserError: no such session.
         Blocked: it cannot be read.
     """
     run = require_run(chosen(path, runs))
@@ -31,7 +31,7 @@ def place_of(path: Path | None, runs: Path = DEFAULT_RUNS) -> TrailPlace:
     trail = run / trail_name(run)
     if not is_trail(trail):
         hint = "name a session, a run folder, a folder of requested reviews, or an export; --runs names their folder"
-        raise UserError("there is no trail", where=str(run), hint=hint)
+        raise UserError("no trail", where=str(run), hint=hint)
     return TrailPlace(run, trail)
 
 

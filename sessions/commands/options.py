@@ -140,7 +140,7 @@ def chosen(path: Path | None, runs: Path) -> Path:
     """Return the run folder that a person means: by name, by path, or the newest of ``runs``, which is then named.
 
     Raises:
-        UserError: the newest is wanted, and there is no session.
+        UserError: the newest session is requested, and none exists.
     """
     if path is not None and path != NEWEST:
         return run_folder(path, runs)

@@ -161,7 +161,7 @@ def start(
     ] = None,
     reason: AnswerReason = "",
 ) -> None:
-    """Start the session there, detached, or continue one that was paused, killed or waits."""
+    """Start the session there, detached, or continue a session that was paused, killed or waits."""
     need_reason(answer, reason)
     place, record, connection = _load_pod(name, pods)
     with closing(connection):
@@ -178,8 +178,8 @@ def start(
 def attach(name: PodName, pods: Pods = DEFAULT_PODS) -> NoReturn:
     """Show the session, pull trail and files at every gate, and keep the signed head here.
 
-    A lost connection is made again. Ctrl-C detaches; the session continues. Exit codes: those of the session, 4 the
-    orchestrator is gone or waits for a person, 5 what came from the pod does not hold, 130 detached or paused.
+    A lost connection is restored. Ctrl-C detaches; the session continues. Exit codes: those of the session, 4 the
+    orchestrator is gone or waits for a person, 5 the pulled trail is damaged, 130 detached or paused.
     """
     place, record, connection = _load_pod(name, pods)
     with closing(connection):

@@ -102,7 +102,7 @@ def status(
         ),
     ] = None,
     programme: Annotated[
-        bool, typer.Option("--programme", help="Add several sessions up: ship-%, what is left, effort.")
+        bool, typer.Option("--programme", help="Add several sessions up: ship-%, open criteria, effort.")
     ] = False,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
@@ -431,5 +431,5 @@ def _in_words(builder: dict[str, Any]) -> str:
 def _place(named: str) -> tuple[str, int | None]:
     match = re.fullmatch(r"([a-z][a-z0-9_]*)(?:\.([0-9]{1,4}))?", named)
     if match is None:
-        raise UserError(f"'{named}' is no attempt", hint="STAGE or STAGE.ATTEMPT, for example sample.2")
+        raise UserError(f"'{named}' is not an attempt", hint="STAGE or STAGE.ATTEMPT, for example sample.2")
     return match[1], int(match[2]) if match[2] else None

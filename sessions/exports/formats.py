@@ -75,7 +75,7 @@ FORMATS: Mapping[str, Format] = {
 
 
 def export(name: str, run: Path, folder: Path) -> list[str]:
-    """Write a session in a format into a new folder; returns a line for each file and for what was left out.
+    """Write a session in a format into a new folder; returns a line for each file and for each omission.
 
     Raises:
         UserError: there is no such format or session, its package is not installed, or the folder is there already.
@@ -119,7 +119,7 @@ def send(name: str, run: Path) -> list[str]:
 
 def _source(name: str, run: Path) -> ExportSource:
     if name not in FORMATS:
-        raise UserError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
+        raise UserError(f"unknown format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
     path = require_run(run) / TRAIL
     if walk_trail(read_trail(path)).damage:
         hint = "`peergate audit verify` lists all damage"

@@ -104,7 +104,7 @@ def _sample(value: Answered) -> dict[str, Any]:
 
 
 def _turns(value: Answered) -> list[tuple[str, str]]:
-    """Return what was asked and answered, turn by turn."""
+    """Return prompts and answers, turn by turn."""
     turns: Sequence[Any] = getattr(value.row, "turns", ())
     if turns:
         return list(zip(said_in(value.item), (turn.output for turn in turns), strict=True))

@@ -1,4 +1,4 @@
-"""What a job folder says by itself, for any launcher: its order, claim, progress and exit record."""
+"""The state in a job folder, for any launcher: its order, claim, progress and exit record."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
-        # The parent may have ended before the kernel was told.
+        # The parent may have ended before the request reached the kernel.
         if os.getppid() != parent:
             os.kill(os.getpid(), number)
             os._exit(1)

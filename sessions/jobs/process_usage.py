@@ -121,7 +121,7 @@ class _Process:
         self.pages = sum(fields.get(name, 0) for name in _PAGES) * 1024
 
     def share(self) -> int:
-        """Return the bytes of its own pages and its part of shared ones, or of all if that part cannot be read."""
+        """Return the bytes of its private pages and its part of shared ones, or of all if that part cannot be read."""
         fields = _fields(self._folder / "smaps_rollup")
         return sum(fields[name] for name in _SHARED) * 1024 if fields.keys() >= {*_SHARED} else self.pages
 

@@ -58,7 +58,7 @@ class RepeatedWitness:
     read: int
     of: int
     wrong: int
-    """Of those that were read: rows that the granted weights did not write or score, or steps that differ."""
+    """Of the rows that were read: rows that the granted weights did not write or score, or steps that differ."""
     checks: tuple[CheckResult, ...]
     seconds: float
     differs: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class Repetition:
 
 
 def copies_of(folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, Path]:
-    """Return folders of weights by their digests; raises Blocked for one that cannot be read."""
+    """Return folders of weights by their digests; raises Blocked if one cannot be read."""
     paths: dict[str, Path] = {}
     for folder in folders:
         say(f"digesting {folder}")

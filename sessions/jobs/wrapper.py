@@ -128,7 +128,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
     orphans.end_left_behind(folder)
     orphans.end_descendants()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # A request that came after the stage had ended by itself does not count.
+    # A request that came after the stage had exited does not count.
     reason: Reason = stop[0] if request is not None else "signal" if code < 0 else "exited"
 
     def record() -> None:

@@ -70,7 +70,7 @@ def make_server(exchange: BuilderExchange, session: str) -> Server[Any]:
 
     async def get_prompt(context: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name != BRIEF:
-            raise MCPError(types.INVALID_PARAMS, f"there is no prompt '{params.name}'; there is '{BRIEF}'")
+            raise MCPError(types.INVALID_PARAMS, f"unknown prompt '{params.name}'; the only prompt is '{BRIEF}'")
         (brief, *_), *_ = await _ask(exchange, ToolCall(id=_id_of(context), name=BRIEF, arguments="{}"), context)
         text = types.TextContent(type="text", text=f"{INSTRUCTIONS}\n\n{brief}")
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])

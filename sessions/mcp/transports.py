@@ -213,7 +213,7 @@ def read_token(path: Path, kind: TokenKind) -> str:
     if not token.startswith(f"{kind}-"):
         other = next((what for token_kind, what in _SERVERS.items() if token.startswith(f"{token_kind}-")), "")
         message = f"this token is for {other}, not for this one" if other else "this token does not say what it is for"
-        hint = f"each server makes a token file of its own if it is missing; this one's begins with {kind}-"
+        hint = f"each server makes its own token file if it is missing; this one's begins with {kind}-"
         raise UserError(message, where=str(path), hint=hint)
     know(NAME, token)
     return token

@@ -99,12 +99,12 @@ def tell_of_prepared(session: Session, launched: LaunchEntry | ChallengeEntry) -
     """Print whether someone had written into the folder of a job or witness before it was launched."""
     if aside := launched.prepared:
         session.display.say(
-            f"jobs/{launched.key} was not empty before its launch: what lay there counts for nothing, see jobs/{aside}"
+            f"jobs/{launched.key} was not empty at launch; existing files were moved to jobs/{aside} and are ignored"
         )
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
-    """Return the expected size of a job's outputs: a checkpoint as large as the one before it, and snapshots."""
+    """Return the expected size of a job's outputs: a checkpoint as large as its predecessor, and snapshots."""
     trains = stage.parameters.trains if isinstance(stage.parameters, RecipeParameters) else None
     model = order.inputs.get(trains or "model")
     if model is None or "checkpoint" not in outputs_of(stage.kind, stage.parameters).values():

@@ -87,7 +87,7 @@ def running(overview_of: Overview) -> Overview:
 
 
 def spent_nothing(run: Path) -> bool:
-    """Return whether a session ended, or waits for a person, before it launched a job or paid anybody."""
+    """Return whether a session ended, or waits for a person, before it launched a job or spent money."""
     if overview(run).state not in ("closed", "waiting"):
         return False
     history = History(read_entries(run / TRAIL))

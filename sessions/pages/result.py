@@ -118,7 +118,7 @@ def _sentence(comparison: dict[str, Any]) -> str:
 
 
 def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
-    """Return what is left of the gain without the kind of items that carries it; nothing where none does."""
+    """Return the gain that remains without the kind of items that carries it; empty if none does."""
     if (rest := comparison["without_kind"]) is None:
         return ""
     kind = " ".join(plain(rest["without"], 100).split())
@@ -126,8 +126,8 @@ def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
 
 
 def _describe_witnesses(comparison: dict[str, Any]) -> str:
-    """Return how many answers of each arm, and steps of each training, a witness made again; nothing where none did."""
-    parts = [f"{rows} of {of} answers of '{name}' read again" for name, (rows, of) in comparison["witnessed"].items()]
+    """Return how many answers of each arm, and steps of each training, a witness recomputed; empty if none did."""
+    parts = [f"{rows} of {of} answers of '{name}' recomputed" for name, (rows, of) in comparison["witnessed"].items()]
     parts += [
         f"{steps} of {of} steps of '{name}' trained again" for name, (steps, of) in comparison["replayed"].items()
     ]

@@ -27,7 +27,7 @@ class WatchOutcome(NamedTuple):
     """Why there is nothing more to watch."""
 
     why: Literal["closed", "stopped", "gone", "never"]
-    """``stopped``: the orchestrator ended by itself with the session open, ``gone``: it was killed or vanished."""
+    """``stopped``: the orchestrator exited with the session open, ``gone``: it was killed or vanished."""
     status: Status
     pulled: PullResult | None
 

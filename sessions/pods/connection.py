@@ -1,6 +1,6 @@
 """Reaches the pod with this machine's OpenSSH client, and the configuration and agent its user already has.
 
-The host key is always checked against the one that was confirmed; no configuration turns that off, and nothing is
+The host key is always checked against the confirmed key; no configuration turns that off, and nothing is
 forwarded. Answers are untrusted: bounded in size and time here, made printable where they are shown.
 """
 
@@ -66,7 +66,7 @@ class ConnectionLost(PeergateError):
 
 
 class HostKeyMismatch(BlockedError):
-    """The pod has another host key than the one that was confirmed, or one that no one confirmed."""
+    """The pod has a host key that differs from the confirmed key, or that no one confirmed."""
 
 
 class PodCommandResult(NamedTuple):
@@ -132,7 +132,7 @@ class PodConnection:
 
         Raises:
             ConnectionLost: ssh failed, or the command took too long or wrote too much.
-            HostKeyRefused: the pod's host key is not the one that was confirmed.
+            HostKeyRefused: the pod's host key differs from the confirmed key.
         """
         done = converse(self.start(remote), data, seconds, most)
         if done.code == SSH_FAILED:
@@ -183,7 +183,7 @@ def failure(text: str, address: Address) -> PeergateError:
     where = f"{address.destination}{f':{address.port}' if address.port else ''}"
     if "host key verification failed" in text.lower() or "host identification has changed" in text.lower():
         return HostKeyMismatch(
-            "the pod shows another host key than the one that was confirmed; nothing was sent",
+            "the pod's host key differs from the confirmed key; nothing was sent",
             where=where,
             hint="someone may sit in between. If the machine was set up anew, `peergate pod up` with its new key: "
             "--host-key SHA256:...",

@@ -111,7 +111,7 @@ def down(
         except PodRefusal as none:
             if status.entries:
                 raise
-            say(f"there is no trail on the pod: {none.message}")
+            say(f"no trail on the pod: {none.message}")
         if pulled is not None:
             audit = verify(place)
             require_whole(place, audit)
@@ -203,7 +203,7 @@ def prepare(
 
 
 def _probing_python(connection: PodConnection, pod: PodFile, report: Report) -> str:
-    """Return the interpreter that looks at the machine: the one that the pod file names, else the machine's.
+    """Return the interpreter that looks at the machine: the interpreter in the pod file, else the machine's.
 
     Raises:
         Unfit: it is not there, or does not run.
@@ -273,7 +273,7 @@ with open(ref + ".partial", "w", encoding="utf-8") as file:
 os.replace(ref + ".partial", ref)
 print("revision " + revision)
 """
-"""A revision that the pod has once stays the one it uses; else that of the cache here, or the hub's newest."""
+"""The pod keeps its first revision; else it takes the revision of the cache here, or the hub's newest."""
 
 
 def _fetch(connection: PodConnection, python: str, layout: Layout, name: str, revision: str) -> str:

@@ -22,7 +22,7 @@ def asking(spec: SessionSpec) -> list[tuple[Party, BuilderSpec | ReviewerSpec]]:
 
 
 def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
-    """Return the variables whose keys the pod needs, and those that are passed on if they are set."""
+    """Return the variables whose keys the pod needs, and the variables that are passed on if they are set."""
     names = [(variable_of(party, value.vendor, value.base_url), value.base_url) for party, value in asking(spec)]
     brought = {name for reviewer in spec.reviewers() if reviewer.is_plugin and (name := key_variable(reviewer))}
     return sorted({name for name, url in names if not url} | brought), sorted({name for name, url in names if url})
@@ -134,7 +134,7 @@ def lines(messages: dict[str, Any]) -> list[str]:
     return [
         f"{messages['session']} on {messages['host']}",
         *(f"  {number}. {step}" for number, step in enumerate(messages["steps"], 1)),
-        "it ends by itself:",
+        "it ends automatically:",
         *(f"  - {end}" for end in messages["ends"]),
         "it costs at most:",
         f"  machine: {machine}",

@@ -48,7 +48,7 @@ class PodPlace:
         self.known_hosts = folder / "known_hosts"
         # Signed heads of the pod's trail, one for each pull, and its first statement of whose keys may sign.
         self.heads, self.policy_path = folder / "heads", folder / "policy.json"
-        # Files that are not compared yet, and those that were refused, kept for a look at them.
+        # Files that are not compared yet, and refused files, kept for inspection.
         self.incoming, self.refused = folder / "incoming", folder / "refused"
         # The copy of the run folder. No keys lie next to it, so it cannot be resumed by mistake.
         self.run = folder / "runs" / name
@@ -60,7 +60,7 @@ class PodPlace:
         except OSError as error:
             there = ", ".join(sorted(path.parent.name for path in self.folder.parent.glob("*/pod.json"))) or "none"
             hint = f"pods in {self.folder.parent}: {there}; `peergate pod up SPEC` makes one, --pods names the folder"
-            raise UserError(f"there is no pod '{self.name}'", where=str(self.folder), hint=hint) from error
+            raise UserError(f"unknown pod '{self.name}'", where=str(self.folder), hint=hint) from error
         except ValidationError as error:
             raise UserError("this file was not written by this Peergate", where=str(self.record_path)) from error
 

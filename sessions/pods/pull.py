@@ -70,7 +70,7 @@ def pull(channel: Channel, place: PodPlace, say: Callable[[str], None] = lambda 
     Raises:
         AuditDamage: the trail does not verify or does not continue a kept head, or a file has another digest.
         ConnectionLost: the connection ended; whole files are kept, and the next pull resumes.
-        PodRefused: there is no trail yet.
+        PodRefused: no trail yet.
     """
     place.folder.mkdir(parents=True, exist_ok=True)
     with FileLock(place.folder / ".pull.lock"):

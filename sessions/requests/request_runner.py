@@ -262,7 +262,7 @@ class Book:
         self.desk.sleep(seconds)
 
     def _as_error(self, error: ReviewerUnavailable, statuses: tuple[int | None, ...]) -> PeergateError:
-        """Return why there is no answer; a request that was never sent did not fit in the cap."""
+        """Return why the request has no answer; a request that was never sent exceeded the cap."""
         if statuses:
             return error
         hint = "ask about less" if self.desk.session else "--max-cost allows more; or ask about less"

@@ -1,6 +1,6 @@
 """Requested reviews as Python functions: :func:`ask_review`, :func:`request_review`, :func:`adversarial_review`.
 
-Each records the request before anybody is asked, reserves the money, and records the answer: with
+Each records the request before the call, reserves the money, and records the answer: with
 ``Desk(session=...)`` in the session's trail, with its reviewer and budget, otherwise in a folder next to the sessions.
 A reviewer's fault is recorded and returned as ``error``; a request that cannot be carried out raises UserError and
 leaves nothing. docs/how-to/requested-reviews.md has an example.
@@ -121,10 +121,7 @@ def request_review(request: ReviewRequest, desk: ConsultContext) -> RequestOutco
         _let_look(reader, request.paths, book)
         reading = reader.reading
         if not reading.files and not reader.beside and (book.asks_a_model or not reader.sources):
-            why = (
-                "; ".join(f"{left_out.name}: {left_out.why}" for left_out in reading.left_out[:5])
-                or "there are no files"
-            )
+            why = "; ".join(f"{left_out.name}: {left_out.why}" for left_out in reading.left_out[:5]) or "no files"
             raise UserError("nothing that was named can be read", hint=why)
         _say_left_out(desk, reader)
         material = RuleMaterial(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
@@ -135,7 +132,7 @@ def adversarial_review(request: AdversarialRequest, desk: ConsultContext) -> Req
     """Check the claims of a report, or of a session's report, against evidence.
 
     Raises:
-        UserError: there are no claims to read, the reviewer cannot be asked, or as in :func:`ask_review`.
+        UserError: no claims to read, the reviewer cannot be asked, or as in :func:`ask_review`.
         EvidenceMissing: the session whose run folder was named has no report yet.
         AuditDamage: a trail is damaged.
     """

@@ -50,9 +50,9 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> _Judged:
     """Record the packet, have it reviewed, and record and return the verdict's entry.
 
     Raises:
-        BudgetExceeded: no money is left for the review. Then there is no verdict, the gate stays closed, and the review
+        BudgetExceeded: no money is left for the review. Then the gate stays closed without a verdict, and the review
             can be asked for again.
-        ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
+        ReviewerUnavailable: the reviewer's process does not even sign that it has no verdict.
     """
     body = PacketEntry(stage=stage, attempt=attempt, packet=session.store.put_value(packet))
     case = _Case(session, stage, attempt, session.trail.append(body).body.packet)
@@ -99,7 +99,7 @@ def _name(session: Session) -> str:
 
 
 def _withdrawn(packet: Packet) -> NoVerdict:
-    """Return why no one is asked about a job that its builder ended: there is no result to judge."""
+    """Return why no reviewer is asked about a job that its builder ended: it has no result to judge."""
     what = "the builder ended the job of this attempt, so there is nothing to judge"
     return NoVerdict(cause="withdrawn", what=what, detail=packet.withdrawn, help=HELP["withdrawn"])
 
@@ -151,7 +151,7 @@ def _ask_one(
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
         return ReviewerAnswer(reviewer.name, review.value), facts
     except BudgetExceeded as refused:
-        # Without a call there is no judgement, and the packet can be reviewed later; a call is a judgement.
+        # Only a call is a judgement; without a call the packet can be reviewed later.
         if not facts:
             raise
         return ReviewerAnswer(reviewer.name, None, no_verdict_of(refused)), facts

@@ -1,6 +1,6 @@
-"""Bounds for a server that everybody on its address can reach: connections, and time for a request.
+"""Bounds for a server that is open to its network: connections, and time for a request.
 
-A new connection takes the place of the one that has waited longest for a whole request, and each has to send headers in
+A new connection replaces the connection that has waited longest for a whole request, and each has to send headers in
 time, so that neither descriptors nor places run out.
 """
 

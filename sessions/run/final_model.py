@@ -60,7 +60,7 @@ def _find_package_output(stage: Stage, evaluated: str) -> str:
 
 
 def _find_output(history: History, stage: str, output: str) -> FinalModel | None:
-    """Return what the accepted attempt of a stage left, or the newest attempt of one that was not accepted."""
+    """Return what the accepted attempt of a stage left, or the newest attempt if none was accepted."""
     accepted = history.accepted_attempt(stage)
     if accepted is not None:
         ended = accepted.exit
@@ -82,10 +82,10 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
     """Copy the model of a session into a new folder, and compare the copy with what the trail recorded.
 
     Raises:
-        UserError: there is no session, the folder is there already, or the session is not accepted and ``unaccepted``
+        UserError: no such session, the folder exists, or the session is not accepted and ``unaccepted``
             was not asked for.
         EvidenceMissing: the session left no model, or it was pruned.
-        AuditDamage: the trail does not hold together, or the weights are not those that it recorded; nothing is left.
+        AuditDamage: the trail does not hold together, or the weights differ from its record; nothing remains.
     """
     path = require_run(run) / TRAIL
     if walk_trail(read_trail(path)).damage:

@@ -67,7 +67,7 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
     """Return what can be pruned from a run folder, without the weights of stages in ``keep``. Changes nothing.
 
     Raises:
-        UserError: there is no session, it is open, or it has no stage of a name in ``keep``.
+        UserError: no such session, it is open, or it has no stage of a name in ``keep``.
         AuditDamage: its trail cannot be read, or a folder on the way is a link.
     """
     history = read_history(require_run(run))
@@ -106,7 +106,7 @@ def _prunable(run: Path, history: History, keep: Collection[str]) -> Prunable:
     remaining_pruned_weights, before = weights_left(history), pruned_weights(history)
     if unknown := sorted(set(keep) - {pruned_weights.stage for pruned_weights in remaining_pruned_weights}):
         known = ", ".join(dict.fromkeys(pruned_weights.stage for pruned_weights in remaining_pruned_weights)) or "none"
-        raise UserError(f"stage '{unknown[0]}' left no weights", where=str(run), hint=f"those that did: {known}")
+        raise UserError(f"stage '{unknown[0]}' left no weights", where=str(run), hint=f"stages with weights: {known}")
     here = [pruned_weights for pruned_weights in remaining_pruned_weights if _is_here(run, pruned_weights.path)]
     weights = tuple(
         pruned_weights
@@ -132,7 +132,7 @@ def _prunable(run: Path, history: History, keep: Collection[str]) -> Prunable:
 
 
 def _is_here(run: Path, relative: str) -> bool:
-    """Return whether a folder is here; raises AuditDamage if it, or one that leads there, is no folder of the run."""
+    """Return whether a folder is here; raises AuditDamage if it, or a folder above it, is not a folder of the run."""
     path = run
     for part in Path(relative).parts:
         path /= part

@@ -81,7 +81,7 @@ def require_run(run: Path) -> Path:
     if not is_run(run):
         there = sorted(path.name for path in run.parent.glob("*") if is_run(path)) if run.parent.is_dir() else []
         known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
-        raise UserError(f"there is no session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
+        raise UserError(f"unknown session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
     if why := why_unreadable(run):
         raise BlockedError(f"the session cannot be read: {why}", where=str(run))
     return run

@@ -61,7 +61,7 @@ def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires:
     with _trail(run) as (trail, resolved):
         names = [stage.name for stage in resolved.spec.stages]
         if stage not in names:
-            raise UserError(f"there is no stage '{stage}'", where=str(run), hint=f"stages: {', '.join(names)}")
+            raise UserError(f"unknown stage '{stage}'", where=str(run), hint=f"stages: {', '.join(names)}")
         kind = resolved.spec.stage(stage).kind
         texts = [check.id for check in all_checks(resolved) if kind in check.kind_names()]
         if check not in texts:

@@ -1,7 +1,7 @@
 """Further seeds of a closed session: registered in its trail, run one after the other, all of them counted.
 
 The plan is an entry of the first session's trail, so seeds cannot be left out afterwards: each of the sessions names
-the plan, and one that is missing or fails counts as a seed that gained nothing.
+the plan, and a missing or failed session counts as a seed that gained nothing.
 """
 
 from __future__ import annotations

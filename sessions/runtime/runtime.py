@@ -74,7 +74,7 @@ def start(
     """Register a spec as a new session and run it; returns the run folder.
 
     ``wire`` changes the session before it runs, to connect an external builder. ``profile`` and ``launcher`` replace
-    those that the spec names. ``signed`` needs a person's signature on the spec, as a draft always does.
+    the values in the spec. ``signed`` needs a person's signature on the spec, as a draft always does.
 
     Raises:
         Blocked: no person has signed the spec for one more session; nothing was created.

@@ -54,7 +54,7 @@ class Drafting:
         in the data, and is shown with it.
         """
         self.drafts += 1
-        # A person reads it at a terminal before signing: what is seen has to be what is there.
+        # A person reads it at a terminal before signing: the display must match the file.
         if hidden := sorted(set(text) - set(plain(text, len(text)))):
             return f"the spec holds characters that are not shown: {', '.join(map(ascii, hidden))}"
         if foreign := sorted(set(self._not_given(text))):
@@ -144,7 +144,7 @@ def draft_spec(
         reader.add_text("kinds.txt", "\n".join(_kinds()).encode(), "context")
         reader.add_text("example.yaml", EXAMPLE.read_bytes(), "context")
         parts = [line for name, is_heldout in named.items() for line in _file(folder, name, is_heldout)]
-        reader.add_text("files.txt", "\n".join(parts or ["there are no files yet"]).encode(), "context")
+        reader.add_text("files.txt", "\n".join(parts or ["no files yet"]).encode(), "context")
         for other in others:
             reader.add(other, "context")
         case = RequestCase(request, reader.reading, request.effort, problems=drafting.problems)

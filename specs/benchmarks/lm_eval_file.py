@@ -116,7 +116,7 @@ class _Reader:
         if "/" in name or name.startswith("."):
             message = f"'{name}' is not a file next to this one"
             raise document.error(
-                here, [LintProblem(loc, message, "copy it there: what is registered is what lies beside")]
+                here, [LintProblem(loc, message, "copy it there: only files next to the task are registered")]
             )
         if self._given_keys is not None:
             return self._given_keys.get(name, "").encode()
@@ -167,7 +167,7 @@ def lacking_fields(settings: Mapping[str, Any], documents: Sequence[Mapping[str,
 
 
 def _fields(template: str) -> set[str]:
-    """Return the names that a template reads; none of one that cannot be parsed, which the library reports."""
+    """Return the names that a template reads; empty if it cannot be parsed, which the library reports."""
     # Imported here: few specs name such a task.
     import jinja2.meta
 

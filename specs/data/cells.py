@@ -14,7 +14,7 @@ from typing import Any
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DECIMAL = re.compile(r"-?(0|[1-9]\d{0,14})\.(0|\d*[1-9])")
-"""A number as pandas writes those of a column with a missing value; 1.10 is none of them, but a version."""
+"""A number as pandas writes it in a column with a missing value; 1.10 does not match, as it may be a version."""
 
 
 class CellFault(Exception):

@@ -92,7 +92,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "chosen": ("chosen", "preferred", "chosen_response", "response_chosen"),
     "rejected": ("rejected", "dispreferred", "rejected_response", "response_rejected"),
 }
-"""Names that people give to columns, most telling first: what is proposed, never taken by itself."""
+"""Common names of columns, clearest first. They are proposed and never used without confirmation."""
 
 
 class Wrong(Exception):
@@ -124,7 +124,7 @@ class Selection(NamedTuple):
                 )
             for source in (sources,) if isinstance(sources, str) else sources:
                 if source not in present:
-                    faults.append(f"there is no column '{source}' ({suggest(source, sorted(present))})")
+                    faults.append(f"no column '{source}' ({suggest(source, sorted(present))})")
         return faults
 
     def select(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -277,7 +277,7 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
         # Whole conversations, which differ in their last turn only.
         if column is None and isinstance(values.get("chosen"), str):
             hint = 'a column `prompt`; or whole conversations, [{"role": "user", "content": "…"}, …]'
-            raise Wrong("chosen", "is text, and there is no prompt", hint)
+            raise Wrong("chosen", "is text, but the row has no prompt", hint)
         (*turns, turn), _ = _turns(values, "chosen", values.get("chosen"), drop, answered=True)
         (*others, other), _ = _turns(values, "rejected", values.get("rejected"), drop, answered=True)
         before, prompt = tuple(turns[:-1]), turns[-1].content
@@ -357,7 +357,7 @@ def _turns(
 ) -> tuple[list[DialogueTurn], list[bool | None]]:
     """Return the turns of a conversation, and of each whether it says that it is learned.
 
-    They are perhaps the system's, which a column of its own may hold, then user and assistant by turns. Where it is
+    An optional system turn, which may have its own column, then user and assistant by turns. Where it is
     ``answered``, the assistant has the last one, else the user.
     """
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -366,7 +366,7 @@ def _turns(
         require_honoured_keys(message, drop)
         if _role(message) != "assistant" and is_learned(message, drop):
             raise Wrong(column, f"says that a turn of the {_role(message)} is learned", "only the assistant's are")
-    # Exports write an empty turn where there is no system prompt.
+    # Exports write an empty turn for a missing system prompt.
     messages = [message for message in messages if _role(message) != "system" or _content(message) not in (None, "")]
     messages = _with_system(values, messages)
     roles = [_role(message) for message in messages]
@@ -378,7 +378,7 @@ def _turns(
             hint = f"calls of tools are not learned; {hint}"
         elif any(role == following for role, following in zip(spoken, spoken[1:], strict=False)):
             hint = f"join two turns of one speaker; {hint}"
-        raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "there are no turns", hint)
+        raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "has no turns", hint)
     if answered != (spoken[-1] == "assistant"):
         if answered:
             hint = "the assistant's last turn is what the model learns to say: remove what comes after it"

@@ -88,12 +88,12 @@ class Segment(Contract):
     """Training steps that follow each other."""
 
     after: Count
-    """The step whose weights they begin with; 0: those that were granted."""
+    """The step whose weights they begin with; 0 is the granted weights."""
     until: Positive
 
 
 class RowSelection(Contract):
-    """Which rows of an output are to be made again."""
+    """The rows of an output that a witness recomputes."""
 
     of: Count
     """How many rows the output has."""
@@ -102,7 +102,7 @@ class RowSelection(Contract):
 
 
 class Challenge(Contract):
-    """Which rows of a job that has ended are to be made again."""
+    """The rows of a job that has ended that a witness recomputes."""
 
     ended: Digest
     """The trail's entry of the job's end, from which the rows were drawn: no job can prepare for it."""
@@ -116,7 +116,7 @@ class Challenge(Contract):
     """The same of outputs next to ``rows`` that hold scores, by name."""
 
     def select_rows(self, output: str) -> RowSelection:
-        """Return which rows of an output are to be made again: none of one that is not named."""
+        """Return the rows of an output to recompute: none if the challenge does not name the output."""
         rows = RowSelection(of=self.of, rows=self.rows)
         return ({"rows": rows} | (self.others or {})).get(output, RowSelection(of=0, rows=()))
 
@@ -131,7 +131,7 @@ class Challenge(Contract):
         return f"{'trains' if self.segments else 'reads'} {count} of {of} {self.unit} again"
 
     def counts(self) -> tuple[int, int]:
-        """Return how many rows of all outputs are to be made again, and of how many."""
+        """Return how many rows of all outputs are to be recomputed, and of how many."""
         every = [self.select_rows(name) for name in ("rows", *(self.others or ()))]
         return sum(len(row_selection.rows) for row_selection in every), sum(row_selection.of for row_selection in every)
 

@@ -1,4 +1,4 @@
-"""Rules for the acceptance criteria of a spec: each has an id of its own, and something that can discharge it."""
+"""Rules for the acceptance criteria of a spec: each has a unique id, and something that can discharge it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lint_acceptance(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem((*loc, texts[1]), message, "give one of them, and another criterion the other")
         if criterion.stage not in names:
             yield LintProblem(
-                (*loc, "stage"), f"there is no stage '{criterion.stage}'", suggest(criterion.stage, names, "stages")
+                (*loc, "stage"), f"unknown stage '{criterion.stage}'", suggest(criterion.stage, names, "stages")
             )
             continue
         if criterion.metric is not None:
@@ -60,7 +60,7 @@ def _lint_applies(spec: SessionSpec, acceptance_criterion: AcceptanceCriterion, 
     stage, _, parameter = acceptance_criterion.applies_if.partition(".")
     names = [each.name for each in spec.stages]
     if stage not in names:
-        message = f"there is no stage '{stage}'"
+        message = f"unknown stage '{stage}'"
         yield LintProblem((*loc, "applies_if"), message, suggest(stage, names, "stages"))
     elif not hasattr(spec.stage(stage).parameters, parameter):
         known = list(type(spec.stage(stage).parameters).model_fields)

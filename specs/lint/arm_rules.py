@@ -18,7 +18,7 @@ def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
     for arm, name in arms:
         if name not in names:
             hint = suggest(name, able, f"{kinds} stages")
-            yield LintProblem(("analysis", arm), f"there is no stage '{name}'", hint)
+            yield LintProblem(("analysis", arm), f"unknown stage '{name}'", hint)
         elif name not in able:
             message = f"'{name}' is a stage of kind {spec.stage(name).kind}; an arm is an {kinds} stage"
             yield LintProblem(("analysis", arm), message, f"{kinds} stages: {', '.join(able) or 'none'}")
@@ -48,7 +48,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
             stage = stages.get(name)
             if stage is None or find_control(stage) is None:
                 able = [stage.name for stage in spec.stages if find_control(stage)]
-                text = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is not a control:"
+                text = "unknown stage" if stage is None else f"a stage of kind {stage.kind} is not a control:"
                 yield LintProblem(loc, f"{text} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
             histories[name] = stage.parameters.history
@@ -107,7 +107,7 @@ def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintP
 
 
 def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
-    """The registered metric is the one of the arms, and what they measure is the task and no control."""
+    """The registered metric is that of the arms, and the arms measure the task, not a control."""
     metric, primary_metric = arm_of(arm).metric, spec.analysis.primary_metric
     if primary_metric != metric:
         message = f"primary_metric is {primary_metric}, the arms are {arm.kind} stages"

@@ -157,7 +157,7 @@ def _clash(first: Criterion, second: Criterion, where: str) -> str:
     lower, other_lower = sign in (">=", ">"), other_sign in (">=", ">")
     if lower == other_lower:
         side = "lower" if lower else "upper"
-        return f"'{second}' is a second {side} bound beside '{first}' ({where})"
+        return f"'{second}' is a second {side} bound after '{first}' ({where})"
     low, high = (value, other_value) if lower else (other_value, value)
     if low > high or (low == high and {sign, other_sign} != {">=", "<="}):
         return f"'{second}' contradicts '{first}' ({where}): no value meets both"

@@ -33,7 +33,7 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
     labelled = spec.evaluation.labelled
     if labelled is not None and labelled not in spec.data:
         hint = suggest(labelled, spec.data, "data files")
-        yield LintProblem(("evaluation", "labelled"), f"there is no data file '{labelled}'", hint)
+        yield LintProblem(("evaluation", "labelled"), f"unknown data file '{labelled}'", hint)
 
 
 def lint_example(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
@@ -190,6 +190,6 @@ def _named(spec: SessionSpec, loc: Loc, name: str, trait: str) -> Iterator[LintP
     stage = next((stage for stage in spec.stages if stage.name == name), None)
     if stage is None:
         fitting = [stage.name for stage in spec.stages if getattr(kind_of(stage), trait)]
-        yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, fitting, "stages"))
+        yield LintProblem(loc, f"unknown stage '{name}'", suggest(name, fitting, "stages"))
     elif not getattr(kind_of(stage), trait):
         yield LintProblem(loc, f"'{name}' is of kind {stage.kind}", f"fitting are {', '.join(names_where(trait))}")

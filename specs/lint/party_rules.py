@@ -63,7 +63,7 @@ def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _own_judge(builder: BuilderSpec, reviewer: ReviewerSpec) -> str:
-    """Return why a reviewer would judge the work of its own vendor's model; empty if it would not."""
+    """Return why a reviewer would judge a model of the same vendor; empty if it would not."""
     same = sorted(makers(builder) & makers(reviewer))
     if builder.vendor == reviewer.vendor:
         return f"the reviewer is from the builder's vendor '{builder.vendor}'" if is_known(reviewer.vendor) else ""

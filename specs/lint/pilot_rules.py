@@ -22,7 +22,7 @@ def lint_pilot(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProb
         yield from _same(stage, pilot)
         yield from _check_pilot_criteria(stage, pilot)
         return
-    sentence = "comes later" if stage.pilot in order[index:] else "is no earlier stage"
+    sentence = "comes later" if stage.pilot in order[index:] else "is not an earlier stage"
     if stage.pilot in order[:index]:
         sentence = f"is of kind {spec.stage(stage.pilot).kind}"
     message = f"'{stage.pilot}' {sentence}; a pilot is an earlier stage of kind {stage.kind}"

@@ -91,7 +91,7 @@ def _outside_limits(model: type[BaseModel], name: str, number: type[int] | type[
         try:
             model.model_validate({name: number(value)})
         except ValidationError as error:
-            # A default that is computed from the value is not a fault of its own.
+            # A default computed from the value is not a separate fault.
             faults = [fault for fault in error.errors(include_url=False) if fault["loc"] in ((name,), ())]
             if not faults:
                 continue

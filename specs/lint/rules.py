@@ -53,7 +53,7 @@ def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _lint_seed(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
-    """Every stage runs under the one registered seed."""
+    """Every stage runs under the single registered seed."""
     registered, seed = spec.analysis.seeds[0], stage.parameters.seed
     if seed != registered:
         default = "" if "seed" in stage.parameters.model_fields_set else " (the default)"

@@ -102,7 +102,7 @@ def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
 
 
 def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
-    """A recipe that trains names one of its own inputs, a checkpoint."""
+    """A recipe that trains names a checkpoint among its inputs."""
     role = stage.parameters.trains if kind_of(stage).runs_code else None
     if role is None:
         return
@@ -119,7 +119,7 @@ def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
 
 
 def lint_curated(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
-    """A recipe that curates names one of its own inputs, of examples."""
+    """A recipe that curates names an input of examples."""
     role = stage.parameters.curates if kind_of(stage).runs_code else None
     if role is None:
         return
@@ -161,7 +161,7 @@ def _resolve_reference(spec: SessionSpec, index: int, loc: Loc, reference: str) 
             loc, "the spec names no constitution", "write constitution: FILE.yaml at the top of the spec"
         )
     if head == "data" and tail not in spec.data:
-        return LintProblem(loc, f"there is no data file '{tail}'", suggest(tail, spec.data, "data files"))
+        return LintProblem(loc, f"unknown data file '{tail}'", suggest(tail, spec.data, "data files"))
     if head == "data":
         return _HELD[spec.data[tail].held or "items"]
     if (own := _OWN.get(reference)) is not None:

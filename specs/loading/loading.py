@@ -53,7 +53,7 @@ def load_spec(
 ) -> ResolvedSpec:
     """Read a session spec and pin everything it names; whether the model exists is not checked here.
 
-    ``profile`` and ``launcher`` replace those that the spec names. With ``allow_missing_data``, the registered digests
+    ``profile`` and ``launcher`` replace the values in the spec. With ``allow_missing_data``, the registered digests
     of data files that do not exist are used; files without one are left out. ``unconfined`` is for who runs the spec.
 
     Raises:
@@ -188,7 +188,7 @@ def find_spec(text: str) -> Path:
     """
     path = Path(text)
     known = list_shipped_specs()
-    message = f"there is no spec '{text}'"
+    message = f"unknown spec '{text}'"
     try:
         if path.is_file():
             return path
@@ -202,7 +202,7 @@ def find_spec(text: str) -> Path:
         pass
     if text in known:
         return known[text]
-    match = closest(path.name.removesuffix(".yaml"), known) if message.startswith("there is no spec") else None
+    match = closest(path.name.removesuffix(".yaml"), known) if message.startswith("unknown spec") else None
     names = f"shipped specs: {', '.join(known) or 'none'}"
     raise UserError(message, hint=f"did you mean '{match}'? {names}" if match else f"name a spec file; {names}")
 
@@ -236,13 +236,13 @@ def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) 
             if not flag:
                 yield LintProblem(("seed",), "'seed' is missing", "one seed for the analysis and all stages: seed: 7")
         elif problem.loc == ("heldout", "digest") and missing:
-            # It is computed from the file, which is missing, or whose path is a problem of its own.
+            # It is computed from the file, which is missing, or whose path is a separate problem.
             if isinstance(named := document.data["heldout"].get("path"), str):
                 yield from NamedFiles(path, False).unreadable(("heldout", "path"), named)
         elif problem.loc == ("heldout", "digest"):
             yield replace(problem, hint="leave it out, or `peergate spec pin` writes it")
         elif problem.loc == ("analysis", "n") and missing:
-            # Counted from the held-out split, unless that cannot be read: a problem of its own.
+            # Counted from the held-out split, unless that cannot be read, which is a separate problem.
             if not any(other.loc[0] == "heldout" for other in problems):
                 yield from NamedFiles(path, False).unreadable(("heldout", "path"), document.data["heldout"]["path"])
         elif missing and problem.loc in _HINTS:
@@ -254,7 +254,7 @@ def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) 
 def _read_file(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise UserError(f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file")
+            raise UserError(f"file '{path}' does not exist" if not path.exists() else f"'{path}' is not a file")
         return read_regular(path, MAX_SPEC_BYTES)
     except (OSError, ValueError) as error:
         raise UserError(f"'{path}' cannot be read: {error}") from error

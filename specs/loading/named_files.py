@@ -100,7 +100,7 @@ class NamedFiles:
     def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
         """Return the spec with its task file pinned by its digest, and the file's text; problems are collected.
 
-        Raises PluginFault if there is no sandbox in which the file can be run.
+        Raises PluginFault without a sandbox in which the file can run.
         """
         path, _, stated = spec.task.partition("@")
         raw = self._read(("task",), path) if task_file.is_file(path) else None
@@ -307,7 +307,7 @@ class NamedFiles:
         try:
             if not path.exists():
                 hint = f"paths start from the spec's folder {self.folder.resolve()}"
-                self.problems.append(LintProblem(loc, f"there is no file '{named}'", hint))
+                self.problems.append(LintProblem(loc, f"file '{named}' does not exist", hint))
             elif not (path.is_file() or (folder and path.is_dir())):
                 self.problems.append(LintProblem(loc, f"'{named}' is not a file"))
             elif size_of(path) > MAX_DATA_BYTES:

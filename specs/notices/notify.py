@@ -16,7 +16,7 @@ class Notify(Contract):
     """One receiver. A variable holds its address, because anyone who knows the address can write to it."""
 
     env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,99}$")]
-    """The environment variable with the address: ``https://...`` of a webhook, or one that apprise reads, such as
+    """The environment variable with the address: ``https://...`` of a webhook, or an apprise address such as
     ``mailtos://`` or ``ntfys://``."""
     on: Annotated[tuple[NoticeEvent, ...], Field(min_length=1)] = get_args(NoticeEvent)
     """What it is notified of."""

@@ -42,7 +42,7 @@ class AcceptanceCriterion(Contract):
     metric: Criterion | None = None
     """A bound on what the stage measures."""
     check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+\.[a-z0-9_]+$")] | None = None
-    """A check that has to pass: one that warns, or does not apply, shows nothing."""
+    """A check that has to pass. A check that warns or does not apply proves nothing."""
     ship: bool = False
     """Every check of the ship gate that runs at the stage passes."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1

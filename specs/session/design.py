@@ -49,7 +49,7 @@ class HeldBack(Contract):
 BUILDER_SHARE = 0.2
 """Of the budget: what a builder's model and its helpers may take where the spec does not say."""
 DEAD_MAN_MINUTES = 720.0
-"""Jobs outlive their orchestrator for half a day: a night without anybody is no reason to lose a training run."""
+"""Jobs outlive their orchestrator for half a day: an unattended night must not cost a training run."""
 
 
 class Budget(Contract):
@@ -94,7 +94,7 @@ Sources = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_l
 
 
 class RowFile(Contract):
-    """Rows of a file whose columns may have other names than those that are read."""
+    """Rows of a file whose columns may need renaming before they are read."""
 
     columns: dict[Name, Sources] = {}
     """Columns as they are read -> as the file names them: ``{prompt: question, completion: answer}``; several are
@@ -119,7 +119,7 @@ class DataFile(RowFile):
     held: As | None = Field(default=None, alias="as")
     """What the rows are; where the columns leave it open it has to be said."""
     learned: Learned = "last"
-    """Of ``messages``: whether the model learns the assistant's last turn, or each, as an example of its own."""
+    """Of ``messages``: whether the model learns the assistant's last turn, or every turn, each as its own example."""
 
 
 class HeldOut(RowFile):
@@ -204,7 +204,7 @@ class Design(Contract):
     evaluation: EvaluationPlan | None = None
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     criteria: tuple[AcceptanceCriterion, ...] = ()
-    """What the session has to have shown in the end. They decide no gate: ``peergate backlog`` ranks what is left."""
+    """What the session must show in the end. They decide no gate; ``peergate backlog`` ranks the open criteria."""
     companions: dict[Name, Companion] = {}
     """Documents that belong to it; reports and the model card name them."""
     stages: tuple[Stage, ...] = Field(min_length=1)

@@ -99,7 +99,7 @@ class KindRule(Contract):
     """
 
     primary: Name | None = None
-    """A kind that has to gain by itself."""
+    """A kind that must gain on its items alone."""
     risen: Least | None = None
     """Kinds: how many at least have to gain."""
     kept: Least | None = None
@@ -138,5 +138,5 @@ class Control(Contract):
 
 
 def control_criteria(alpha: float) -> tuple[Criterion, ...]:
-    """Return what is asked where controls are registered: the gain is larger than under each of them."""
+    """Return the claim to test if controls are registered: the gain is larger than under each of them."""
     return (Criterion(metric="control_excess_p", below=alpha), Criterion(metric="control_excess", above=0.0))

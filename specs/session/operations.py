@@ -25,7 +25,7 @@ class Operations(Contract):
     notify: tuple[Notify, ...] = ()
     """Who is notified when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
     trackers: tuple[TrackerName, ...] = ()
-    """Where its metrics, curves and gates are shown too, while it runs: in folders below ``trackers/`` of its own."""
+    """Trackers that also show its metrics, curves and gates while it runs, in its folders below ``trackers/``."""
 
 
 def held_hours(stage: StageBase) -> float:

@@ -42,8 +42,8 @@ def pin(path: Path) -> list[Pin]:
         try:
             digest = digest_of(path.parent / entry["path"])
         except (OSError, ValueError) as error:
-            statement = "there is no file" if isinstance(error, FileNotFoundError) else "cannot be read:"
-            problems.append(LintProblem((*loc, "path"), f"{statement} '{entry['path']}'"))
+            statement = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
+            problems.append(LintProblem((*loc, "path"), f"file '{entry['path']}' {statement}"))
             continue
         pins[loc] = Pin(format_loc(loc), entry["path"], entry.get("digest"), digest)
     if problems:

@@ -24,7 +24,7 @@ def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
     """Put the values of a profile into a spec, in place; returns what is wrong with that.
 
     Mappings are merged, everything else is replaced. ``wanted`` replaces the profile that the spec names. A resolved
-    spec has no ``profiles`` and may carry the name of the one it was made with.
+    spec has no ``profiles`` and may carry the name of the profile it was made with.
     """
     top: YamlMapping = document.data
     own = top.get("profile")
@@ -42,7 +42,7 @@ def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
         return [LintProblem(("profiles",), "no profile is chosen", hint)]
     if not isinstance(chosen, str) or chosen not in profiles:
         where: Loc = () if wanted is not None else ("profile",)
-        return [LintProblem(where, f"there is no profile '{chosen}'", suggest(str(chosen), map(str, profiles)))]
+        return [LintProblem(where, f"unknown profile '{chosen}'", suggest(str(chosen), map(str, profiles)))]
     top["profile"] = chosen
     problems = list(_whole(top, ("profiles", chosen), profiles[chosen]))
     if not problems:
@@ -76,7 +76,7 @@ def _stages(top: YamlMapping, here: Loc, changes: Any) -> Iterator[LintProblem]:
     for name, values in changes.items():
         where = (*here, name)
         if name not in places:
-            yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
+            yield LintProblem(where, f"unknown stage '{name}'", suggest(name, places))
         elif values is None and str(listed[places[name]].get("kind")) in measuring:
             left_out.append(places[name])
         elif values is None:

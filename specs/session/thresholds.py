@@ -66,15 +66,15 @@ class Thresholds(Contract):
     delimiters: Annotated[float, Field(ge=0, le=0.2)] = 0.01
     """Fraction of the accepted completions: those with a delimiter, role or template mark no one asked for."""
     refusals: Share = 0.05
-    """Fraction of the accepted completions: those that refuse, or speak as an evaluator."""
+    """Fraction of the accepted completions: that refuse, or speak as an evaluator."""
     prompt_copies: Annotated[float, Field(ge=0, le=0.5)] = 0.02
-    """Fraction of the accepted completions: those that repeat their prompt or the worked example."""
+    """Fraction of the accepted completions: that repeat their prompt or the worked example."""
     repeated_edges: Annotated[float, Field(ge=0.02, lt=1)] = 0.1
     """Fraction of accepted completions, overall or of a kind: same first or last words on at least 3 groups."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 10
     """Completions: how often the most frequent accepted completion may occur, case and marks ignored."""
     near_duplicates: Annotated[float, Field(ge=0, le=0.9)] = 0.5
-    """Fraction of the accepted completions: those that nearly repeat an earlier one."""
+    """Fraction of the accepted completions: that nearly repeat an earlier one."""
     base_follows: Annotated[float, Field(gt=0, le=0.5)] = 0.4
     """Fraction of the sentinels that are commands: the most a model declared base may follow as bare text."""
     control_follows: Annotated[float, Field(ge=0.3, le=1)] = 0.5

@@ -82,7 +82,7 @@ COMPARED_METRICS: tuple[MetricDefinition, ...] = (
             "probability",
             "lower",
             "exact sign test: conversations that changed for the better with their history than under the control, "
-            "against those that did for the worse; the largest of all controls",
+            "against items that changed for the worse; the largest of all controls",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``)."""
+"""Every stage kind by its name: Peergate's own, and the kinds that other distributions bring (``peergate.stages``)."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PROGRAMS, *PACKA
 
 
 class _Kinds(Mapping[str, StageKind]):
-    """Kinds by name. Iterating gives those that are loaded; asking for another name loads it."""
+    """Kinds by name. Iterating yields the loaded kinds; looking up another name loads its kind."""
 
     def __init__(self) -> None:
         self._loaded = {stage_kind.name: stage_kind for stage_kind in _BUILT_IN}
 
     def __getitem__(self, name: str) -> StageKind:
-        """Return the kind of a name; raises KeyError if there is none, PluginFault for one that cannot be used."""
+        """Return the kind of a name; raises KeyError if it is unknown, PluginFault if it cannot be used."""
         if name not in self._loaded:
             point = plugins.find(GROUP, name)
             if point is None:

@@ -39,7 +39,7 @@ EXIT_MEANINGS: dict[ExitCode, str] = {
     "or written.",
     ExitCode.DAMAGED: "Saved evidence or the trail does not match what was recorded, or the database reports that its "
     "own pages are damaged.",
-    ExitCode.BUDGET: "The next step does not fit in what is left of money or hours: the session waits for a larger "
+    ExitCode.BUDGET: "The next step exceeds the remaining money or hours: the session waits for a larger "
     "budget, or was closed without one.",
     ExitCode.INTERRUPTED: "Paused with Ctrl-C, SIGTERM or `peergate pause` (resume continues), or cancelled. `pause` "
     "itself ends with 0 when nothing runs any more.",
@@ -89,7 +89,7 @@ class Problem:
     message: str
     hint: str = ""
     stands_for: int = field(default=1, kw_only=True)
-    """How many things it tells of, where the rest is only counted."""
+    """How many things the message names; the rest is only counted."""
 
     def __str__(self) -> str:
         keys = f"{self.keys}: " if self.keys else ""

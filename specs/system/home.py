@@ -1,4 +1,4 @@
-"""Where this copy of Peergate lies. Only this module counts folders upwards: one that moves would count wrong."""
+"""Where this copy of Peergate lies. Only this module, which never moves, counts folders upwards."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _NAMED_LIKE_A_SECRET = re.compile(
     r"|^PEERGATE_(?:DATABASE|NOTIFY|TRACKERS|PLACE)",
     re.IGNORECASE,
 )
-"""Of Peergate's own variables, those that may hold a password in an address; the others are places and settings."""
+"""Peergate's own variables that may hold a password in an address; the others are places and settings."""
 _NAMED_LIKE_A_PLACE = re.compile(r"(?:^|_)(?:PATH|FILE|DIR|FOLDER|CACHE|PYTHON|ROOT|HOME|SOCK|PLACE)$", re.IGNORECASE)
 _A_PASSWORD = re.compile(r"PASSW|PASSPHRASE|PWD", re.IGNORECASE)
 _SETTING = re.compile(r"[a-z]{1,19}|[A-Z]{1,19}|[A-Z]?[a-z]{1,18}|[0-9.]+|(?:[A-Za-z]+-)+key", re.ASCII)
@@ -243,7 +243,7 @@ def _read(match: re.Match[str]) -> str:
 
 
 def _join_spans(spans: Iterable[_Span]) -> list[_Span]:
-    """Return spans in order; of those that overlap, one that holds them all."""
+    """Return spans in order, overlapping spans merged."""
     joined: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if joined and span.start < joined[-1].end:

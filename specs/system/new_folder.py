@@ -48,7 +48,7 @@ def new_folder(target: Path, *, mode: int = 0o777) -> Generator[Path]:
 
 
 def _rename(partial: Path, target: Path) -> None:
-    """Give the folder its name; raises FileExistsError for one that is taken."""
+    """Give the folder its name; raises FileExistsError if it is taken."""
     try:
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, "is there already", str(target))

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 MOST_BYTES = 1 << 30
-"""Of a file that is read as a whole, where its reader names no limit of its own."""
+"""The limit for a file that is read as a whole, unless its reader names another."""
 
 
 def open_regular(path: Path, most: int | None = None) -> io.BufferedReader:
@@ -36,7 +36,7 @@ def open_regular(path: Path, most: int | None = None) -> io.BufferedReader:
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     """Return the bytes of a file; errors as in :func:`open_regular`, and for one of more than ``most`` bytes."""
     with open_regular(path, most) as handle:
-        # Files below /proc have no size, and one that is written meanwhile has another.
+        # Files below /proc have no size, and a file written meanwhile has another.
         if len(data := handle.read(most + 1)) > most:
             raise OSError(errno.EOVERFLOW, f"larger than {most:,} bytes", str(path))
         return data

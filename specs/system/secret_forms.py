@@ -157,7 +157,7 @@ _IN_PLACE = (
         r"(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/_-]{6,}={0,2})",
         r"(?i:authorization)[\"' \t:=\\]{1,8}",
     ),
-    # `USER:PASSWORD@HOST` describes an address and is no secret.
+    # `USER:PASSWORD@HOST` describes an address and is not a secret.
     _in_place(
         "a password",
         "://",

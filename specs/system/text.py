@@ -20,7 +20,7 @@ from specs.system.digests import digest_bytes
 _ESCAPE = re.compile(
     r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-    r"|\x1b[ -/]*[0-~]"  # all other two-part escapes, and the opening of one that is never closed
+    r"|\x1b[ -/]*[0-~]"  # all other two-part escapes, and the opening of an unclosed sequence
 )
 _LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
 # Default_Ignorable_Code_Point of Unicode (DerivedCoreProperties.txt) outside category Cf: drawn as nothing, so a
@@ -65,7 +65,7 @@ def one_line(text: object, limit: int) -> str:
     """Return untrusted text as one printable line of at most ``limit`` characters: it cannot begin a line of ours."""
     matching_text = str(text)
     if len(matching_text) > 20 * limit:
-        # Only a little of it is shown, so only that much is looked at; what is left out is counted all the same.
+        # Only a little of it is shown, so only that much is examined; characters left out are still counted.
         matching_text = plain(matching_text, 20 * limit)
     return plain(" ".join(plain(matching_text, len(matching_text)).split()), limit)
 

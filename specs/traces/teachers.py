@@ -24,7 +24,7 @@ class Teacher(Contract):
     """Under which terms its outputs may be trained on, in your words; it travels with every pair."""
     base_url: Address | None = None
     """An endpoint that speaks chat completions, such as OpenRouter or a local server; with ``vendor: anthropic``
-    one that speaks Anthropic's API."""
+    an address that speaks Anthropic's API."""
     key_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)$")] | None = None
     """The environment variable of an endpoint's key."""
     usd_per_million_tokens: TokenPrice | None = None

@@ -134,7 +134,7 @@ class HelperTask(Arguments):
     artifacts: Annotated[tuple[ArtifactName, ...], Field(max_length=10)] = ()
     """Artifacts it should read; it can read all that you can."""
     max_usd: Annotated[float, Field(gt=0, le=1000)] = 0.5
-    """The most it may cost, out of what is left for the builder."""
+    """The most it may cost, out of the builder's remaining money."""
     max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = 20_000
     """Of all its answers together."""
     timeout_minutes: Annotated[float, Field(gt=0, le=120)] = 20
@@ -165,7 +165,7 @@ class Alarm(Arguments):
 
 
 class JobStatus(Arguments):
-    """Say how the job is doing. Waits until it ends, an alarm is raised or the time is over: no need to poll."""
+    """Report the state of the job. Waits until it ends, an alarm is raised or the time is over: no need to poll."""
 
     wait_seconds: Annotated[int, Field(ge=0, le=1800)] = 300
     alarms: Annotated[tuple[Alarm, ...], Field(max_length=10)] = ()
@@ -244,7 +244,7 @@ class ProposeAmendment(Arguments):
 
 
 class ProposeStage(Arguments):
-    """Propose this experiment with one stage more, as a session of its own that a person signs. It runs nothing."""
+    """Propose this experiment with one stage more, as a separate session that a person signs. It runs nothing."""
 
     stage: Annotated[str, StringConstraints(min_length=2, max_length=20_000)]
     """The stage as JSON, as read_spec shows stages."""

@@ -98,7 +98,7 @@ class SubmitEntry(AttemptBody):
 
 
 class GrantEntry(Grant, Body):
-    """``grant``: the one-use right to run one attempt of one stage."""
+    """``grant``: the single-use right to run an attempt of one stage."""
 
     KIND = "grant"
 
@@ -152,14 +152,14 @@ class LookupEntry(AttemptBody):
 
 
 class VerdictEntry(AttemptBody):
-    """``verdict``: what a reviewer said of a packet, and of one that costs money what the exchange was."""
+    """``verdict``: a reviewer's verdict on a packet, and the exchange if the reviewer costs money."""
 
     KIND = "verdict"
 
     packet: Digest
     verdict: Digest
     error: str
-    """Why there is no verdict; what ``verdict`` names then approves nothing."""
+    """Why the reviewer gave no verdict; what ``verdict`` names then approves nothing."""
     cause: Cause | None = None
     """The same in a word."""
     reviewer: str
@@ -178,7 +178,7 @@ class VerdictEntry(AttemptBody):
     seconds: float | None = None
     reasoning: str | None = None
     earlier: tuple[EarlierAnswer, ...] = ()
-    """Answers before the last one: those that could not be read, and those that looked something up."""
+    """Answers before the last one: unreadable answers, and answers that looked something up."""
     looked: tuple[CitedLookup, ...] = ()
     """What the reviewer looked up, in the order in which it cites it."""
 

@@ -1,4 +1,4 @@
-"""Requested reviews: what is asked, what was read for it, and the form of each answer."""
+"""Requested reviews: the question, what was read for it, and the form of each answer."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ class DraftAnswer(Contract):
 
 
 class AskedEntry(Body):
-    """Body of an ``asked`` entry: what is asked of whom, recorded before anybody is asked."""
+    """Body of an ``asked`` entry: the question and its reviewer, recorded before the call."""
 
     KIND = "asked"
 
@@ -357,7 +357,7 @@ class AnsweredEntry(Body):
     seconds: float = 0.0
     reasoning: str | None = None
     earlier: tuple[EarlierAnswer, ...] = ()
-    """Answers that could not be read, before the one that was asked for once more."""
+    """Unreadable answers before the repeated call."""
     looked: tuple[CitedLookup, ...] = ()
     """What the reviewer looked up, in the order in which it points at it."""
 

@@ -51,7 +51,7 @@ class SpecSignature(Contract):
     by: str
     time_ns: str
     key: Hex
-    """The public half of the person's key: one that this trail has for people."""
+    """The public half of the person's key: a key that this trail lists for people."""
     signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
     """Over the registration, ``by`` and ``time_ns`` (``reviews/audit/spec_signature.py``)."""
 
@@ -193,7 +193,7 @@ class WitnessEntry(_JobBody):
     KIND = "witness"
 
     exit: Digest | None
-    """None for one that is lost."""
+    """None if it is lost."""
     manifest: Digest | None
     rows: Digest | None
     """None when it left none that count."""

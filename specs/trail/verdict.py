@@ -35,7 +35,7 @@ HELP: dict[Cause, str] = {
 
 
 class NoVerdict(Contract):
-    """That there is no verdict, and why."""
+    """Why the reviewer gave no verdict."""
 
     cause: Cause
     what: str
@@ -67,7 +67,7 @@ class CitedLookup(Contract):
 
 
 def no_verdict_of(error: PeergateError) -> NoVerdict:
-    """Return why there is no verdict, from the error that a review ended with."""
+    """Return why a review gave no verdict, from the error that it ended with."""
     if isinstance(error, BudgetExceeded):
         return NoVerdict(cause="budget", what=error.message, help=HELP["budget"])
     if isinstance(error, ReviewerUnavailable):
@@ -197,7 +197,7 @@ class CriterionResult(Contract):
         return _describe_measurement(self.criterion, self.value, self.counts)
 
     def unmet(self) -> str:
-        """Return what was asked next to what was measured."""
+        """Return the requirement next to the measured value."""
         return f"{self.criterion} is not met: {self.describe_measurement()}"
 
 
@@ -208,7 +208,7 @@ class ConditionResult(Contract):
     """``STAGE.ATTEMPT/NUMBER`` of the approval it comes from."""
     condition: Condition
     due: bool
-    """True when the stage it blocks is the one that this gate would open, or an earlier one."""
+    """Return whether the stage it blocks is this gate's next stage, or an earlier stage."""
     value: float | None
     counts: tuple[int, int] | None = None
     met: bool

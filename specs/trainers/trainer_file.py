@@ -140,7 +140,7 @@ def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: TrainingInpu
 
 
 def _likely(key: str, command: str, keys: Collection[str]) -> str:
-    """Return the key that is meant: one that the key ends with (``torch_dtype``), else one that is spelt alike."""
+    """Return the intended key: a suffix of the key (``torch_dtype``), else a key that is spelt alike."""
     match = next((known for known in keys if key.endswith(f"_{known}")), None) or closest(key, keys)
     return f"did you mean '{match}'?" if match else f"`trl {command} --help` lists them"
 

@@ -60,7 +60,7 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
         ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {MEND}"),
         (
             [Step(b"", 307, {"location": "/"})],
-            f"{answered} 307 (request refused): APIStatusError: Error code: 307\n  {MEND}",
+            f"{answered}: APIStatusError: Error code: 307\n  {MEND}",
         ),
     )
     for turns, told in steps:

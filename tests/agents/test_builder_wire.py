@@ -306,7 +306,7 @@ def test_an_unknown_tool_is_answered_with_the_error(sdk: str, monkeypatch: pytes
     odd = Said(calls=(Call(name, '{"a": 1}'),))
     ran = run(sdk, monkeypatch, odd, LAUNCH)
     assert ran.error is None and ran.bench.called[0].name == name
-    assert "there is no tool" in json.dumps(ran.played.bodies()[1])
+    assert "unknown tool" in json.dumps(ran.played.bodies()[1])
 
 
 def test_texts_that_cannot_be_written_are_mended_before_they_are_kept(

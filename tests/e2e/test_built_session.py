@@ -109,7 +109,7 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
     assert not any(KEY.encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
     store = Store(run / STORE)
     refused = [store.get(one.raw["text"]).decode() for one in entries if one.kind == "result" and one.raw["is_error"]]
-    for why in ("malformed", "there is no tool", "no allowed range", "has no grant", "may be read", "rows contradict"):
+    for why in ("malformed", "unknown tool", "no allowed range", "has no grant", "may be read", "rows contradict"):
         assert any(why in text for text in refused), why
     (baseline,) = [one.raw for one in entries if one.key == "submit/baseline.1"]
     assert baseline["sent_back"] == 1 and [one["metric"] for one in baseline["claims"]] == ["accuracy"]

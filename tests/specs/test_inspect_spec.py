@@ -49,7 +49,7 @@ def test_the_task_is_registered_with_its_text(spec: Path) -> None:
             "is a task of a package, and the stage has a script",
         ),
         (("script: task.py", "script: task.yaml"), "a task of inspect_ai is in a file that ends in .py"),
-        (("script: task.py", "script: missing.py"), "there is no file 'missing.py'"),
+        (("script: task.py", "script: missing.py"), "file 'missing.py' does not exist"),
         (("script: task.py", "script: other.py"), "code is sha256:"),
         (("max_new_tokens: 24}", "max_new_tokens: 25}"), "max_new_tokens is 24 here and 25 at"),
         (("score: match, ", ""), "score"),

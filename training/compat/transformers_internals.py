@@ -21,5 +21,5 @@ def supports_fused_attention(model: Any) -> bool:
 
 
 def batch_size_of(trainer: Any) -> int:
-    """Return how many rows a trainer takes at a time, which it may have changed by itself."""
+    """Return how many rows a trainer takes at a time, which the trainer may have changed."""
     return trainer._train_batch_size

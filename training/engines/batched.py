@@ -190,7 +190,7 @@ class Batch:
             self._cache = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
             self._cache.batch_repeat_interleave(len(prompts))
             prompts = [prompt[common:] for prompt in prompts]
-        # The last position of every row is the one that predicts.
+        # The last position of every row predicts.
         ids, mask = pad_rows(prompts, model.device, left=True)
         positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
         self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)

@@ -158,21 +158,21 @@ class CompletionServer:
         return TokenSampling(most, granted.temperature, stops=stops)
 
     def _seed(self, request: Any, prompt: tuple[int, ...]) -> int:
-        """Draw a seed from what is asked and how often it was: no order of requests changes it."""
+        """Draw a seed from the request and how often it came, so that the order of requests does not change it."""
         with self._encoding:
             self._asked[prompt] += 1
             what = f"{self._granted.seed} {request} {self._asked[prompt]} {prompt}"
         return int.from_bytes(hashlib.sha256(what.encode()).digest()[:4], "big") >> 1
 
     def _decode(self) -> None:
-        """Answer requests in batches of those that ask for the same sampling."""
+        """Answer requests in batches that share their sampling settings."""
         current: _QueuedRequest | None = None
         while True:
             first = current or self._waiting.get()
             if first is None:
                 return
             current, some = None, [first]
-            # A sampled answer has random numbers of its own.
+            # Each sampled answer has its own random numbers.
             while len(some) < (self._granted.batch_size if first.sampling.temperature is None else 1):
                 try:
                     following = self._waiting.get(timeout=GATHER_S)

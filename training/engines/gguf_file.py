@@ -67,7 +67,7 @@ def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary
 
 
 def _announce_tensors(writer: Any, folder: Path, config: Any, name: str, format: Format) -> Iterator[_TensorPlacement]:
-    """Announce every tensor to the writer, and yield it; raises NoGguf for one that llama.cpp has no name for."""
+    """Announce every tensor to the writer, and yield it; raises NoGguf if llama.cpp has no name for it."""
     import gguf
 
     kind = next(model_arch for model_arch, text in gguf.MODEL_ARCH_NAMES.items() if text == name)

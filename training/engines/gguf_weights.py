@@ -60,7 +60,7 @@ def tensors_in(folder: Path, config: Any) -> Iterator[tuple[Path, str, tuple[int
 
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise NoGguf(f"there are no weights (*.safetensors) in {folder}")
+        raise NoGguf(f"no weights (*.safetensors) in {folder}")
     for file in files:
         open_regular(file).close()
         with safe_open(file, framework="pt") as opened:

@@ -35,7 +35,7 @@ class NoLabels(Exception):
 
 
 def labels_of(tokenizer: Any) -> Labels:
-    """Return the ids of "A", " A", "B" and " B"; raises NoLabels if a label has none of its own in either form."""
+    """Return the ids of "A", " A", "B" and " B"; raises NoLabels if a label is not a single token in either form."""
 
     def single(text: str) -> int | None:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]

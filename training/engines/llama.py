@@ -163,7 +163,7 @@ class _Passes:
         return logits
 
     def _run(self, tokens: list[_Token]) -> torch.Tensor:
-        """Read tokens in passes of at most :data:`READ_AT_ONCE`; return the logits of those that predict."""
+        """Read tokens in passes of at most :data:`READ_AT_ONCE`; return the logits of the positions that predict."""
         import numpy
         import torch
 

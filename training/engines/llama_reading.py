@@ -54,7 +54,7 @@ class LlamaFile:
         return list(self._vocabulary.tokenize(text, False, True))
 
     def read(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-        """Return the logits that predict each token of the answer and the one after it. [answer + 1, vocabulary]."""
+        """Return the logits that predict each token of the answer and the token after it. [answer + 1, vocabulary]."""
         import numpy
 
         library = self._library

@@ -25,11 +25,11 @@ class PromptTree(NamedTuple):
 
     ids: list[int]
     depths: list[int]
-    """How many tokens of its own prompt stand before each token, those of the cache left out."""
+    """How many tokens of its prompt precede each token, not counting the cache."""
     ends: list[int]
     """For each prompt the place of its last token."""
     paths: list[tuple[int, list[int]]]
-    """For each prompt how many tokens it shares with the one before it, and the places of all its tokens."""
+    """For each prompt how many tokens it shares with its predecessor, and the places of all its tokens."""
 
 
 def build_prompt_tree(prompts: Sequence[Sequence[int]]) -> PromptTree:
@@ -40,7 +40,7 @@ def build_prompt_tree(prompts: Sequence[Sequence[int]]) -> PromptTree:
     before: Sequence[int] = ()
     path: list[int] = []
     for prompt in prompts:
-        # In lexicographic order no earlier prompt shares more than the one just before.
+        # In lexicographic order no earlier prompt shares more than its predecessor.
         alike = common(before, prompt)
         path = [*path[:alike], *range(len(ids), len(ids) + len(prompt) - alike)]
         ids.extend(prompt[alike:])
@@ -81,8 +81,8 @@ def last_logits(model: Any, prompts: Sequence[Sequence[int]], shared: int, befor
 def keeps_apart(model: Any, longest: int) -> bool:
     """Return whether the model can read prompts of up to so many tokens as a tree; it is probed once.
 
-    Three prompts are read both ways: a model that ignores mask or positions gives other logits, and one that does not
-    take such a mask raises. A sliding window is not in the mask, so it must be longer than every prompt.
+    Three prompts are read both ways: a model that ignores mask or positions gives other logits, and a model that
+    takes no such mask raises. A sliding window is not in the mask, so it must be longer than every prompt.
     """
     config = model.config.get_text_config()
     windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))

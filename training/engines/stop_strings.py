@@ -20,7 +20,7 @@ class StopMatch(NamedTuple):
 
 
 def find_stop(text: str, stops: Sequence[str]) -> StopMatch | None:
-    """Return the stop that begins first, and of several there the one declared first."""
+    """Return the stop that begins first; if several begin there, the first declared."""
     hits = [StopMatch(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
     return min(hits, key=lambda hit: hit.at, default=None)
 

@@ -82,7 +82,7 @@ def sessions() -> list[SessionTranscript]:
             ("Read", {"file_path": test}, f"from {file[:-3]} import {function}"),
         )
         made.answers(
-            "I change the one line.",
+            "I change only that line.",
             ("Edit", {"file_path": file, "old_string": "split()", "new_string": "strip().split()"}, "edited"),
         )
         made.answers("I run the tests.", ("Bash", {"command": f"python -m pytest {test}"}, "1 passed in 0.02s"))

@@ -1,6 +1,6 @@
 """Raw rows as files that grow by whole groups, so that an interrupted stage resumes after the last whole group.
 
-A group is synced before the next one begins; an unfinished group is dropped and made again. Groups depend only on the
+A group is synced before the next one begins; an unfinished group is dropped and repeated. Groups depend only on the
 groups before them, so the rows come out the same.
 """
 

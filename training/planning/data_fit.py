@@ -42,7 +42,7 @@ def has_template(folder: Path) -> bool:
 
 
 class DataFitFault(NamedTuple):
-    """What does not fit, at a place of the spec; one that is not ``closing`` is a warning."""
+    """What does not fit, at a place of the spec. Unless ``closing``, it is a warning."""
 
     loc: Loc
     message: str

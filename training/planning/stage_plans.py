@@ -111,7 +111,7 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     if gpu:
         line += f"; {beside / GB:.2f} GB of the host's memory"
     if (engine := getattr(parameters, "engine", "batched")) != "batched":
-        line += f" (as for engine: batched; '{engine}' has memory of its own)"
+        line += f" (as for engine: batched; '{engine}' has its own memory)"
     return StagePlan(stage.name, device, total, beside, line)
 
 

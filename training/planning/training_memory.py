@@ -166,7 +166,7 @@ def peak(named_tuple: NamedTuple, total: float, *, gpu: bool) -> str:
 
 
 def replicas_of(parameters: SftParameters | DpoParameters) -> int:
-    """Return how many processes train at a time, each with a model of its own."""
+    """Return how many processes train at a time, each with its own model."""
     distributed = getattr(parameters, "distributed", None)
     return 1 if distributed is None else distributed.replicas
 

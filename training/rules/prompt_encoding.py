@@ -105,13 +105,13 @@ def fault_in(
 ) -> str:
     """Return in words how an encoded completion prompt differs from its text, or nothing.
 
-    Special tokens are compared one by one: a count would miss one that replaces another.
+    Special tokens are compared one by one: a count would miss a token that replaces another.
     """
     if tuple(ids) != tuple(ids_with_special):
         pairs = zip(ids, ids_with_special, strict=False)
         at = next((n for n, (pair, other) in enumerate(pairs) if pair != other), min(len(ids), len(ids_with_special)))
         return (
-            f"the tokenizer adds special tokens by itself: {len(ids)} ids without, {len(ids_with_special)} with; "
+            f"the tokenizer adds special tokens: {len(ids)} ids without, {len(ids_with_special)} with; "
             f"they differ from position {at}"
         )
     if template_ids:

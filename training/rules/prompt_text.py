@@ -133,7 +133,7 @@ class ListItem(NamedTuple):
     number: int
     text: str
     fate: Fate
-    """``candidate``, or why it is no instruction; ``cut``: the token limit ended it."""
+    """``candidate``, or why it is not an instruction; ``cut``: the token limit ended it."""
 
 
 def render(items: Sequence[str], first: int = 1) -> str:

@@ -23,7 +23,7 @@ from training.rules.prompt_text import parse
 from training.rules.similarity import words_of
 
 MARKS = (END_MARK, *ROLE_STOPS)
-"""Delimiters that are looked for where a stage has no stop strings of its own."""
+"""Delimiters to look for if a stage has no stop strings."""
 
 
 class SampleFaults(NamedTuple):

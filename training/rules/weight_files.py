@@ -28,7 +28,7 @@ def describing(folder: Path) -> dict[str, Path]:
 
 
 def said_in(path: Path, left_out: Collection[str]) -> Any:
-    """Return what a describing file says, JSON without the keys that are left out; None where there is no file."""
+    """Return what a describing file says, JSON without the keys that are left out; None without a file."""
     if not path.is_file():
         return None
     data = read_regular(path)
@@ -129,7 +129,7 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
     """Return the tensors of all ``*.safetensors`` of a folder, by name; raises WrongWeights or OSError."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise WrongWeights("there are no weights (*.safetensors)")
+        raise WrongWeights("no weights (*.safetensors)")
     tensors: dict[str, Tensor] = {}
     for file in files:
         for name, tensor in _tensors(file):
@@ -231,7 +231,7 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
             raise WrongWeights(f"tensor {quote_name(name)} holds values that are not finite")
         shifts.append(_shift(_Apart(squares), tensor))
     if not shifts:
-        raise WrongWeights("there are no adapters")
+        raise WrongWeights("no adapters")
     return tuple(shifts)
 
 

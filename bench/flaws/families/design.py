@@ -83,7 +83,7 @@ OPERATORS = (
              ),)),
     Operator("stops-treatment", "parity", "a stop string ends the treatment's answers only",
              ("parity.settings", "design.paired"), spec=_change_treatment('stops: ["."]')),
-    Operator("wrapped-treatment", "parity", "the treatment's prompts tell what is wanted",
+    Operator("wrapped-treatment", "parity", "the treatment's prompts say which answer scores",
              ("parity.settings", "design.paired"),
              spec=_change_treatment('prompting: wrapped, wrapper: "Mind the form that is asked for. {prompt}"')),
     Operator("other-scorer", "parity", "another verifier judges the treatment",

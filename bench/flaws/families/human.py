@@ -51,7 +51,7 @@ def _stale(desk: Desk) -> None:
 OPERATORS = (
     Operator("loosened-threshold", "human", "an amendment loosens the threshold that just failed",
              ("amendment.loosens",), spec=COLLAPSE, person=_loosen),
-    Operator("loosened-in-a-name", "human", "the same amendment in somebody's name",
+    Operator("loosened-in-a-name", "human", "the same amendment in another person's name",
              ("amendment.loosens", "report.override"), spec=COLLAPSE, person=_loosen_in_a_name),
     Operator("eased-goal", "human", "the registered effect is made smaller after a gate has closed",
              ("amendment.loosens", "report.exploratory"), spec=COLLAPSE, person=_ease),

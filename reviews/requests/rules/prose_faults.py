@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         "HIGH",
         r"\b(?:without|no|skip\w*|omit\w*|need\s+no|not\s+(?:need|run|use|have|measure|include))\s+"
         r"(?:a\s+|any\s+|the\s+)?(?:baselines?|controls?|comparison)\b(?!\s+(?:of|over|between)\b)",
-        "there is no baseline: nothing says what the training changed",
+        "no baseline: nothing shows what the training changed",
         "Measure the untrained model on the same items, with the same settings.",
         says_no=True,
     ),
@@ -249,17 +249,17 @@ UNSAID: tuple[tuple[str, str, str], ...] = (
     (
         r"baseline|control (?:arm|run|group)|untrained|before training|base model|before and after",
         "the plan names no baseline",
-        "Say what the trained model is compared with, on the same items.",
+        "State what the trained model is compared with, on the same items.",
     ),
     (
         r"held-?\s?out|test (?:set|split|items|data)|validation (?:set|split)|unseen",
         "the plan names no held-out data",
-        "Say which items are kept apart, and how many.",
+        "State which items are kept apart, and how many.",
     ),
     (
         r"\bseeds?\b|repetitions?|repeated runs|replicat",
         "the plan says nothing of seeds",
-        "Say how many seeds are run and how they are combined.",
+        "State how many seeds are run and how they are combined.",
     ),
     (
         r"interval|error bar|standard error|significan|bootstrap|mcnemar|t-?test|\bp\s*[<=]|alpha|power\b",
@@ -269,7 +269,7 @@ UNSAID: tuple[tuple[str, str, str], ...] = (
     (
         r"overlap|dedup|duplicat|contaminat|leak",
         "the plan does not say how overlap of training and held-out data is looked for",
-        "Say how duplicates, near ones included, are found and removed.",
+        "State how duplicates, near ones included, are found and removed.",
     ),
 )
 """What a plan has to speak of: the words that do, what is said where none does, and what to add."""

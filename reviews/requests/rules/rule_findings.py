@@ -83,7 +83,7 @@ def best_case(holding: Sequence[tuple[str, Citation]]) -> BestCase:
 
 
 def place(file: ReadFile, line: int) -> Citation:
-    """Return the place of a line; for an empty line, of the next one that is not."""
+    """Return the place of a line; for an empty line, of the next nonempty line."""
     lines = file.lines
     line = min(max(line, 1), len(lines))
     number = next((at for at in range(line, len(lines) + 1) if lines[at - 1].strip()), line)

@@ -50,7 +50,7 @@ _ARMS = {"baseline": "baseline", "before": "baseline", "treatment": "treatment",
 NOT_JUDGED = (
     "every sentence without a number next to a name that the evidence knows",
     "whether a right number means what its sentence says: split, stage, best or only attempt",
-    "causes, generality, novelty, and what was left unsaid",
+    "causes, generality, novelty, and omissions",
 )
 
 

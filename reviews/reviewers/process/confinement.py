@@ -35,7 +35,7 @@ _PROBE_S = 10
 
 
 def environment(reviewers: Sequence[ReviewerSpec], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of the process: named variables, and only the keys of its own vendors."""
+    """Return the whole environment of the process: named variables, and only the keys of its vendors."""
     wanted = {name for reviewer in reviewers if (name := key_variable(reviewer))}
     return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
 

@@ -77,7 +77,7 @@ class RepeatMessage(ProcessMessage):
 
 
 class NoVerdictMessage(ProcessMessage):
-    """State that there is no verdict, and why. It closes the gate, so no reviewer need have been asked."""
+    """State why a review gave no verdict. This closes the gate, so no reviewer needs to have been asked."""
 
     op: Literal["no_verdict"] = "no_verdict"
     packet: Digest

@@ -1,4 +1,4 @@
-"""Reviewers as the session sees them: each is asked through the one process that holds their keys."""
+"""Reviewers as the session sees them: each is asked through the process that holds their keys."""
 
 from __future__ import annotations
 
@@ -141,6 +141,6 @@ def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: messa
 
 
 def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, why: NoVerdict) -> Verdict:
-    """State that there is no verdict; raises ReviewerUnavailable if the process is gone."""
+    """State why a review gave no verdict; raises ReviewerUnavailable if the process is gone."""
     verdict = messages.NoVerdictMessage(packet=packet, reviewer=reviewer, why=why)
     return read_verdict(process.ask(verdict, messages.VerdictMessage), reviewer)

@@ -1,7 +1,7 @@
 """How the reviewer's process answers a message, and which entries it signs.
 
 It signs ``verdict`` entries of its session with a verdict that this process reached: by review, by merging what members
-of a panel signed, by repeating one that it signed before on the same evidence, or that there is none, which approves
+of a panel signed, by repeating an earlier verdict on the same evidence, or by stating that it has none, which approves
 nothing. A verdict belongs to the first entry that is signed for it. Everything else is refused, with the reason.
 """
 
@@ -134,7 +134,7 @@ class Duty:
             else None
         )
         if reviewer is None:
-            raise Refusal(f"there is no reviewer {requested_review.reviewer} to ask here")
+            raise Refusal(f"reviewer {requested_review.reviewer} cannot be asked here")
         exchange: ReviewExchange | None = None
         try:
             if isinstance(reviewer, PaidReviewer):
@@ -186,7 +186,7 @@ class Duty:
 
     def _no_verdict(self, verdict: messages.NoVerdictMessage) -> messages.VerdictMessage:
         if not verdict.why.what:
-            raise Refusal("nothing says why there is no verdict")
+            raise Refusal("no reason is recorded for the missing verdict")
         return self._remember(verdict.packet, no_verdict(verdict.reviewer, verdict.why), {})
 
     def _remember(

@@ -70,7 +70,7 @@ class PluginReviewer:
         return self._verdict(statement)
 
     def _verdict(self, statement: Any) -> Verdict:
-        """Return what was said, read again: nothing binds a plug-in to the types of its fields."""
+        """Return the answer, validated again: nothing binds a plug-in to the types of its fields."""
 
         def refuse(what: str, detail: str = "") -> ReviewerUnavailable:
             return ReviewerUnavailable(what, where=self.name, cause="out_of_schema", detail=detail)
@@ -111,7 +111,7 @@ class _Looks:
             return result
 
     def end(self) -> None:
-        """Refuse every later call, and wait for one that is being carried out."""
+        """Refuse every later call, and wait for a call in progress."""
         self._is_over = True
         with self._one:
             pass

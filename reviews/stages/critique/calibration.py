@@ -31,11 +31,11 @@ def measure_calibration(decisions: Sequence[Rating], labels: Sequence[Rating]) -
     """Return how well decisions agree with labels.
 
     The usual interval (Fleiss, Cohen and Everitt 1969) is a point when every item agrees, however few there are. It is
-    widened to the one that Cohen's 1960 formula, which takes the agreement by chance as given, has with Wilson's limits
+    widened to the interval of Cohen's 1960 formula, which takes the agreement by chance as given, with Wilson's limits
     in the place of the observed agreement.
 
     Raises:
-        ValueError: there are no items, or the two are not of one length.
+        ValueError: no items, or the two lengths differ.
     """
     kappa = cohens_kappa(decisions, labels)
     n = kappa.n

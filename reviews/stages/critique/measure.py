@@ -245,7 +245,7 @@ def preferences_of(evidence: Evidence) -> tuple[Preference, ...]:
 
 
 def due_preferences(evidence: Evidence) -> PairSelection:
-    """Return the pairs that follow from the raw rows, and those that are not kept.
+    """Return the pairs that follow from the raw rows, and the dropped pairs.
 
     Raises:
         EvidenceMissing: the rows are absent, unreadable or contradict themselves.
@@ -315,7 +315,7 @@ def measure_prefer(evidence: Evidence) -> dict[str, MeasuredValue]:
 
 
 def dropped_metrics(prefix: str, pending: PairSelection, pairs: Sequence[Preference]) -> dict[str, MeasuredValue]:
-    """Return how many pairs were left out by each rule of length, and what the lengths of those that are kept are."""
+    """Return how many pairs each rule of length dropped, and the lengths of the remaining pairs."""
     reasons, offered = pending.reasons(), len(pending.pairs) + len(pending.dropped)
     return {
         f"{prefix}_dropped_ratio": MeasuredValue(reasons.get("length_ratio", 0), offered),

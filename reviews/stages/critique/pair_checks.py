@@ -119,9 +119,7 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
 
 
-@CHECKS.add(
-    "revise.prompts", "Each prompt is that of its texts", source="the stored prompt was not the one that was used"
-)
+@CHECKS.add("revise.prompts", "Each prompt is that of its texts", source="the stored prompt was not the one used")
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
@@ -189,7 +187,7 @@ def _verdicts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="pairs whose margin was a default: confident, 1.0, without a model",
 )
 def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Make the pairs again from the raw rows, and those that were left out where they are written down."""
+    """Rebuild the pairs from the raw rows, and the dropped pairs if they are recorded."""
     preferences, made = list(preferences_of(evidence)), due_preferences(evidence)
     pending, reasons = made.pairs, ", ".join(f"{name} {count}" for name, count in made.reasons().items())
     if "dropped" in outputs_of(evidence.stage.kind, evidence.stage.parameters):
@@ -222,7 +220,7 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="literal line-end escapes in the prompts of pairs; pairs of equal texts",
 )
 def _whole(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Look at each pair by itself, and for pairs that occur twice."""
+    """Check each pair separately, and look for pairs that occur twice."""
     pairs = preferences_of(evidence)
     if not pairs:
         return CheckOutcome("FAIL", "not one pair was kept")

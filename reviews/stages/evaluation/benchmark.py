@@ -68,7 +68,7 @@ def log_file(evidence: Evidence) -> Path:
     except (OSError, ValueError) as error:
         raise EvidenceMissing(str(error), where="log") from error
     if text != evidence.output_digests.get("log"):
-        raise EvidenceMissing("the log is not the one that the job left: it was changed afterwards", where="log")
+        raise EvidenceMissing("the log was changed after the job wrote it", where="log")
     return folder / NAME
 
 

@@ -130,7 +130,7 @@ def _task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="a task with other data",
 )
 def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Look for each item's prompt in what was asked, and compare the target with the item's answers.
+    """Look for each item's prompt in the request, and compare the target with the item's answers.
 
     A task may write the question in its own words, or the target in another form: that is a warning, with the items.
     """
@@ -185,7 +185,7 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _again(log: Log, evidence: Evidence, value: BenchmarkSample) -> bool | None:
-    # A solver may have put a text of its own in the place of the answer.
+    # A solver may have replaced the answer by its own text.
     if value.text not in {call.output for call in value.row.calls}:
         return None
     scorer, options = log.scorers.get(_parse_parameters(evidence).score, ("", {}))

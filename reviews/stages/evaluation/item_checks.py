@@ -1,6 +1,6 @@
-"""Can a held-out item be answered right and wrong, and did anybody answer it?
+"""Can a held-out item be answered right and wrong, and did an arm pass it?
 
-Without a model, contradictions of an item are found: a constraint its verifier cannot read, one that nothing or
+Without a model it finds contradictions of an item: a constraint that its verifier cannot read, or that nothing or
 everything meets, a text that does not say what is verified. Whether a question makes sense only the arms show.
 """
 
@@ -77,7 +77,7 @@ def _has_reference(task: str, item: Item) -> bool:
 
 
 def _fault(task: str, item: Item) -> str:
-    """Say what is wrong with an item; nothing where its own verifier finds it whole."""
+    """Return the fault of an item; empty if its verifier accepts it."""
     judge = verifier(task)
     if _words(asked_of(item)) < LEAST_WORDS:
         return f"asks nothing: its prompt has fewer than {LEAST_WORDS} words"
@@ -112,7 +112,7 @@ def sound_conversations(heldout: Sequence[Item]) -> CheckOutcome:
 
 
 def _unheld(item: Item) -> str:
-    """Say what is wrong with a conversation; nothing where its own judge finds it whole."""
+    """Return the fault of a conversation; empty if its judge accepts it."""
     try:
         texts = said_in(item)
         if unfilled := _UNFILLED.search("\n".join(texts)):
@@ -120,7 +120,7 @@ def _unheld(item: Item) -> str:
         wrong = next((judgement.reason for judgement in judge_talk(item, answers_to(item)) if not judgement.passed), "")
         if wrong:
             return f"refuses an answer that is made to follow it: it {wrong}"
-        # Their own words in a row hold what they forbid, or nobody would say it.
+        # Their own words in a row hold what they forbid, or no user would say it.
         if all(
             judgement.passed
             for text in (*PLAIN, " ".join(texts))
@@ -174,7 +174,7 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None
     if gap is None or gap.ceiling != evidence.stage.name:
-        return CheckOutcome("NOT_APPLICABLE", "this stage is no registered ceiling")
+        return CheckOutcome("NOT_APPLICABLE", "this stage is not a registered ceiling")
     least = evidence.resolved.spec.thresholds.ceiling_kind
     judged = read_judged_items(evidence, evidence.outputs.get("rows"))
     shares = _shares((value.item.kind, value.passed) for value in judged)
@@ -198,20 +198,20 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _check_passed_kinds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the items that neither arm passes, and name the kinds of which no item was passed."""
     pairs = both_arms(evidence)
-    nobody = [now for then, now in pairs if not (then.passed or now.passed)]
+    failures = [now for then, now in pairs if not (then.passed or now.passed)]
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
     silent = sorted(kind for kind, share in shares.items() if share == 0)
-    named = f" ({join_names((value.item.id for value in nobody), NAMED)})" if nobody else ""
-    detail = f"neither arm is right on {len(nobody)} of {len(pairs)} items"
+    named = f" ({join_names((value.item.id for value in failures), NAMED)})" if failures else ""
+    detail = f"neither arm is right on {len(failures)} of {len(pairs)} items"
     if not silent:
-        return CheckOutcome("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(nobody)))
+        return CheckOutcome("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(failures)))
     visible = tuple(
         {"heldout": value.item.id, "kind": value.item.kind, "text": value.item.prompt, "answer": value.text}
-        for value in nobody
+        for value in failures
         if value.item.kind in silent
     )
     message = f"{detail}, among them all of {join_names(silent)}: too hard, or impossible{named}"
-    return CheckOutcome("WARN", message, float(len(nobody)), visible)
+    return CheckOutcome("WARN", message, float(len(failures)), visible)
 
 
 def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:

@@ -71,7 +71,7 @@ def _order(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     blocking=False,
 )
 def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
-    """Compare the win rate with the one at equal lengths: a rate that crosses one half there is one of length."""
+    """Compare the win rate with the win rate at equal lengths: if that crosses one half, length decided."""
     raw, controlled = need(metrics, "win_rate"), need(metrics, "win_rate_controlled")
     detail = f"win rate {raw:.3f}, at equal length {controlled:.3f}"
     crossed = (raw - 0.5) * (controlled - 0.5) < 0

@@ -37,7 +37,7 @@ from training.rules.tasks.verifier_cases import VerifierCase, cases_of
 CHECKS = CheckRegistry(("evaluate",))
 
 TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that no one had taken out"
-TWICE_SOURCE = "a verifier that drew a number, and one that remembered what it had judged before"
+TWICE_SOURCE = "a verifier that drew a random number, and a verifier that remembered earlier answers"
 COMMON_SOURCE = "accuracy on a test set of which nine in ten had one label: a model that knew only that label got 0.9"
 DISTINCT_SOURCE = "`5` was right for `-5`, `the` for `A`; GSM8K's rationales as right answers, which nothing equals"
 COMMON_LIMITS = (CheckLimit("<=", "thresholds.common_answer"),)
@@ -142,7 +142,7 @@ def _describe_allowance(spec: Design, common: Fraction, total: int) -> str:
 
 
 def _common_label(spec: Design, heldout: Sequence[Item], texts: Sequence[tuple[str, str]]) -> CheckOutcome:
-    """Judge the labels of a task of the user's own: those that its verifier accepts, or those that are taught."""
+    """Judge the labels of the user's task: the labels that its verifier accepts, or the labels that are taught."""
     if not _has_own_task(spec) or not any(kind_of(stage).arm for stage in spec.stages):
         return CheckOutcome("NOT_APPLICABLE", "no item names its right answer")
     right = right_answers(spec, spec.task, heldout)

@@ -46,7 +46,7 @@ def duels(evidence: Evidence) -> tuple[DuelRow, ...]:
     """Return every comparison, in the order of the items.
 
     Raises:
-        EvidenceMissing: as :func:`in_order`; an answer is not the one in the rows that were compared, or a preference
+        EvidenceMissing: as :func:`in_order`; an answer differs from the compared rows, or a preference
             does not follow from its own log-probabilities.
     """
     rows = read_rows(evidence.outputs.get("rows"), DuelRow, "judgements")

@@ -1,7 +1,7 @@
 """Compares a scorer's verdicts with labels before its statistics count.
 
 A scorer has to judge its known answers right and to agree with people beyond chance, among answers of equal length too,
-where a ruler is of no help. Nothing shows that the labelled answers are like those that will be judged.
+where a ruler is of no help. Nothing shows that the labelled answers resemble the answers to be judged.
 """
 
 from __future__ import annotations

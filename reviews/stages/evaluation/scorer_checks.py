@@ -58,7 +58,7 @@ def check_admission(
 ) -> CheckOutcome:
     """Test a task's verifier on its known answers, and on the labelled sample that the spec registers for its own task.
 
-    A verifier that knows none is tested on the answers that items of its own name; if they name none either, on what
+    A verifier that knows none is tested on the answers that its items name; if they name none either, on what
     answers nothing and on the values of the items, and then it is admitted with a warning.
 
     Raises:
@@ -86,12 +86,12 @@ def _on_labels(spec: Design, task: str, data: Mapping[str, tuple[Item, ...]], he
     if plan is None or plan.labelled is None or task != spec.task:
         return replace(known, detail=f"{detail}; no labelled sample is registered")
     if plan.labelled not in data:
-        raise EvidenceMissing(f"there is no data file '{plan.labelled}' with labelled answers")
+        raise EvidenceMissing(f"unknown data file '{plan.labelled}' of labelled answers")
     return _on_sample(detail, verdicts_on(labelled_cases(data[plan.labelled]), verifier(task)), spec.thresholds)
 
 
 def _on_known(task: str, items: Sequence[Item]) -> CheckOutcome:
-    """Ask a verifier about its known answers; one that knows none, about those that items name."""
+    """Ask a verifier about its known answers; if it has none, about the answers that items name."""
     try:
         cases = cases_of(task)
     except KeyError:
@@ -122,7 +122,7 @@ def _on_known(task: str, items: Sequence[Item]) -> CheckOutcome:
 
 
 def _on_named(task: str, known: NamedAnswers) -> CheckOutcome:
-    """Ask a verifier about the answers that items name, each of its own item and of another."""
+    """Ask a verifier about the answers that items name, each for its own item and for another."""
     if len(known.right) < LEAST_KNOWN or len(known.others) < LEAST_KNOWN:
         message = f"{len(known.right)} items name an answer, {len(known.others)} of them have another than some item"
         raise EvidenceMissing(f"'{task}' has too few known answers: {message}; {WRITE_KNOWN}")
@@ -190,7 +190,7 @@ def _check_admission(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Repeat the registered test on the items that both arms answered at nearly equal length.
 
-    Where wrong answers hold the right one, it is repeated with them as right too: what is left is not a gain of form.
+    Where wrong answers hold the right one, repeat it with them counted as right: a remaining gain is not one of form.
     """
     ratio, analysis = evidence.resolved.spec.thresholds.scorer_matched, evidence.resolved.spec.analysis
     pairs = both_arms(evidence)
@@ -235,7 +235,7 @@ def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> 
 
 
 def _holds_right(answer: Answered, labels: Set[str]) -> bool:
-    """Return whether an answer was judged wrong and holds the right one that its item names, and no other label."""
+    """Return whether an answer was judged wrong and holds the right answer of its item, and no other label."""
     item = answer.item
     if answer.passed or item.constraint.get("find") == "last_number" or not contains_answer(item, answer.text):
         return False

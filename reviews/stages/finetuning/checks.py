@@ -233,7 +233,7 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "training.moved",
     "The granted weights moved",
     kinds=(*TRAINED, *ONLINE),
-    source="adapters on two modules instead of seven; checkpoint not the one claimed; an optimiser that is dead",
+    source="adapters on two modules instead of seven; checkpoint not as claimed; an optimiser that is dead",
     threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
     reads_weights=True,
 )
@@ -257,10 +257,10 @@ def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutc
     if evidence.output_digests.get("checkpoint") is None:
         raise EvidenceMissing("no checkpoint was left")
     if evidence.output_digests["checkpoint"] == manifest.inputs.get("model"):
-        return CheckOutcome("FAIL", "the checkpoint is the one training began from")
+        return CheckOutcome("FAIL", "the checkpoint equals the starting checkpoint")
     course = course_of(evidence)
     if course is not None and course.changed == 0:
-        return CheckOutcome("FAIL", "every weight is the one training began from: no update reached the checkpoint")
+        return CheckOutcome("FAIL", "every weight equals its starting value: no update reached the checkpoint")
     detail = f"{what} trained and the checkpoint is a new one"
     if course is None or course.share is None:
         return CheckOutcome("PASS", detail, share)

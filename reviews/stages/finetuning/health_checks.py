@@ -39,7 +39,7 @@ FEWEST, FEWEST_OF_RISE = 10, 20
 
 
 def slope_of(losses: Sequence[float]) -> float:
-    """Return the slope of a loss by ordinary least squares, in its standard errors; 0 for one that never changes."""
+    """Return the slope of a loss by ordinary least squares, in its standard errors; 0 for a constant loss."""
     steps = list(range(len(losses)))
     slope, intercept = linear_regression(steps, losses)
     remaining = math.fsum((loss - intercept - slope * step) ** 2 for step, loss in zip(steps, losses, strict=True))
@@ -61,7 +61,7 @@ def _decay(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows, arguments = steps_of(evidence), evidence.require_parameters()
     peak, steps = require_parameter(evidence, "learning_rate"), len(rows)
     if peak == 0:
-        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 there is no schedule")
+        return CheckOutcome("NOT_APPLICABLE", "a learning rate of 0 has no schedule")
     rates, warmup = granted_curve(evidence, steps), warmup_of(steps, arguments)
     share = warmup / steps
     if warmup >= steps:
@@ -216,7 +216,7 @@ def _tokenizer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     except (OSError, ValueError) as error:
         raise EvidenceMissing(f"the tokenizer cannot be read: {error}", where="checkpoint") from error
     if wrong is None:
-        return CheckOutcome("NOT_APPLICABLE", "the granted model has no tokenizer of its own")
+        return CheckOutcome("NOT_APPLICABLE", "the granted model has no tokenizer")
     if wrong:
         visible = tuple({"file": difference.file, "what": difference.what} for difference in wrong)
         message = "; ".join(f"{difference.what} ({difference.file})" for difference in wrong)

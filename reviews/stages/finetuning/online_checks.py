@@ -150,7 +150,7 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _in_answer(row: Rollout) -> bool:
-    """Return whether an answer with a span names tokens of its own, and one without names none."""
+    """Return whether an answer with a span names its tokens, and an answer without a span names none."""
     if row.span is None or row.span_tokens is None:
         return row.span is row.span_tokens
     return row.span_tokens[0] < row.span_tokens[1] <= len(row.answer_ids)
@@ -215,7 +215,7 @@ def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     threshold=f"as of witness.answers; drawn at p >= {FALSE_ALARM:g}",
 )
 def _check_witnessed_rollouts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare what a witness read, with the weights that it came to by itself, with what the stage was granted."""
+    """Compare a witness's readings, with the weights it reached by retraining, with the granted stage."""
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=_is_answer)
     grpo_parameters, replayed = given_of(evidence), {place + 1 for place in witness.challenge.rows}
@@ -226,7 +226,7 @@ def _check_witnessed_rollouts(evidence: Evidence, _: MetricSet | None) -> CheckO
         raise EvidenceMissing("the witness did not read the answers of the steps that it trained again")
     if (remaining := kept_of(evidence)) and {row.part for row in rows if row.part} != {"before", "after"}:
         raise EvidenceMissing("the witness did not read the answers to prompts that were kept out")
-    message = f"{len(matching_counts)} of {len(every)} answers read again with the weights of their step"
+    message = f"{len(matching_counts)} of {len(every)} answers recomputed with the weights of their step"
     wrong = list(wrong_rows(witness.challenge.ended, rows, coarser_type(evidence, GREEDY_GAP)))
     if wrong:
         return CheckOutcome(

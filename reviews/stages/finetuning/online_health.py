@@ -40,7 +40,7 @@ def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]
 
 @CHECKS.add(
     "rollouts.kl",
-    "The model stayed near the one it began as",
+    "The model stayed near its starting weights",
     source="a policy that left what its reward was made for; Gao et al. 2022, arXiv:2210.10760",
     limits=(CheckLimit("<=", "thresholds.rollout_kl"),),
     blocking=False,

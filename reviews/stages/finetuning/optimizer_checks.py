@@ -17,7 +17,7 @@ from training.rules.finetuning.schedules import curve
 CHECKS = CheckRegistry(TRAINED)
 
 DEAD = 1e-5
-"""Share of the loss: a pass that is no further from another one went over the same rows with the same weights."""
+"""Share of the loss: two passes that differ by less went over the same rows with the same weights."""
 NEAR = 9
 """Steps before a step that say which gradient norms are usual there."""
 _SURE = 10
@@ -67,13 +67,13 @@ def _ratios(norms: list[float]) -> list[float]:
     "training.schedule",
     "The learning rate followed its schedule",
     kinds=(*TRAINED, *ONLINE),
-    source="a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
+    source="a rate that never decayed; a rate that reached zero early; a scheduler other than the approved one",
     limits=(CheckLimit("<=", "thresholds.schedule_deviation"),),
 )
 def _schedule(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every step's learning rate with the granted peak, warm-up and scheduler.
 
-    Some trainers log the rate a step was made with, others the one of the next step; either is accepted.
+    Some trainers log the rate of the step, others the rate of the next step; either is accepted.
     """
     rows, peak = steps_of(evidence), require_parameter(evidence, "learning_rate")
     rates = [row.learning_rate for row in rows]
@@ -152,7 +152,7 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 
 
 def _passes(evidence: Evidence) -> tuple[float, float] | None:
-    """Return the mean loss of the first and of the last pass over the data; None where there is no second one.
+    """Return the mean loss of the first and of the last pass over the data; None without a second pass.
 
     Supervised losses are means over the tokens of a step. Those of pairs are means over pairs, of which every step but
     the last of a pass has as many.

@@ -83,8 +83,8 @@ def _not_replayed(stage: Stage) -> CheckOutcome:
 
 @CHECKS.add(
     "witness.weights",
-    "The saved weights are those that were trained",
-    source="another checkpoint saved than the one that was trained; adapters merged with another scale",
+    "The saved weights are the trained weights",
+    source="another checkpoint saved than the trained one; adapters merged with another scale",
     threshold=f"saved as after the last step, their norm within {SAVED_APART:g}; merged within "
     + ", ".join(f"{most:g} ({dtype})" for dtype, most in MERGED_APART.items()),
 )
@@ -199,10 +199,10 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
 
 
 def _wrong_end(evidence: Evidence, apart: float) -> Iterator[str]:
-    """Compare all saved weights with those that the witness comes to: a sketch holds a few of them."""
+    """Compare all saved weights with the weights that the witness reaches: a sketch holds a few of them."""
     most = REPLAYED["float32" if _precision(evidence) == "float32" else "bfloat16"].update
     if not apart <= most:
-        yield f"the saved weights are {apart:.2g} of their movement from those that the last steps lead to"
+        yield f"the saved weights are {apart:.2g} of their movement from the result of the last steps"
 
 
 def _wrong_merge(evidence: Evidence, facts: dict[str, Any]) -> Iterator[str]:

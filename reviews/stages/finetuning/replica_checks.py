@@ -93,12 +93,12 @@ def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[st
 
 @CHECKS.add(
     "replicas.apart",
-    "Before it they are not: each trained by itself",
+    "Before a synchronisation they differ: each trained alone",
     source="one replica copied, or all of them on the same shard",
 )
 @_of_replicas
 def _apart(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
-    """Compare the digests of the replicas before each synchronisation, and look for one that did not move."""
+    """Compare the digests of the replicas before each synchronisation, and look for replicas that did not move."""
     if evidence.parameters.get("learning_rate") == 0:
         return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 no replica moves")
     rounds = _rounds(evidence)
@@ -110,17 +110,17 @@ def _apart(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
         wrong += [{"sync": sync, "replica": row.replica, "why": "it did not move"} for row in own if not row.drift]
     drifts = [row.drift for rows in rounds.values() for row in rows]
     message = f"before a synchronisation the replicas had moved by {min(drifts):.3g} to {max(drifts):.3g}"
-    return unless(wrong, f"{message}; {len(wrong)} times not by themselves", f"{message}, each by itself")
+    return unless(wrong, f"{message}; {len(wrong)} times not independently", f"{message}, each independently")
 
 
 @CHECKS.add(
     "replicas.quorum",
     "Every synchronisation took place, with enough replicas",
-    source="a group that is cut off and trains a model of its own; a restart that begins at step 0 and reports success",
+    source="a group that is cut off and trains a separate model; a restart that begins at step 0 and reports success",
 )
 @_of_replicas
 def _quorum(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
-    """Compare synchronisations, steps and replicas with those that the granted parameters imply."""
+    """Compare synchronisations, steps and replicas with the granted parameters."""
     rounds, steps = _rounds(evidence), len(steps_of(evidence))
     wrong: list[dict[str, Any]] = []
     if list(rounds) != list(range(1, arguments.rounds_of(steps) + 1)):
@@ -168,7 +168,7 @@ def _history(evidence: Evidence) -> str:
 @CHECKS.add(
     "replicas.samples",
     "What was trained on is in the model",
-    source="samples of a replica that died, or of one that took over another's weights, counted as trained on",
+    source="samples counted as trained on, of a replica that died or took over another's weights",
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
 @_of_replicas

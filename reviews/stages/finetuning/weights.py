@@ -84,7 +84,7 @@ def parameters_of(folder: Path | None) -> int:
     """Count the parameters of a checkpoint.
 
     Raises:
-        EvidenceMissing: there are no weight files, or one has no header that can be read.
+        EvidenceMissing: weight files are missing, or one has an unreadable header.
     """
     return sum(math.prod(shape) for _, shape in _tensors(folder))
 

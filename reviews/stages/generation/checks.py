@@ -160,7 +160,7 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "text.prompts",
     "The prompts are the registered ones",
     kinds=_WRITING,
-    source="the stored prompt was not the one that was used",
+    source="the stored prompt was not the one used",
 )
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Build every prompt again: form by the declared kind, instructions shown as drawn, examples as registered."""
@@ -239,10 +239,10 @@ def _check_completion(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="sampling that was never seeded",
 )
 def _repeatable(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare calls that were made again: the same seed has to give the same text, another seed another."""
+    """Compare repeated calls: the same seed has to give the same text, another seed another."""
     same, other = probes(recompute_instructions(evidence).rows)
     if not same:
-        return CheckOutcome("FAIL", "no call was made again: nothing shows that the seed has an effect")
+        return CheckOutcome("FAIL", "no call was repeated: nothing shows that the seed has an effect")
     if all(other):
         return CheckOutcome("FAIL", "another seed changed nothing: the registered seed is not used")
     if not all(same):
@@ -264,7 +264,7 @@ def _repeatable(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare instructions, and the seeds or worked pairs shown before them, with the held-out prompts.
 
-    What a model wrote by itself is taken out before a later stage reads it, and a few of it is a warning.
+    Residue that a model wrote is removed before a later stage reads it, and a little of it is a warning.
     """
     thresholds = evidence.resolved.spec.thresholds
     if evidence.stage.kind == "self_instruct":

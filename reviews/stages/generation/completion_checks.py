@@ -35,7 +35,7 @@ from training.rules.tasks import worked_example
 
 CHECKS = CheckRegistry(("generate",))
 
-_REPEATED = "two thirds of a data set were duplicates, one question 273 times; what was left still held one 13 times"
+_REPEATED = "two thirds of a data set were duplicates, one question 273 times; after cleaning, one still stood 13 times"
 
 
 def kept_of(evidence: Evidence) -> tuple[AcceptedCompletion, ...]:

@@ -19,7 +19,7 @@ class JudgedCompletion(NamedTuple):
 
     row: GenerationRow
     accepted: bool
-    """It ended by itself and the verifier accepts it."""
+    """It reached its end token and the verifier accepts it."""
     repeated: bool
     """It is accepted and says what an earlier accepted one says."""
 

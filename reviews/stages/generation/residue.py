@@ -30,7 +30,7 @@ DELIMITERS = tuple(
         r"<</?SYS>>",
         r"</?s>",
         r"<(?:bos|eos|pad|unk|start_of_turn|end_of_turn|endoftext)>",
-        # Alpaca's headings and what is left of ###END### when generation stops inside it.
+        # Alpaca's headings and the rest of ###END### when generation stops inside it.
         rf"#{{2,}}[ \t]*(?:end|{_ROLES})\b:?",
         # A heading begins a line and has words.
         r"#{2,}\s*\Z|^[ \t]*#{2,}[ \t]*$|(?<=\S)[ \t]*#{3,}",

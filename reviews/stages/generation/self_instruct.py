@@ -37,7 +37,7 @@ def recompute_instructions(evidence: Evidence) -> RecomputedInstructions:
 
 
 def taken_out(evidence: Evidence, result: RecomputedInstructions) -> dict[int, Overlap]:
-    """Return, by place among the kept instructions, those that are held-out prompts: later stages do not read them."""
+    """Return the kept instructions that are held-out prompts, by place: later stages do not read them."""
     thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in result.harvest.items]
     return held_out_among(written, evidence.heldout, thresholds.prompt_similarity, thresholds.contained_words)
 

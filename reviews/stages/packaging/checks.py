@@ -45,7 +45,7 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     names = sorted(path.name for path in before.glob("*.safetensors"))
     texts = sorted(path.relative_to(after).as_posix() for path in after.rglob("*.safetensors"))
     if not names or not texts:
-        raise EvidenceMissing("there are no weight files to compare")
+        raise EvidenceMissing("no weight files to compare")
     if names != texts or any(digest_file(before / name) != digest_file(after / name) for name in names):
         return CheckOutcome(
             "FAIL", "the weights in the package are not those of the evaluated checkpoint", repairable=False

@@ -67,7 +67,7 @@ def run_programs(evidence: Evidence) -> list[ProgramResult]:
     """Return every answer with what came of its program.
 
     Raises:
-        EvidenceMissing: rows or problems cannot be read, a row answers none of them, or there is no sandbox here.
+        EvidenceMissing: rows or problems cannot be read, a row answers none of them, or no sandbox works here.
     """
     problems = {item.id: item for item in problems_of(evidence)}
     rows = read_rows(evidence.outputs.get("rows"), CodeRow, "code rows")

@@ -71,7 +71,7 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _other_files(base: Path, folder: Path) -> list[str]:
-    """Return the files next to the weights that are not the base's, byte for byte, and those that are missing."""
+    """Return the files next to the weights that are not the base's, byte for byte, and the missing files."""
     paths = describing(base)
     here = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     here.pop(WEIGHTS, None)

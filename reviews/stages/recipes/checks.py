@@ -64,7 +64,7 @@ def _left_out(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     facts = manifest_of(evidence).facts
     links, log = facts.get("left_out"), facts.get("log_bytes_left_out")
     if not isinstance(links, int) or not isinstance(log, int):
-        raise EvidenceMissing("the manifest does not say what was left out")
+        raise EvidenceMissing("the manifest does not list the omitted rows")
     if links or log:
         return CheckOutcome(
             "WARN", f"not kept: {links} links, pipes or devices, and {log} bytes of the log", float(links)
@@ -145,7 +145,7 @@ def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
 
 
 def _answers(item: Item, written: list[str]) -> bool:
-    """Return whether a script holds the right answer to an item, where the item names one that is long enough."""
+    """Return whether a script holds the right answer to an item, if the item names a sufficiently long answer."""
     named = {name: str(value) for name, value in item.constraint.items()}
     # Of a choice, the answer is its number.
     chosen = named.get(f"choice_{named.get('answer', '')}")

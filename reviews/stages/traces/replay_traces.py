@@ -1,4 +1,4 @@
-"""The judge of ``replay_traces`` stages: states and pairs are made again from transcripts and raw answers."""
+"""The judge of ``replay_traces`` stages: states and pairs are rebuilt from transcripts and raw answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 8
 
 
 class ParsedTraceAnswer(NamedTuple):
-    """An answer, read again."""
+    """An answer, parsed again."""
 
     row: TraceAnswer
     whole: bool
@@ -133,7 +133,7 @@ def _check_record_account(evidence: Evidence, _: MetricSet | None) -> CheckOutco
     source="states picked after their answers were seen; prompts that were not those of the transcripts",
 )
 def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the prompts of the rows with those that transcripts and seed give."""
+    """Compare the prompts of the rows with the prompts that transcripts and seed give."""
     traces_parameters, rows = given_of(evidence), rows_of(evidence)
     pending = {item.id: item.prompt for item in states_of(evidence).items()}
     ordered = Counter((id, sample) for id in pending for sample in range(traces_parameters.answers))

@@ -104,7 +104,7 @@ def parse_key(text: str) -> NoteKey:
 
 
 def parse_note(data: bytes, where: str = "") -> Checkpoint:
-    """Read a checkpoint note, unverified; raises UserError if it is not one in the one form that is allowed."""
+    """Read a checkpoint note, unverified; raises UserError if it is not in the only allowed form."""
 
     def refuse(why: str) -> UserError:
         return UserError(f"not a checkpoint note: {why}", where=where)

@@ -140,7 +140,7 @@ class Database:
             hint = "another process holds it for long; `peergate status` says which one runs the session"
             return PeergateError(f"the trail is locked: {text}; nothing was recorded", where=self.place, hint=hint)
         if isinstance(error, damaged):
-            hint = "nothing can follow what cannot be read; the server's own backup, or an export, has what was there"
+            hint = "nothing can be appended to an unreadable trail; restore it from the server's backup or an export"
             return AuditDamage(f"the database is damaged: {text}; nothing was recorded", where=self.place, hint=hint)
         # After a failover the connection may lead to a read-only replica.
         locked = isinstance(error, errors.ReadOnlySqlTransaction)

@@ -189,7 +189,7 @@ class PostgresTable:
         """Do nothing: what is committed is in its place."""
 
     def file_digest(self) -> None:
-        """There is no file."""
+        """Return None: a database has no file."""
         return None
 
     def close(self) -> None:

@@ -124,7 +124,7 @@ class SqliteTable:
             )
         # Names in a damaged schema need not be text.
         if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
-            hint = "nothing can follow what cannot be read; `peergate audit verify` lists what is there"
+            hint = "nothing can be appended to an unreadable trail; `peergate audit verify` lists its damage"
             return AuditDamage(f"the trail file is damaged: {error}", where=str(self._path), hint=hint)
         return None
 

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS head (id INTEGER PRIMARY KEY CHECK (id = 0), size INT
 CREATE TRIGGER IF NOT EXISTS entry_is_final BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
 CREATE TRIGGER IF NOT EXISTS entry_stays BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'entries stay'); END;
 """
-"""Searches use indexes over the signed bytes: there is no second copy that could differ."""
+"""Searches use indexes over the signed bytes: no second copy could differ."""
 
 
 class StoredEntry(NamedTuple):

@@ -31,7 +31,7 @@ def propose_stage(work: PhaseWork, arguments: ProposeStage) -> str:
     value = _read_registered_spec(work)
     names = [stage["name"] for stage in value["stages"]]
     if arguments.before is not None and arguments.before not in names:
-        raise ToolCallRefusal(f"there is no stage '{arguments.before}'; there are {', '.join(names)}")
+        raise ToolCallRefusal(f"unknown stage '{arguments.before}'; the stages are {', '.join(names)}")
     try:
         stage: Any = json.loads(arguments.stage)
     except ValueError as error:
@@ -48,7 +48,7 @@ def propose_sweep(work: PhaseWork, arguments: ProposeSweep) -> str:
     value = _read_registered_spec(work)
     stage = next((stage for stage in work.session.resolved.spec.stages if stage.name == arguments.stage), None)
     if stage is None:
-        raise ToolCallRefusal(f"there is no stage '{arguments.stage}'")
+        raise ToolCallRefusal(f"unknown stage '{arguments.stage}'")
     points = tuple(dict.fromkeys(arguments.values))
     count = len(points)
     if count < 2 or count > stage.gate.max_rounds:
@@ -76,7 +76,7 @@ def propose_sweep(work: PhaseWork, arguments: ProposeSweep) -> str:
 
 
 def _require_registered(stage: Stage, parameter: str, value: float | int | str | bool) -> None:
-    """Refuse a value that the spec does not let anybody choose."""
+    """Refuse a value that the spec does not offer."""
     limits, choices = stage.ranges.get(parameter), stage.choices.get(parameter)
     if limits is None and choices is None:
         raise ToolCallRefusal(

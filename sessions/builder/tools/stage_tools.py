@@ -181,7 +181,7 @@ def delegate(work: PhaseWork, arguments: Delegate) -> str:
     """Have all tasks worked on at once and return their results."""
     builder = work.session.builder
     if not isinstance(builder, Delegating):
-        raise ToolCallRefusal(f"the builder '{builder.name}' has no helpers; only one that asks a model has")
+        raise ToolCallRefusal(f"the builder '{builder.name}' has no helpers; only a builder that asks a model has")
     if work.open_helper is None:
         raise ToolCallRefusal("delegating is not allowed here")
     benches = [work.open_helper(work, number, task) for number, task in enumerate(arguments.tasks, 1)]

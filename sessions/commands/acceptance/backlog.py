@@ -1,4 +1,4 @@
-"""`peergate backlog | retrospective`: what is left of the acceptance criteria, and what was done."""
+"""`peergate backlog | retrospective`: the open acceptance criteria, and what was done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST = 500
 
 @app.command()
 def backlog(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Rank what is left of the acceptance criteria by what it adds to ship-% an hour.
+    """Rank the open acceptance criteria by what they add to ship-% an hour.
 
     With each: what is missing, what would refute it, and the most it may cost. The ceiling is the ship-% that this
     session can still reach. Where a check found a defect, its family's checks at other stages are named.

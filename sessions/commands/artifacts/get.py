@@ -34,8 +34,8 @@ def get_model(
     """Copy the model of a session: the packaged checkpoint, or else the trained one.
 
     The copy is compared with what is recorded, and its files are listed with their digests. Exit codes: 0 copied, 2
-    there is no session, it is not accepted, or the folder is there; 4 it left no model, or it was pruned; 5 the trail
-    or the weights are not what was recorded, and nothing is left.
+    no such session, it is not accepted, or the folder exists; 4 it left no model, or it was pruned; 5 the trail
+    or the weights differ from the record, and nothing remains.
     """
     path = chosen(run, runs)
     folder = folder or Path(f"{path.resolve().name}-model")

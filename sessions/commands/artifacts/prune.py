@@ -33,9 +33,9 @@ def prune(
 ) -> None:
     """Delete the weights and snapshots of a closed session; digests, rows, records and reports stay.
 
-    Says first what it deletes and what no witness can read again afterwards. A signed entry of the trail names it.
+    It first lists what it deletes and what no witness can recompute afterwards. A signed entry of the trail names it.
     Files outside the run folder, such as the model it started from, stay. Repeat it after an interruption. Exit codes:
-    0 deleted, or there is nothing to delete; 2 there is no session, it has not ended, or no one agreed; 4 a process has
+    0 deleted, or nothing to delete; 2 no such session, it has not ended, or no one agreed; 4 a process has
     the session; 5 the trail or the weights are not what was recorded, and nothing was deleted.
     """
     folder = chosen(run, runs)
@@ -54,7 +54,7 @@ def prune(
 
 
 def _ask() -> None:
-    """Return if a person agrees; raises UserError if not, or if there is none to ask."""
+    """Return if a person agrees; raises UserError if not, or without a person to ask."""
     if not sys.stdin.isatty():
         raise UserError("nothing was deleted: no one is there to ask", hint="--yes deletes without asking")
     say("delete this? Copies elsewhere are the only way back [y/N]")

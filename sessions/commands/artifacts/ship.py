@@ -136,7 +136,7 @@ def _print(outcomes: list[LayerOutcome], signed_by: str) -> None:
         if len(outcome.flaws) > _LISTED:
             print_line(f"         and {len(outcome.flaws) - _LISTED} more (--json lists all)")
     if signed_by:
-        print_line(f"signed by {signed_by}: compare this id with one that you know")
+        print_line(f"signed by {signed_by}: compare this id with an id that you know")
 
 
 @app.command("push")
@@ -150,8 +150,8 @@ def push(
 ) -> None:
     """Release the model of an accepted session: weights, exports, model card, evidence, sums and a signed list.
 
-    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 there is no session, it is not accepted,
-    DEST is there or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
+    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 no such session, it is not accepted,
+    DEST exists or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
     recorded.
     """
     from sessions.exports.shipping.push import EVIDENCE, release_run

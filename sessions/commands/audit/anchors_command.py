@@ -43,7 +43,7 @@ def signed_head(place: Path) -> tuple[TrailVerification, Checkpoint, bytes]:
 
     Raises:
         AuditDamage: the trail is damaged.
-        UserError: there is no signed trail.
+        UserError: no signed trail.
     """
     if is_export(place):
         note = (place / CHECKPOINT).read_bytes()
@@ -52,7 +52,7 @@ def signed_head(place: Path) -> tuple[TrailVerification, Checkpoint, bytes]:
     else:
         path = place / trail_name(place)
         if not is_trail(path):
-            raise UserError("there is no trail", where=str(place), hint="name a run folder or an export")
+            raise UserError("no trail", where=str(place), hint="name a run folder or an export")
         trail = read_trail(path)
         walk, note = walk_trail(trail), trail.head[2] if trail.head else b""
     if walk.damage:

@@ -68,14 +68,14 @@ def verify(
     request.refuse_alone()
     place = folder_of(run, runs)
     if not (place.exists() or as_json):
-        print_line(f"peergate: {place}: there is no session, export or workspace of reviews", err=True)
+        print_line(f"peergate: {place}: not a session, export or workspace of reviews", err=True)
         print_line("  `peergate list` shows the sessions; --runs names the folder they are in", err=True)
         raise SystemExit(UNREADABLE)
     try:
         trusted = read_policy(policy) if policy else None
         heads = [read_anchor(path) for path in anchor or ()]
     except UserError as error:
-        # Without the policy or head to compare with there is no answer about the trail, least of all a good one.
+        # Without the policy or head to compare with nothing can be said about the trail, least of all that it is good.
         result = Audit(path=place, readable=False, notes=[str(error).splitlines()[0]])
     else:
         if is_export(place):

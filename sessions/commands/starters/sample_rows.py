@@ -43,7 +43,7 @@ def with_rejected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 VERIFIER = '''\
-"""Judges an answer. `item.prompt` is what was asked, `item.constraint` holds the other columns of heldout.jsonl."""
+"""Judges an answer. `item.prompt` is the prompt, `item.constraint` holds the other columns of heldout.jsonl."""
 
 import json
 

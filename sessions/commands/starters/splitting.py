@@ -61,7 +61,7 @@ class _Pair(NamedTuple):
     made: Item | Example | Preference
 
     def key(self) -> tuple[str, ...]:
-        """Return what is asked, with the turns before."""
+        """Return the prompt, with the turns before it."""
         return (*said_before(self.made), self.made.prompt)
 
 
@@ -202,7 +202,7 @@ def _training_texts(made: Item | Example | Preference) -> list[str]:
 
 
 def _different(held_out: list[list[_Pair]], notes: list[str]) -> list[list[_Pair]]:
-    """Return the held-out prompts without those that ask again what another does, and is judged by the same answer."""
+    """Return the held-out prompts without duplicates that are judged by the same answer."""
     texts = [(str(place), asked_of(rows[0].made)) for place, rows in enumerate(held_out)]
     judged = {str(place): _judged_by(rows) for place, rows in enumerate(held_out)}
     again = {overlap.train for overlap in repeats_of(texts)}
@@ -225,7 +225,7 @@ def _as_item(made: Item | Example | Preference) -> Item:
 
 
 def _item_row(rows: list[_Pair], verified: bool = False) -> dict[str, Any]:
-    """Return what is asked and what a verifier may read: the right answers of all, and the first row's columns."""
+    """Return the prompt and what a verifier may read: the right answers of all, and the first row's columns."""
     row, made = rows[0]
     known = READS["items"] | READS["examples"] | READS["preferences"] | {*VERDICTS, *WEIGHTS}
     own: dict[str, Any] = {
@@ -260,7 +260,7 @@ def _number_answers(answers: Iterable[str | int]) -> dict[str, str | int]:
 
 
 def _with_kinds(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
-    """Return the items without their kinds where one has too few of them to be looked at by itself."""
+    """Return the items, without kinds that have too few items for a separate result."""
     kinds = Counter(str(row["kind"]) for row in rows if "kind" in row)
     if not kinds or (min(kinds.values()) >= _LIMITS.items_per_kind and sum(kinds.values()) == len(rows)):
         return rows

@@ -87,7 +87,7 @@ def source_of(text: str, folder: Path, option: str) -> ModelSource:
     if scheme != "path":
         return model_source.model_copy(update={"template_date": _template_date(text)})
     if not Path(rest).is_dir():
-        raise UserError(f"there is no folder '{rest}'", where=option)
+        raise UserError(f"folder '{rest}' does not exist", where=option)
     return ModelSource(
         source=text if Path(rest).is_absolute() else f"path:{os.path.relpath(rest, folder)}",
         kind="instruct" if has_template(Path(rest)) else "base",

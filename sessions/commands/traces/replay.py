@@ -1,7 +1,7 @@
 """Asks every teacher in every chosen state, once: a reply that was paid for is kept before the next call is made.
 
 ``replies.jsonl`` holds a line before each call and one after it. A call without its reply, because the process was
-killed, may have been billed: its cap counts as spent, and it is made again.
+killed, may have been billed: its cap counts as spent, and the call is repeated.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Replies:
     """The replies of a folder, kept as they come."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what is there; raises AuditDamage if a line other than the last is not readable."""
+        """Read existing answers; raises AuditDamage if a line other than the last is not readable."""
         self._path = folder / REPLIES
         self.found: dict[str, ReplyRecord] = {}
         self.spent_usd = 0.0
@@ -89,7 +89,7 @@ class Replies:
                     self.found[row.key] = row
         self.spent_usd += sum(open_calls.values())
         if cut:
-            # Killed while it wrote: the line was of no use to anybody.
+            # Killed while it wrote: the line is of no use.
             with self._path.open("r+b") as file:
                 file.truncate(len(data) - len(cut))
 
@@ -111,7 +111,7 @@ def replay(
     """Make every call that has no reply.
 
     Raises:
-        BudgetExceeded: the next call does not fit in what is left; what was answered is kept.
+        BudgetExceeded: the next call exceeds the remaining budget; earlier answers are kept.
         BuilderUnavailable: a teacher gives no answer; what was answered is kept.
     """
     waiting = [call for call in calls if call.key not in replies.found]

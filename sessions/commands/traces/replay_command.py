@@ -131,7 +131,7 @@ def _print(card: Card, place: Path) -> None:
         ("states in which every teacher answered with a whole step", str(agreement.states)),
         ("  two families or more did the same", str(agreement.agreed)),
         ("  no two families did the same", str(agreement.split)),
-        ("  everybody did what the trace did", str(agreement.unanimous)),
+        ("  all did what the trace did", str(agreement.unanimous)),
         ("pairs", str(card.pairs)),
         ("  the chosen side is what the trace did", str(agreement.with_trace)),
     ]

@@ -63,7 +63,7 @@ def show(
 ) -> None:
     """List the states of a folder of traces, or show one with its history.
 
-    With `--json` the whole history is printed. Exit codes: 0 shown; 2 there are no traces, or no such state.
+    With `--json` the whole history is printed. Exit codes: 0 shown; 2 no traces, or no such state.
     """
     traces = read_traces(folder)
     matching_turns = states(traces.turns.values())

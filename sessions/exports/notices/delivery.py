@@ -1,4 +1,4 @@
-"""Delivers a notice to one address within a bounded time: a webhook by itself, everything else through apprise."""
+"""Delivers a notice to one address within a bounded time: a webhook directly, everything else through apprise."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _of_money(history: History) -> Iterator[News]:
     reached = next((share for share in SHARES if spent >= budget.max_cost_usd * share / 100), None)
     if reached is not None:
         text = f"{reached} % of the budget is spent: {spent:.4f} of {budget.max_cost_usd:g} USD"
-        # A larger budget has shares of its own.
+        # A larger budget has its own shares.
         yield News("budget", f"budget/{reached} of {budget.max_cost_usd:g}", text)
 
 

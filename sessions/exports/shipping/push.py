@@ -1,4 +1,4 @@
-"""Makes a release of an accepted session, in a folder of its own, and sends it where it is asked to."""
+"""Makes a release of an accepted session in a new folder, and sends it to its destination."""
 
 from __future__ import annotations
 

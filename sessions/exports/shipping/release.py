@@ -56,7 +56,7 @@ def _digest_files(folder: Path) -> dict[str, str]:
 def read_release(folder: Path) -> Release | None:
     """Return the signed list of a folder; None without one. Raises WrongFile if it is damaged or its signature false.
 
-    The list is signed by the key that it names. That proves that nothing was changed since by anybody without it.
+    The list is signed by the key that it names. That proves that nothing was changed since by anyone without it.
     """
     path = folder / RELEASE
     if not path.exists() and not path.is_symlink():

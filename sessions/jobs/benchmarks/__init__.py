@@ -1,1 +1,1 @@
-"""Benchmarks of other libraries, each in a Python environment of its own, as jobs."""
+"""Benchmarks of other libraries, each in a separate Python environment, as jobs."""

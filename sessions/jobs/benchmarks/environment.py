@@ -1,7 +1,7 @@
 """The Python environment of inspect_ai, whose pins conflict with Peergate's: made once, from a list of hashes.
 
 ``python -m sessions.jobs.benchmarks.environment`` makes it too, and prints its interpreter. A machine without a network
-names one of its own in ``PEERGATE_INSPECT_PYTHON``.
+names another in ``PEERGATE_INSPECT_PYTHON``.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _unmade(why: str) -> BlockedError:
     return BlockedError(
         f"its Python environment cannot be made: {why[:300]}",
         where="inspect_ai",
-        hint=f"without a network, name the interpreter of one that has it in {VARIABLE}",
+        hint=f"without a network, name the interpreter of an environment that has it in {VARIABLE}",
     )
 
 

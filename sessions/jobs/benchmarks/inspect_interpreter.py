@@ -26,7 +26,7 @@ from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
 
 ANSWER_S = 3600.0
 NAMES = ("max_tokens", "temperature", "top_p", "seed", "stop_seqs", "num_choices", "frequency_penalty", "logit_bias")
-"""Settings of a request that are passed on; the server refuses those that it lacks."""
+"""Settings of a request that are passed on; the server refuses unknown settings."""
 SERVED = {"stop_seqs": "stop", "num_choices": "n"}
 
 
@@ -84,7 +84,7 @@ def provider(inputs: Path, settings: dict[str, Any]) -> Any:
 
 
 def message(value: Any) -> dict[str, str]:
-    """Return a message as it is sent; raises Refused for one that is not a text."""
+    """Return a message as it is sent; raises Refused unless it is text."""
     content = value.content
     if not isinstance(content, str):
         if any(getattr(part, "type", "") != "text" for part in content):

@@ -1,7 +1,7 @@
 """Run in the sandbox by Peergate's interpreter, where Peergate itself is not mounted: carries out a task of lm-eval.
 
 What to do is in ``/inputs/settings``. The model is asked over the socket ``/inputs/socket``, the only way out of the
-sandbox; what was asked, answered and scored is left in ``OUT`` as JSON.
+sandbox; prompts, answers and scores are written to ``OUT`` as JSON.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Harness(NamedTuple):
     script: Path | None
     """The task's script, where the library reads it as it is."""
     keep_log: Callable[[Path, Path, Sequence[Item]], None]
-    """Makes the log of what was left in a folder, at a path; raises ValueError."""
+    """Makes the log of a folder's files, at a path; raises ValueError."""
 
 
 def require_script(job: Job[Any]) -> Path | None:

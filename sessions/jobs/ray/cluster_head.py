@@ -52,7 +52,7 @@ _PORTS = (
 
 
 _started: list[subprocess.Popen[bytes]] = []
-"""Keepers that this process started: they may outlive it, and those that ended must be waited for."""
+"""Keepers that this process started: they may outlive it, and ended keepers must be reaped."""
 
 
 def require_ray(where: str) -> None:

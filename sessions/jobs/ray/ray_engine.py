@@ -45,7 +45,7 @@ class Cluster(NamedTuple):
 class RayEngine:
     """A :class:`sessions.jobs.engine_launcher.JobEngine` on a Ray cluster; its handle is the key.
 
-    ``cluster`` returns None if there is no cluster, and its argument says whether it may start one. ``lacking`` returns
+    ``cluster`` returns None without a cluster, and its argument says whether it may start one. ``lacking`` returns
     what the cluster can never give, if that is known beforehand.
     """
 

@@ -1,4 +1,4 @@
-"""Runs a short script over files in a sandbox and returns what it prints: no network, no GPU, no process of its own."""
+"""Runs a short script over files in a sandbox and returns what it prints: no network, no GPU, no child process."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ScriptOutput(NamedTuple):
 
 
 def analyse(script: str, inputs: Mapping[str, str], seconds: float = SECONDS) -> ScriptOutput:
-    """Run a script that finds each text at ``/inputs/NAME``; raises Blocked if there is no sandbox here."""
+    """Run a script that finds each text at ``/inputs/NAME``; raises Blocked if no sandbox works here."""
     host = bubblewrap.this_host()
     if (why := bubblewrap.why_missing(host)) or host is None:
-        raise BlockedError(f"there is no sandbox here: {why}", hint="query_rows, compare_rows and grep need none")
+        raise BlockedError(f"no sandbox here: {why}", hint="query_rows, compare_rows and grep need none")
     with (
         tempfile.TemporaryDirectory(prefix="peergate-run-") as made,
         bubblewrap.refused_calls(alone=True) as calls,

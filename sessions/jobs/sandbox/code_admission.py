@@ -51,7 +51,7 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     Raises:
         EvidenceMissing: the script is not in the content store.
         AuditDamage: the stored bytes do not match its digest.
-        Blocked: there is no sandbox here, or a secret lies in a mounted folder.
+        Blocked: no sandbox works here, or a secret lies in a mounted folder.
     """
     store = Store(run / STORE)
     history = History(trail.iterate(), store)

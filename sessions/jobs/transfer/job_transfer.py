@@ -23,7 +23,7 @@ RECORD = "place.json"
 """In the run folder: names the place over which the session's jobs move."""
 FETCH_EVERY_S = 2.0
 SENT, LEFT, CLAIM, CANCEL, PRESENT = "sent.json", "left.json", "claim.json", "cancel", "present"
-"""Files of a job in the place, beside :data:`TOLD`."""
+"""Files of a job in the place, in addition to :data:`TOLD`."""
 TOLD = {"heartbeat.json": 4096, "progress.jsonl": 16 << 20, "log.txt": 32 << 20}
 """Files that a running job reports, and their largest sizes."""
 OUTPUTS = "out"

@@ -194,7 +194,7 @@ class SharedPlace:
             try:
                 to = target.joinpath(*safe_parts(name, DEPTH)) if name else target
             except ValueError as error:
-                message = f"the path {plain(ascii(name), 120)} is not one that a job may leave"
+                message = f"a job may not leave the path {plain(ascii(name), 120)}"
                 raise AuditDamage(message, where=self.url) from error
             if cache is None:
                 self.take(piece, to)

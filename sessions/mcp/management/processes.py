@@ -1,4 +1,4 @@
-"""Runs Peergate's own commands, each in a process of its own: a session outlives the server that started it."""
+"""Runs Peergate's own commands, each in a separate process: a session outlives the server that started it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _nothing() -> None:
 
 
 def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> CommandResult:
-    """Run a command to its end, calling ``tell`` meanwhile; one that takes an hour is ended."""
+    """Run a command to its end, calling ``tell`` meanwhile; it is ended after an hour."""
     tell()
     try:
         done = subprocess.run(

@@ -112,7 +112,7 @@ class Project:
     def session(self, name: str) -> Path:
         """Return a run folder; Refused if there is no such session."""
         if not self.has(name):
-            raise ToolCallRefusal(f"there is no session '{name}'; list_sessions lists them")
+            raise ToolCallRefusal(f"unknown session '{name}'; list_sessions lists them")
         return self.runs / name
 
     def sessions(self) -> list[Overview]:
@@ -142,12 +142,12 @@ class Project:
             return f"the trail cannot be read ({type(error).__name__}), so that nothing of it is shown"
 
     def report(self, run: Path) -> str:
-        """Return the report of a session, or the report so far; Refused if there is none yet."""
+        """Return the report of a session, or the report so far; Refused before the first."""
         path = run / REPORT_MARKDOWN
         try:
             text = path.read_text(encoding="utf-8") if path.is_file() else told_so_far(run, TRAIL, STORE)[1]
         except EvidenceMissing:
-            raise ToolCallRefusal("there is no report yet: the session neither ended nor waits for a person") from None
+            raise ToolCallRefusal("no report yet: the session neither ended nor waits for a person") from None
         return self.clean_for(run, text)
 
     def timeline(self, run: Path) -> str:

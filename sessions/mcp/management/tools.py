@@ -163,7 +163,7 @@ def check_spec(call: ToolInvocation, arguments: CheckSpec) -> str:
 
 
 def start_session(call: ToolInvocation, arguments: StartSession) -> str:
-    """Start a session in a process of its own, and return when it is registered."""
+    """Start a session in a separate process, and return when it is registered."""
     project, path = call.project, call.project.file(arguments.file)
     if project.has(arguments.name):
         raise ToolCallRefusal(f"there is a session '{arguments.name}' already: choose another name, or resume it")
@@ -183,7 +183,7 @@ def start_session(call: ToolInvocation, arguments: StartSession) -> str:
 
 
 def resume_session(call: ToolInvocation, arguments: ResumeSession) -> str:
-    """Continue a session in a process of its own."""
+    """Continue a session in a separate process."""
     project, run = call.project, call.project.session(arguments.session)
     before = project.overview(run)
     if before.state in ("closed", "running", "damaged"):

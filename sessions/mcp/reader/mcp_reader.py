@@ -79,7 +79,7 @@ class SessionReader:
         """Return what a tool tells, and whether that is an error."""
         names = [tool.name for tool in TOOLS]
         if name not in names:
-            return f"there is no tool '{masked_line(name, 100)}'; there are {', '.join(names)}", True
+            return f"unknown tool '{masked_line(name, 100)}'; the tools are {', '.join(names)}", True
         number = names.index(name)
         try:
             answered = self._carry_out[number](read_as(TOOLS[number].arguments, json.dumps(arguments)))

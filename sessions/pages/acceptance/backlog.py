@@ -82,7 +82,7 @@ class Backlog(NamedTuple):
 
 
 def backlog_of(history: History) -> Backlog:
-    """Return what is left of a session's criteria; raises EvidenceMissing as :func:`acceptance_of`."""
+    """Return the open criteria of a session; raises EvidenceMissing as :func:`acceptance_of`."""
     acceptance = acceptance_of(history)
     total = sum(criterion.criterion.weight for criterion in acceptance.criteria if criterion.state != "not_applicable")
     criterion_states = [criterion for criterion in acceptance.criteria if criterion.state in ("open", "retracted")]

@@ -100,7 +100,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(run: Path, stage: str | None = None, number: int | None = None) -> list[Diagnosis]:
-    """Diagnose the newest attempt of each stage that trains, or of the one that is named.
+    """Diagnose the newest attempt of each stage that trains, or of the named stage.
 
     Detectors that the gate did not run, as before its end, are computed now where an exit is on
     record. Nothing is written.
@@ -136,7 +136,7 @@ def nothing_begun(run: Path) -> str:
         return f"nothing to diagnose: no training was begun ({', '.join(training)})"
     scripts = [stage.name for stage in stages if kind_of(stage).runs_code]
     why = f"; a script, as in {', '.join(scripts)}, is judged by what it leaves: peergate report" if scripts else ""
-    return f"nothing to diagnose: no stage of this session trains by itself{why}"
+    return f"nothing to diagnose: no stage of this session trains with a built-in trainer{why}"
 
 
 def gate_line(stage: str, results: Sequence[CheckResult], session: str) -> str:

@@ -1,6 +1,6 @@
 """What a further attempt shows of a cause: an explanation that one changed parameter puts to the test.
 
-An attempt that differs from the one before in one granted value tests whether that value explains what bound there. It
+An attempt that differs from its predecessor in one granted value tests whether that value explains what bound there. It
 is supported where the same detector is silent now, and refuted where it fires again. Several changes test nothing.
 """
 
@@ -32,7 +32,7 @@ class Hypothesis(NamedTuple):
 
 
 def hypotheses_of(attempts: Sequence[TrainingAttempt]) -> Iterator[Hypothesis]:
-    """Yield what each attempt of a stage shows of the one before; attempts without judged checks show nothing."""
+    """Yield what each attempt of a stage shows about its predecessor; attempts without judged checks show nothing."""
     judged = [attempt for attempt in attempts if attempt.checks]
     for before, after in zip(judged, judged[1:], strict=False):
         first = binding(before.checks)

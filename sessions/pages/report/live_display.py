@@ -127,7 +127,7 @@ class Terminal:
             self.say(f"    {metric.id:<26} {metric.value:>10.4g}{interval}  n={metric.n} ({metric.unit})")
 
     def checks(self, results: tuple[CheckResult, ...]) -> None:
-        """Count the checks and show those that did not simply pass."""
+        """Count the checks and show every check that did not simply pass."""
         self._now("the checks have run; the gate is being reviewed")
         counts = Counter(result.status for result in results)
         summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -136,7 +136,7 @@ class Terminal:
             self.say(f"    {status} {ids}: {masked_line(detail, LINE_CHARACTERS)}", STATUS_STYLE[status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
-        """Show the gate's decision, its reasons, and what is left."""
+        """Show the gate's decision, its reasons, and the balance."""
         self._now(f"the gate of {decision.stage} decided: {decision.outcome}")
         self.say(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
         for reason in told_once(decision.reasons):
@@ -164,7 +164,7 @@ class Terminal:
 
 
 def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
-    """Yield status, names and detail of checks in some statuses; those that one fault broke alike are one line."""
+    """Yield status, names and detail of checks in some statuses; checks with the same fault share a line."""
     alike: dict[tuple[Status, str], list[str]] = {}
     every = set(statuses)
     for result in results:

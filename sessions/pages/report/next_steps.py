@@ -80,7 +80,7 @@ def answers_to(history: History, request: RecordedEntry[Question], name: str) ->
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
         "the same, and what they closed stays closed"
         if request.body.stage
-        else "has the design reviewed once more: there is no verdict on it"
+        else "has the design reviewed once more: it has no verdict"
     )
     retry = WayOut(again, (answer.format("retry"),), "retry")
     lift = WayOut(

@@ -149,7 +149,7 @@ def _name(axes: Any, kinds: dict[str, dict[str, Any]]) -> None:
 
 
 def _whole_numbers(axis: Any) -> None:
-    """Put ticks at whole numbers, without a sign: what is counted has no fractions, and down is no less than none."""
+    """Put ticks at whole numbers, without a sign: counts have no fractions, and downwards is not negative."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

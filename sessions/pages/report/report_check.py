@@ -108,7 +108,7 @@ class ReportCheck:
         self._folder, self._history, self._store, self._apart = folder, history, history.store, apart
         written = history.newest(ReportEntry)
         if written is None:
-            raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
+            raise UserError("no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
         self.measured = tuple(self._iterate_metrics())
         self._gathered: tuple[int, Evidence] | None = None

@@ -84,7 +84,7 @@ def _template(escaped: bool) -> Template:
 def refuse_to_overwrite(path: Path, force: bool) -> None:
     """Raise UserError, before anything is paid for, if the file cannot be written or exists already."""
     if not path.parent.is_dir():
-        raise UserError(f"--out: there is no folder '{path.parent}'", hint="make it first")
+        raise UserError(f"--out: folder '{path.parent}' does not exist", hint="make it first")
     if path.is_dir():
         raise UserError(f"--out: '{path}' is a folder", hint="name a file in it")
     if not os.access(path.parent, os.W_OK):

@@ -1,6 +1,6 @@
 """Many sessions at a glance: those of a workspace, or all of one Postgres.
 
-Overviews are kept in ``.peergate/list.json``, and only trails that have changed are read again. The file can be
+Overviews are kept in ``.peergate/list.json``, and only trails that have changed are reread. The file can be
 deleted; nothing is decided from it.
 """
 
@@ -73,7 +73,7 @@ class _Index:
         return overview
 
     def keep(self) -> None:
-        """Write what is new; if that fails, it is read again the next time."""
+        """Write what is new; if that fails, it is reread the next time."""
         if self._has_new:
             with suppress(OSError):
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,12 +117,12 @@ def newest(runs: Path) -> Path:
     """Return the run folder of the session that began last.
 
     Raises:
-        UserError: there is no session.
+        UserError: no session.
         Blocked: the folder cannot be read.
     """
     began = [(overview.started or "", str(overview.path)) for overview in list_overviews(runs)]
     if not began:
-        raise UserError("there is no session yet", where=str(runs), hint="name a RUN, or its folder with --runs")
+        raise UserError("no session yet", where=str(runs), hint="name a RUN, or its folder with --runs")
     return Path(max(began)[1])
 
 

@@ -1,6 +1,6 @@
 """The review trail as one HTML page that opens without a server: no script, nothing loaded from elsewhere.
 
-Made from entries and stored values alone, so that anybody with an export can make it again and compare. Every text in
+Made from entries and stored values alone, so that anyone with an export can render it again and compare. Every text in
 it is untrusted: escaped and made plain.
 """
 

@@ -70,7 +70,7 @@ def running_key(history: History) -> str | None:
 
 
 def progress_of(folder: Path) -> list[JobProgress]:
-    """Return the lines of a job's progress file, from its end; those that cannot be read are left out."""
+    """Return the lines of a job's progress file, from its end, without unreadable lines."""
     try:
         data, _ = read_end(folder / "progress.jsonl", MOST_BYTES)
     except OSError:

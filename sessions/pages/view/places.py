@@ -1,4 +1,4 @@
-"""What the page shows: the sessions of a workspace, or one trail, each read again only after it has changed."""
+"""What the page shows: the sessions of a workspace, or one trail, each reread only after it has changed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Scope:
         is_name = run.name == name and not name.startswith(".")
         if self.alone is None and is_name and (is_run(run) or (run / REVIEWS).is_file()):
             return TrailPlace(run, run / trail_name(run))
-        raise UserError(f"there is no session '{name}'", where=str(self.runs))
+        raise UserError(f"unknown session '{name}'", where=str(self.runs))
 
 
 def stamp_of(place: TrailPlace) -> str:

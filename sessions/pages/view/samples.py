@@ -86,7 +86,7 @@ def _in_list(sample: JudgedSample) -> dict[str, Any]:
 def in_full(samples: Samples, number: int) -> dict[str, Any]:
     """Return an item with everything on it, by its number; raises UserError without such an item."""
     if not 1 <= number <= len(samples.rows):
-        raise UserError(f"there is no item {number}", hint=f"items are 1 to {len(samples.rows)}")
+        raise UserError(f"no item {number}", hint=f"items are 1 to {len(samples.rows)}")
     sample = samples.rows[number - 1]
     texts = {"prompt": "\n".join(said_in(sample.newest.item)), "before": sample.before.text}
     texts |= {"after": sample.after.text} if sample.after else {}

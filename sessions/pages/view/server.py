@@ -281,7 +281,7 @@ def _serialize_overviews(overviews: Sequence[Overview]) -> str:
 
 
 def _stream(request: Request, stamp: Callable[[], str]) -> Response:
-    """Stream a stamp's changes; a browser names the one of its page, or the last that it saw when it comes back."""
+    """Stream a stamp's changes; a browser names its page's stamp, or after a reconnect the last stamp it saw."""
 
     async def changes() -> AsyncGenerator[bytes]:
         seen_text = request.headers.get("last-event-id") or request.query_params.get("seen")

@@ -63,7 +63,7 @@ def session_page(read: Read) -> dict[str, Any]:
 def gate_strip(history: History, job: dict[str, Any] | None, waits: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Return one mark for each gate that has decided, for the stage that runs, and for each that is still to come.
 
-    ``waits`` says what is asked of a person, whose gate is marked.
+    ``waits`` is the question to a person, whose gate is marked.
     """
     by_people = filter(is_override, history.of(HumanAnswerEntry, OverrideEntry, AmendmentEntry))
     lifted = {DESIGN if isinstance(entry.body, AmendmentEntry) else entry.body.stage or DESIGN for entry in by_people}

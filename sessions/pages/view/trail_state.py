@@ -59,7 +59,7 @@ def checked_trail(place: TrailPlace, anchors: Sequence[Anchor] = ()) -> Audit:
 
 
 class TrailAudits:
-    """Verifies trails again after they have changed; those that grow, every few seconds. For several threads."""
+    """Verifies trails again after they have changed; growing trails, every few seconds. For several threads."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -86,7 +86,7 @@ class TrailAudits:
 def entry_page(read: Read, seq: int) -> dict[str, Any]:
     """Return one entry with what it names, as far as that is kept; raises UserError without such an entry."""
     if not 0 <= seq < len(read.history):
-        raise UserError(f"there is no entry {seq}", hint=f"entries are 0 to {len(read.history) - 1}")
+        raise UserError(f"no entry {seq}", hint=f"entries are 0 to {len(read.history) - 1}")
     element = read.history[seq]
     # The whole body is shown, and all digests in it, whatever its kind.
     names = {name: value for name, value in element.raw.items() if isinstance(value, str) and is_digest(value)}

@@ -57,7 +57,7 @@ def begin(layout: Layout) -> None:
     layout.make()
     flag = is_begun(layout)
     if order.answer is not None and not flag:
-        _refuse("there is no session yet that asks anything")
+        _refuse("no session asks anything yet")
     adopt = lives(layout.own / ORCHESTRATOR)
     if adopt and (lives(layout.own / KEEPER) or order.answer is not None):
         _refuse("the orchestrator runs already; `peergate pod attach` shows it")

@@ -115,7 +115,7 @@ def filesystem(path: Path) -> str:
 def gpus(facts: Facts, root: Path) -> Facts:
     """Return name and memory of every GPU, from nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
-        return {"list": [], "why": "there is no nvidia-smi"}
+        return {"list": [], "why": "nvidia-smi is not installed"}
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
     lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]

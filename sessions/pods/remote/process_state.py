@@ -77,7 +77,7 @@ class Clock:
 
 
 class TrailProgress:
-    """How many entries and gates the trail has; read again only after its files changed."""
+    """How many entries and gates the trail has; reread only after its files changed."""
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.run / TRAIL

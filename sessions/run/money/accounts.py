@@ -103,7 +103,7 @@ class Accounts:
             limits.append(BudgetLimit(rest, f"of the {self.budget.builder_usd:g} USD for the builder are left"))
         if party == "helper":
             part = HELPER_PART * min(limit.usd for limit in limits)
-            limits.append(BudgetLimit(part, f"are the part of a helper, {HELPER_PART:g} of what is left"))
+            limits.append(BudgetLimit(part, f"are the part of a helper, {HELPER_PART:g} of the remaining money"))
             if task_usd is not None:
                 rest = task_usd - self.sum_committed("helper", task=task)
                 limits.append(BudgetLimit(rest, f"of the {task_usd:g} USD for the task '{task}' are left"))

@@ -91,7 +91,7 @@ def reserve(
     """Reserve the most something can cost before it begins; the same key is reserved only once.
 
     ``stage`` may also be ``design`` or ``amendment``; ``task_usd`` is the most that a helper's ``task`` may take.
-    Raises BudgetExceeded if the cap is unknown, or does not fit in what is left for this party and stage.
+    Raises BudgetExceeded if the cap is unknown, or exceeds the remaining money of this party and stage.
     """
     if _find_reservation(trail, key):
         return
@@ -181,7 +181,7 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
 
     ``attempt`` is its number, with the member's for a panel. An existing reservation belongs to a call whose answer was
     lost with its process; it counts as its whole cap, and the repeated review gets a new reservation. Raises
-    BudgetExceeded if the cap does not fit in what is left for reviews.
+    BudgetExceeded if the cap exceeds the remaining money for reviews.
     """
     key, repeat = f"review/{stage}.{attempt}", 1
     while _find_reservation(trail, key):
@@ -207,7 +207,7 @@ def reserve_turn(
 
     The builder, or a helper's ``task``, takes one turn at a time: an unsettled earlier turn was lost with its process
     and counts as its whole cap. After the session's hours no turn begins; otherwise only its money would stop a builder
-    that never ends. Raises BudgetExceeded for that, and if the cap is unknown or does not fit in what is left for the
+    that never ends. Raises BudgetExceeded for that, and if the cap is unknown or exceeds the remaining money of the
     builder, the stage or the task (``task_usd``).
     """
     of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")

@@ -11,7 +11,7 @@ from specs.system.digests import Contract, Count, omit_default
 As = Literal["items", "examples", "preferences", "texts", "transcripts"]
 """What the rows of a data file are."""
 Learned = Literal["last", "all"]
-"""Which of the assistant's turns in ``messages`` are learned: the last, or each, as an example of its own."""
+"""Which of the assistant's turns in ``messages`` are learned: the last, or each, as a separate example."""
 
 
 class DialogueTurn(Contract):

@@ -104,7 +104,7 @@ class Value:
     interval: bool = False
     """Whether it is a share of the first part that is measured with Wilson's interval."""
     fields: tuple[str, ...] = ()
-    """Of a row, those that are read by name."""
+    """The keys of a row that are read by name."""
 
 
 class RowMetric(MetricDefinition):

@@ -1,4 +1,4 @@
-"""What a witness leaves of each answer and score it read again, and how far two honest readings may be apart.
+"""What a witness records for each answer and score it recomputed, and how far two honest readings may differ.
 
 The job's answers are forced through the granted weights, so nothing is sampled twice: each token of a greedy answer
 must have the largest logit, each token of a sampled one must look drawn from the granted distribution.
@@ -96,7 +96,7 @@ class Token(Contract):
 class Copies(Contract):
     """How many other answers to the same prompt are the same, token by token.
 
-    Of two answers that were both read again, only the later one counts the other.
+    Of two answers that were both recomputed, only the later counts the other.
     """
 
     of: Positive

@@ -32,7 +32,7 @@ _REVISED = Population(
 )
 _OFFERED = Population("all pairs that were made, of all sources, before any is left out", output="preferences")
 _OF_THEM = where(
-    "the pairs that are kept, but for those that are wrong by their length on purpose",
+    "the pairs that are kept, without the pairs that are wrong by their length on purpose",
     lambda value: not value.by_length,
     "preferences",
 )
@@ -127,7 +127,7 @@ def _left_out(text: str, *reasons: str) -> Value:
 
 
 def _make_length_metrics(prefix: str) -> tuple[RowMetric, ...]:
-    """Return what is measured of the lengths of pairs, and of those that went for their length."""
+    """Return what is measured of the lengths of pairs, and of the pairs dropped for their length."""
     ratio = "pairs left out because one response has more than max_length_ratio times the words of the other"
     balance = "pairs left out so that the mean of ln(words of chosen / words of rejected) is within length_balance"
     mean = judged_value("mean of ln(words of chosen / words of rejected)")
@@ -291,8 +291,8 @@ VERIFIED_METRICS = (
         "verified_mixed_prompts",
         "prompts",
         judged_value(
-            "prompts with a sample that is accepted and one that is refused",
-            where("are of a prompt with a sample that is accepted and one that is refused", lambda value: value.mixed),
+            "prompts with an accepted and a refused sample",
+            where("are of a prompt with an accepted and a refused sample", lambda value: value.mixed),
         ),
         "higher",
         over=_VERIFIED,

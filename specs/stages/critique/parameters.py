@@ -18,7 +18,7 @@ class CriticParameters(DeviceParameters):
     """What all A/B critics share: the label is the next token, its log-probability the evidence."""
 
     rubric: Rubric | None = None
-    """None: the one that Peergate ships for this kind."""
+    """None: Peergate's rubric for this kind."""
     margin: Annotated[float, Field(ge=0, le=20)] = 1.0
     """Nats between the two labels that make a verdict a confident one."""
     agreement: Agreement = "both"
@@ -67,7 +67,7 @@ class PairJudge(Contract):
     """
 
     rubric: Rubric | None = None
-    """None: the one that Peergate ships for comparisons."""
+    """None: Peergate's rubric for comparisons."""
     margin: Annotated[float, Field(ge=0, le=20)] = 1.0
     """Nats between the two labels, in each order."""
     shown_characters: Annotated[int, Field(ge=40, le=100_000)] = 500

@@ -1,4 +1,4 @@
-"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them."""
+"""Rows of critics, revisions and preferences: the prompt, the log-probabilities, and what follows from them."""
 
 from __future__ import annotations
 

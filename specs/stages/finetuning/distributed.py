@@ -21,7 +21,7 @@ class Outer(Contract):
 class DistributedTraining(Contract):
     """DiLoCo (Douillard et al. 2023, arXiv:2311.08105): replicas train on shards and average what they changed.
 
-    Each replica is a process with a shard of its own. After ``sync_every`` optimizer steps the mean of what the
+    Each replica is a process with its own shard. After ``sync_every`` optimizer steps the mean of what the
     replicas changed is the gradient of one outer step, after which all of them have the same weights. ``batch_size``,
     ``learning_rate``, its schedule and ``max_grad_norm`` are those of each replica's own steps.
     """
@@ -54,7 +54,7 @@ class DistributedTraining(Contract):
         if not least <= self.quorum <= self.replicas:
             raise ValueError(
                 f"min_replicas is {self.quorum}: of {self.replicas} replicas it must be {least} to {self.replicas}, or "
-                "two halves could each train a model of its own"
+                "two halves could each train their own model"
             )
         return self
 

@@ -11,7 +11,7 @@ from specs.stages.finetuning.parameters import ReplicatedParameters
 from specs.system.digests import Contract, omit_default
 
 Reward = Literal["verified", "ended", "length"]
-"""1 for an answer that the task's verifier accepts; 1 for one that ended by itself; its share of ``max_new_tokens``."""
+"""1 if the task's verifier accepts the answer; 1 if it ended before the limit; its share of ``max_new_tokens``."""
 Weight = Annotated[float, Field(ge=-100, le=100)]
 Share = Annotated[float, Field(ge=0, le=100)]
 
@@ -34,7 +34,7 @@ class SelfDistillation(Contract):
     feedback: Literal["verifier", "sibling", "both"] = "both"
     """What the teacher reads: the verifier's reason, a right answer of the same group, or that and else the reason."""
     target: Literal["answer", "span"] = omit_default("answer")
-    """What is learned from: the tokens of the whole answer, or those that the verifier's reason points at. With
+    """What is learned from: the tokens of the whole answer, or the tokens that the verifier's reason points at. With
     ``span``, nothing is learned from an answer whose reason points at none."""
     temperature: Annotated[float, Field(gt=0, le=100)] = omit_default(1.0)
     """Divides the logits of both before they are compared."""

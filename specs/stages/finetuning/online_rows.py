@@ -43,7 +43,7 @@ class Rollout(OfSample):
     finish: Finish
     answer_ids: Ids
     end_id: Count | None
-    """The end token, where it ended by itself."""
+    """The end token, if the model produced it."""
     verified: bool
     """What the task's verifier said of it."""
     rewards: dict[str, float]

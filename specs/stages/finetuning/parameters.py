@@ -1,4 +1,4 @@
-"""The kinds that train, with every setting that changes the result, also those that libraries decide by default."""
+"""The kinds that train, with every setting that changes the result, including those with a default in the libraries."""
 
 from __future__ import annotations
 

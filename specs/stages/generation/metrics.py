@@ -175,7 +175,7 @@ def _different(id: str, over: Population, of: str, twice: Population) -> RowMetr
 
 
 def _again(id: str, output: str, seed: str, text: str) -> RowMetric:
-    over = Population(f"calls that were made again with {seed} seed", output=output, may_be_empty=True)
+    over = Population(f"calls repeated with {seed} seed", output=output, may_be_empty=True)
     return rate(id, f"calls with {text} raw text", bool, "higher", over=over, of="calls")
 
 
@@ -210,9 +210,7 @@ INSTRUCT_METRICS = (
     _kept(
         "instructions_left",
         "instructions",
-        number(
-            "instructions that are handed on: those that are not held-out prompts", lambda value: not value.held_out
-        ),
+        number("instructions that are handed on, without held-out prompts", lambda value: not value.held_out),
         "higher",
     ),
     _different(

@@ -53,7 +53,7 @@ class BaseModelCheckRow(Contract):
 
 
 class SelfInstructRow(Contract):
-    """One call for new instructions: what was shown, what was asked, what came back."""
+    """One call for new instructions: the examples shown, the request and the response."""
 
     unique_by = ("shard", "round", "call", "probe")
 

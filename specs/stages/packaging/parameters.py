@@ -55,8 +55,8 @@ class ExportParameters(Contract):
     """Of the matrices: ``f32``, ``f16``, or ``q8_0`` with 8 bits and a scale for every 32 values."""
     verify: Literal["if_installed", "llama_cpp", "no", "not_installed"] = "if_installed"
     """Whether llama.cpp reads the file (extra ``gguf``). ``if_installed`` is registered as ``llama_cpp`` or
-    ``not_installed``, by what is there where the session opens. With ``no`` the checks of the reading do not apply, nor
-    does an acceptance criterion on them; with ``not_installed`` the criterion stays open: nothing has shown it."""
+    ``not_installed``, by what is installed where the session opens. With ``no`` the checks of the reading do not
+    apply, nor does a criterion on them; with ``not_installed`` the criterion stays open: nothing has shown it."""
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 8
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

@@ -1,6 +1,6 @@
 """A script in a file next to the spec (``script: train.py``): registered with its text, run in the sandbox of recipes.
 
-As with a task's file, a registered spec carries the text, and the file is not read again. A builder's script meets the
+As with a task's file, a registered spec carries the text, and the file is not reread. A builder's script meets the
 same limits (:func:`require_script`).
 """
 

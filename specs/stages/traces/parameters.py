@@ -68,13 +68,13 @@ class ReplayTracesParameters(Writing):
     circular: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10, max_length=400)]
     """Why it is accepted that one model agrees with itself. ``peergate traces replay`` asks several families."""
     answers: Annotated[int, Field(ge=2, le=16)] = 2
-    """To each state. A pair needs two whole ones that call the same tools, and one that does something else."""
+    """Answers to each state. A pair needs two complete answers that call the same tools and another that does not."""
     max_states: Annotated[int, Field(ge=1)] | None = None
     """How many states are shown, drawn by the seed; all where it is left out."""
     prompt_characters: Annotated[int, Field(ge=500, le=400_000)] = 6_000
     """How much of a history is shown: its newest turns."""
     stops: tuple[Stop, ...] = ()
-    """Strings that end an answer, such as an empty line, for a model that does not end by itself."""
+    """Strings that end an answer, such as an empty line, for a model that does not produce its end token."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.7
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     repetition_penalty: Annotated[float, Field(ge=1, le=2)] = 1.0

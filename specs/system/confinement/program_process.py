@@ -168,7 +168,7 @@ class _Broken(Exception):
 
 
 class _Child:
-    """The runner in a sandbox of its own."""
+    """The runner in its own sandbox."""
 
     def __init__(self, late: threading.Event) -> None:
         self._late, self._heard = late, False

@@ -1,7 +1,7 @@
 """A task in a file next to the spec (``task: ./verify.py``): registered with its text, run under its digest.
 
-A registered spec and an order carry the text; the file is read again only to see whether it changed. Its code runs in
-a process of its own (``specs/system/confinement/verifier_process.py``). Reading a stranger's run must run none of it:
+A registered spec and an order carry the text; the file is reread only to see whether it changed. Its code runs in
+a separate process (``specs/system/confinement/verifier_process.py``). Reading a stranger's run must run none of it:
 a text runs only if this user named the file in a spec (``start``, ``spec check``) or a job was ordered to run it. What
 is trusted is a pair, the text and whether it needs a sandbox: a run that says ``sandbox: false`` changes nothing. Only
 processes that run a session honour ``sandbox: false``, and only for a pair that this user started or signed.
@@ -92,7 +92,7 @@ def require_no_secret(path: Path, text: str) -> None:
 
 
 def remember(task: str, text: str | None, limits: VerifierLimits) -> None:
-    """Keep a task's limits, and a file's text; raises ValueError if it is not the one that the name pins."""
+    """Keep a task's limits, and a file's text; raises ValueError if the name pins another text."""
     if (text is None and is_file(task)) or (text is not None and pin_task(path_of(task), text) != task):
         raise ValueError("the text of the task file is not the registered one")
     remember_limits(task, limits)

@@ -21,11 +21,11 @@ SHOWN = ("specs", "training/__init__.py", "training/rules")
 COVERED = ("specs/library",)
 """Held-out items lie there."""
 _SEEDS = ("0", "1")
-"""Of Python's hashes, in the process that judges and in the one that is asked again."""
+"""Seeds of Python's hashes, in the process that judges and in the process that judges again."""
 
 
 class NoSandbox(Exception):
-    """There is no sandbox here; the message says why."""
+    """No sandbox works here; the message says why."""
 
 
 class Command(NamedTuple):

@@ -27,7 +27,7 @@ from specs.system.text import plain
 
 GROUP: plugins.Group = "peergate.tasks"
 MOST_LIVE = 4
-"""Processes that are kept for the next answers; the one unused for longest ends first."""
+"""Processes that wait for the next answers; the process unused for longest ends first."""
 START_S = 40.0
 """Next to the time that its import may take, on a busy machine."""
 MOST_SENT = 64 * 1024 * 1024
@@ -61,7 +61,7 @@ def ask(task: str, requests: Sequence[Mapping[str, Any]], *, again: bool = False
     Raises:
         KeyError: no one has read a spec or an order with this task file.
         TaskFault: the user has not named this file, or it cannot be used.
-        PluginFault: the task breaks, takes too long or too much memory, or there is no sandbox for it.
+        PluginFault: the task breaks, takes too long or too much memory, or no sandbox works here.
     """
     return _live(task, again=again).ask(requests) if requests else []
 
@@ -132,7 +132,7 @@ class _Process:
         return self._lock.locked()
 
     def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the answers; raises PluginFault for a process that does not give them, or for one that is a fault."""
+        """Return the answers; raises PluginFault if the process gives none, or if an answer is a fault."""
         with self._lock:
             return [_or_fault(value, self._where) for value in self._exchange(requests, self._limits.seconds)]
 
@@ -275,7 +275,7 @@ def _or_fault(statements: dict[str, Any], where: str) -> dict[str, Any]:
 def _start_process(command: Command) -> subprocess.Popen[bytes]:
     """Start the process in a thread that lives as long: bubblewrap ends with the thread that started it.
 
-    It is in a session of its own: Ctrl-C at the terminal pauses Peergate, which may still be judging.
+    It has its own process session: Ctrl-C at the terminal pauses Peergate, which may still be judging.
     """
     started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
 

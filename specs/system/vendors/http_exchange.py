@@ -1,7 +1,7 @@
 """One HTTP exchange with an API: bounded in time and size, recorded, and repeated only where that cannot cost twice.
 
 The vendors' SDKs build requests and read responses and repeat nothing. A call may be repeated that the API refused with
-408, 409, 429 or 5xx, or that never reached it; one that timed out or was cut off may have been billed.
+408, 409, 429 or 5xx, or that never reached it; a request that timed out or was cut off may have been billed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class RecordedClient(httpx2.Client):
 
         def shut() -> None:
             for stream in self._streams:
-                # A descriptor of its own: TLS of this one is in use by the thread that reads.
+                # A separate descriptor, because the reading thread uses TLS on this one.
                 with (
                     suppress(OSError, AttributeError),
                     socket.socket(fileno=os.dup(stream.get_extra_info("socket").fileno())) as connection,
@@ -261,7 +261,7 @@ def retry_after_s(headers: httpx2.Headers) -> float | None:
             seconds = float(headers[name]) / unit
         except (KeyError, ValueError):
             continue
-        # Not a number, or a wait that never ends, is no less a reason to wait: the deadline decides.
+        # Wait too if it is not a number or is infinite: the deadline decides.
         return max(seconds, 0.0) if seconds == seconds else None
     try:
         return max(parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time(), 0.0)

@@ -102,5 +102,5 @@ def _describe_failure(http: RecordedClient, error: Exception) -> tuple[str, NoVe
 
 
 def _timed_out(error: BaseException | None) -> bool:
-    """Return whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
+    """Return whether an error or its cause is a timeout; the SDKs wrap errors of the connection."""
     return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))

@@ -70,7 +70,7 @@ def test_a_planted_write_ahead_log_does_not_skip_the_comparison_with_the_seal(ru
 
 def test_what_was_written_after_the_seal_of_a_closed_session_is_damage(run: Path) -> None:
     (run / "trail.sqlite-wal").write_bytes(b"planted")
-    assert audit_of(run).damage == ["seal: trail.sqlite-wal holds what was written after the closed session was sealed"]
+    assert audit_of(run).damage == ["seal: trail.sqlite-wal holds data written after the closed session was sealed"]
 
 
 # ---- covered or listed -------------------------------------------------------------------------------------------

@@ -246,7 +246,7 @@ READING = {
     "too long": ("x" * 64_001, "reading: [method.md]", "the files have 64001 bytes, reviewers read at most 64000"),
     "changed": ("new", f"reading: ['method.md@sha256:{'0' * 64}']", "the spec registers another"),
     "twice": ("one", "reading: [method.md, method.md]", "'method.md' is named twice"),
-    "missing": ("one", "reading: [lessons.md]", "there is no file 'lessons.md'"),
+    "missing": ("one", "reading: [lessons.md]", "file 'lessons.md' does not exist"),
     "no text": ("\udcff", "reading: [method.md]", "the file is not UTF-8 text"),
 }
 

@@ -139,7 +139,7 @@ def test_what_is_looked_up_is_sent_back_and_cited(
     review = reviewer.ask(packet, packet.content_digest(), desk.looking())
     assert review.value is not None, review.error
     assert [tool for tool, _ in desk.asked] == ["query_rows", "delete_rows"]
-    assert desk.answers[1].startswith("there is no tool 'delete_rows': query_rows, compare_rows, grep")
+    assert desk.answers[1].startswith("unknown tool 'delete_rows': query_rows, compare_rows, grep")
     first, second = (got.value() for got in api.got)
     assert {one["name"] for one in first["tools"]} == {one.name for one in REVIEWER_TOOLS}
     assert "answer 1: rows: " in json.dumps(second)
@@ -350,8 +350,8 @@ def test_wrong_calls_are_answered_with_what_is_wrong(desk: Desk) -> None:
     assert told("query_rows", '{"name": "../keys"}').startswith("malformed arguments: name")
     assert told("read_artifact", '{"name": "spec"}').startswith("'spec' is not among the evidence: data.")
     assert told("query_rows", "{").startswith("malformed arguments: no JSON that can be read")
-    assert told("metric_lines", '{"metric": "nothing"}') == "there is no metric 'nothing'"
-    assert told("run_python", "{}").startswith("there is no tool 'run_python'")
+    assert told("metric_lines", '{"metric": "nothing"}') == "unknown metric 'nothing'"
+    assert told("run_python", "{}").startswith("unknown tool 'run_python'")
 
 
 def test_secrets_in_rows_are_masked(tmp_path: Path) -> None:

@@ -344,7 +344,7 @@ DAMAGE: dict[Callable[[Rows, KeyFolder], Rows], str] = {
     date_that_is_no_number: r"entry 5: unreadable",
     of_another_session: r"entry 5: belongs to session 'other', not 'small'",
     without_policy: r"entry 0: holds no policy",
-    of_another_tree: r"entry 5: names another tree before it than the one that is there",
+    of_another_tree: r"entry 5: names a different tree before it than the recorded tree",
     policy_slipped_in: r"entry 5: changes the policy, which cannot be: a 'spend' entry changes no keys",
 }
 
@@ -424,7 +424,7 @@ def test_what_follows_a_changed_entry_is_told_once(written: Path) -> None:
     rows = rows_of(written)
     changed = StoredEntry(1, rows[1].payload.replace(b"0.5", b"0.4"), rows[1].signatures)
     told = TrailVerification(session="small").go([rows[0], changed, *rows[2:]]).damage
-    assert told[-1] == "entry 2: names another tree before it than the one that is there, and so do 3 entries after it"
+    assert told[-1] == "entry 2: names a different tree before it than the recorded tree, and so do 3 entries after it"
 
 
 @settings(max_examples=200, deadline=None)

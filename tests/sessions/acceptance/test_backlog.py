@@ -245,7 +245,7 @@ def test_a_session_without_criteria_says_nothing_of_them(closed_quick: Path) -> 
     ("old", "new", "why"),
     [
         ("AC-002", "AC-001", "id 'AC-001' is already used by criteria[0]"),
-        ("stage: base", "stage: bose", "there is no stage 'bose'"),
+        ("stage: base", "stage: bose", "unknown stage 'bose'"),
         ("at_least: 0.5", "at_least: 50", "is always from 0 to 1"),
         ("metric: identical_outputs", "metric: accuracy", "'accuracy' is measured by evaluate stages"),
         ("check: training.gradient", "check: training.gradient, ship: true", "'AC-004' has check and ship"),
@@ -255,7 +255,7 @@ def test_a_session_without_criteria_says_nothing_of_them(closed_quick: Path) -> 
         ("stage: train,", "stage: train, model: train.checkpoint,", "'AC-001' names no model, and others do"),
         ("stage: base,", 'stage: base, issue: "javascript:alert(1)",', "issue"),
         ("stage: base,", 'stage: base, issue: "https://a.b/)[x](y",', "issue"),
-        ("prompts.jsonl}", "plan.md}", "there is no file 'plan.md'"),
+        ("prompts.jsonl}", "plan.md}", "file 'plan.md' does not exist"),
         ("prompts.jsonl}", f'prompts.jsonl, digest: "sha256:{"0" * 64}"}}', "spec pin"),
         ("prompts.jsonl}", 'prompts.jsonl, link: "https://a.b"}', "needs a path or a link"),
     ],

@@ -117,7 +117,7 @@ def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_
     assert len(turns) == 15 and {one.raw["usd_is_measured"] for one in turns} == {True}
     refused = Counter(one.raw["is_error"] for one in entries(run, "result"))
     assert refused[True] == 4, "malformed, unknown, held-out, outside its range"
-    assert all(name in told for name in ("malformed arguments", "there is no tool", "Your answer called no tool"))
+    assert all(name in told for name in ("malformed arguments", "unknown tool", "Your answer called no tool"))
     assert verify_run(run, TRAIL, STORE).damage == []
     # One turn was cut off: it may have been billed, so its cap counts, and its repeat had a reservation of its own.
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")

@@ -286,7 +286,7 @@ def test_without_a_sandbox_no_script_runs(bench: SessionWorkbench, monkeypatch: 
 
     monkeypatch.setattr("subprocess.Popen", starts)
     told = call(bench, "run_python", script="print(1)")
-    assert told.is_error and told.text.startswith("there is no sandbox here: bubblewrap (bwrap) is not installed")
+    assert told.is_error and told.text.startswith("no sandbox here: bubblewrap (bwrap) is not installed")
     assert ran == []
 
 

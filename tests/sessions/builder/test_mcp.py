@@ -123,7 +123,7 @@ def test_the_tools_are_the_builders_with_their_schemas(planning: tuple[Driver, P
         ("read_artifact", {"name": "data.heldout"}, "may be read"),
         ("read_artifact", {"name": "../../small/spec.yaml"}, "malformed arguments"),
         ("read_artifact", {"name": "base.1.rows"}, "may be read"),
-        ("shell", {"command": "cat heldout.jsonl"}, "there is no tool 'shell'"),
+        ("shell", {"command": "cat heldout.jsonl"}, "unknown tool 'shell'"),
     ],
 )
 def test_what_is_refused_is_an_answer_and_is_recorded(

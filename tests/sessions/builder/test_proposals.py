@@ -56,7 +56,7 @@ def test_a_sweep_is_a_session_a_value_with_a_share_of_alpha_and_budget(
         ({"values": [1e-5, 1e-5]}, "these are 1"),
         ({"values": [1e-6, 2e-6, 3e-6, 4e-6]}, "at most the 3 attempts registered for the stage: these are 4"),
         ({"values": [1e-6, 1e-5, 1e-4]}, "budget.max_cost_usd: 3.33333 USD do not cover one attempt of each stage"),
-        ({"stage": "nowhere"}, "there is no stage 'nowhere'"),
+        ({"stage": "nowhere"}, "unknown stage 'nowhere'"),
     ],
 )
 def test_a_sweep_outside_of_what_is_registered_is_refused(

@@ -101,9 +101,9 @@ def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session
 
 def test_an_unknown_tool_and_one_that_is_not_open_are_told(session: Session) -> None:
     bench = bench_of(session)
-    assert "there is no tool 'run_shell'; there are read_spec, list_artifacts" in call(bench, "run_shell").text
+    assert "unknown tool 'run_shell'; there are read_spec, list_artifacts" in call(bench, "run_shell").text
     assert call(bench, "submit_stage").text == "submit_stage is not open now: this is the phase 'plan'"
-    assert call(bench, "\x1b[2Jx\u200by").text.startswith("there is no tool 'xy'")
+    assert call(bench, "\x1b[2Jx\u200by").text.startswith("unknown tool 'xy'")
 
 
 def test_a_fault_of_a_tool_is_a_result_and_damage_stops_the_session(

@@ -106,7 +106,7 @@ def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(t
         (("cancel", "nobody"), 2, "no session"),
         (("start", "demo", "--name", "../out"), 2, "cannot be a session's name"),
         (("frobnicate",), 2, "No such command"),
-        (("audit", "show", "nowhere", "0"), 2, "there is no trail"),
+        (("audit", "show", "nowhere", "0"), 2, "no trail"),
     ],
 )
 def test_a_wrong_request_has_one_clear_message_and_its_code(

@@ -89,7 +89,7 @@ def test_the_trail_of_requests_is_verified_listed_and_no_session(here: Path, api
     assert json.loads(peergate(here, "list", "--json").stdout)["sessions"] == []
     for command in ("status", "resume", "cancel", "report"):
         done = peergate(here, command, "reviews")
-        assert done.returncode == 2 and "there is no session 'reviews'" in done.stderr
+        assert done.returncode == 2 and "unknown session 'reviews'" in done.stderr
     assert sorted(path.name for path in (here / "runs" / "reviews").iterdir()) == [
         "reviews.seal",
         "reviews.sqlite",
@@ -177,10 +177,10 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     ((*ASK, "--kind", "trivia"), "did you mean 'trivial'?"),
     ((*ASK, "--stakes", "huge"), "--stakes: stakes must be"),
     ((*ASK, "--confidence", "1.5"), "--confidence: confidence must be at most 1, got 1.5"),
-    ((*ASK, "--context", "nothing.md"), "there is no file or folder 'nothing.md'"),
+    ((*ASK, "--context", "nothing.md"), "no such file or folder: 'nothing.md'"),
     ((*ASK, "--context", "blob.bin"), "context 'blob.bin' is not read: not UTF-8 text"),
     ((*ASK, "--context", "large.txt"), "context 'large.txt' is not read: larger than 65536 bytes"),
-    ((*ASK, "--session", "nobody"), "there is no session 'nobody'"),
+    ((*ASK, "--session", "nobody"), "unknown session 'nobody'"),
     ((*ASK, "--session", "x", "--vendor", "openai"), "the reviewer of session 'x' is registered"),
     ((*ASK, "--model", "m"), "--vendor is missing"),
     ((*ASK, "--vendor", "openai"), "--model: vendor 'openai' needs a model"),
@@ -192,15 +192,15 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     ((*ASK, "--reviewer", "nothing.yaml"), "'nothing.yaml' cannot be read"),
     ((*ASK, "--reviewer", "wrong.yaml"), "wrong.yaml:2:1: modle: unknown key 'modle' (did you mean 'model'?)"),
     ((*ASK, "--reviewer", "wrong.yaml", "--vendor", "openai"), "names a file that says everything"),
-    ((*ASK, "--out", "nowhere/answer.md"), "there is no folder 'nowhere'"),
+    ((*ASK, "--out", "nowhere/answer.md"), "folder 'nowhere' does not exist"),
     ((*ASK, "--out", "."), "'.' is a folder"),
     ((*ASK, "--force"), "--force replaces the file of --out"),
     ((*ASK, "--max-cost", "0", "--vendor", "openai", "--model", "gpt-5-mini"), "--max-cost is 0"),
-    (("review", "request", "nothing", "--kind", "code"), "there is no file or folder 'nothing'"),
+    (("review", "request", "nothing", "--kind", "code"), "no such file or folder: 'nothing'"),
     (("review", "request", "a.py", "--kind", "beauty"), "'beauty' is not one of"),
     (("review", "request", "empty", "--kind", "code"), "nothing that was named can be read"),
     (("review", "adversarial", "blob.bin"), "holds no claims that can be read"),
-    (("review", "adversarial", "nothing.md"), "there is no file or folder"),
+    (("review", "adversarial", "nothing.md"), "no such file or folder"),
 ]  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def test_the_manager_neither_builds_nor_decides_nor_leaves_its_folder(managed: M
         ("write_spec", {"name": "out", "text": f"objective: {CANARY}"}, "holds the value of PEERGATE_CANARY_KEY"),
         ("write_spec", {"name": "out", "text": "a: [1"}, "line "),
         ("start_session", {"file": "spec.yaml", "name": "--signed"}, "malformed arguments"),
-        ("resume_session", {"session": "nobody"}, "there is no session 'nobody'"),
+        ("resume_session", {"session": "nobody"}, "unknown session 'nobody'"),
         ("resume_session", {"session": "mine", "answer": "approve"}, "malformed arguments"),
     ):
         said = driver.call(tool, **arguments)
@@ -133,7 +133,7 @@ def test_reports_trails_and_reviews_are_shown_without_heldout_texts(managed: Man
     trail = driver.ask("read_resource", "peergate://sessions/mine/trail").contents[0].text
     assert "decision" in trail
     assert "properties" in driver.ask("read_resource", "peergate://spec/schema").contents[0].text
-    with pytest.raises(MCPError, match="there is no session"):
+    with pytest.raises(MCPError, match="unknown session"):
         driver.ask("read_resource", "peergate://sessions/nobody/report")
     audited = driver.call("audit_trail", session="mine")
     assert not audited.is_error and '"verdict": "open"' in audited.text

@@ -129,5 +129,5 @@ def test_the_table_says_the_same_while_the_session_runs(run: Path) -> None:
 
 
 def test_where_there_is_no_session(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no session"):
+    with pytest.raises(UserError, match="unknown session"):
         cost(tmp_path, as_json=True)

@@ -364,7 +364,7 @@ def test_helpers_get_a_part_of_what_is_left_and_stay_within_their_task(trail: Tr
     def helper(task: str, cap: float, task_usd: float | None = None) -> str:
         return reserve_turn(trail, BUDGET, train, 1, cap, "helper", task, task_usd)
 
-    with pytest.raises(BudgetExceeded, match=r"1\.0000 USD are the part of a helper, 0\.5 of what is left"):
+    with pytest.raises(BudgetExceeded, match=r"1\.0000 USD are the part of a helper, 0\.5 of the remaining money"):
         helper("a", 1.01)
     first = helper("a", 0.3, 0.5)
     # A helper at work next to it loses nobody's turn.

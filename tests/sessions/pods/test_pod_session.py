@@ -205,7 +205,7 @@ def test_a_program_starts_and_watches_the_session_of_a_prepared_pod(finished: Fi
     assert (prepared["name"], prepared["host"], prepared["last_pulled"]) == ("small", "pod", None)
     assert pulled["last_pulled"]["state"] == "closed" and pulled["last_pulled"]["decision"] == "approve"
     assert "malformed arguments: answer" in told["answered"].text
-    assert "there is no pod 'other'" in told["unknown"].text
+    assert "unknown pod 'other'" in told["unknown"].text
     assert told["not begun"].text == "the orchestrator there: never; nothing was started there yet"
     assert "small started on pod" in told["started"].text
     assert "the pod did not start it" in told["again"].text

@@ -139,13 +139,13 @@ def test_a_call_is_one_line_however_long_or_hostile_and_shown_once_in_a_row() ->
     for _ in range(50):
         terminal.call_begins("write_note")
         terminal.call("write_note", '{"text": "' + NASTY + "x" * 5000 + '"}', "kept\nas note.1\n" + "y" * 5000, False)
-    terminal.call("\x1b[2Jnothing", "{}", f"there is no tool {NASTY}", True)
+    terminal.call("\x1b[2Jnothing", "{}", f"unknown tool {NASTY}", True)
     lines = out.getvalue().splitlines()
     assert len(lines) == 2 and all(len(line) < 350 for line in lines) and "\x1b" not in out.getvalue()
     assert (
         lines[0][9:].startswith('    write_note {"text": "[bold red]gone[/]xxx') and "-> kept as note.1 yyy" in lines[0]
     )
-    assert lines[1][9:] == "    nothing -> refused: there is no tool [bold red]gone[/]"
+    assert lines[1][9:] == "    nothing -> refused: unknown tool [bold red]gone[/]"
 
 
 def test_what_may_take_minutes_is_announced_once() -> None:

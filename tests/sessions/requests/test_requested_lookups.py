@@ -139,7 +139,7 @@ def test_a_session_is_looked_into_behind_the_walls_of_its_gates(
     first, *refused = (kept.get(one.raw["answer"]).decode() for one in entries(done.folder, "look"))
     assert first.startswith("12 items are in both")
     assert refused[0].startswith("'small.data.heldout' is not among the evidence: small.base.1.inputs.items, ")
-    assert refused[1].startswith("there is no tool 'metric_lines': query_rows, compare_rows, grep, read_artifact")
+    assert refused[1].startswith("unknown tool 'metric_lines': query_rows, compare_rows, grep, read_artifact")
     assert verdict(done.folder)[:2] == (0, [])
 
 

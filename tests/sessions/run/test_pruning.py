@@ -203,7 +203,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
         "jobs/x/out is not a folder of saved steps",
     ]
     missing = called("prune", tmp_path / "nosuch", "--yes")
-    assert missing.returncode == 2 and "there is no session" in missing.stderr
+    assert missing.returncode == 2 and "unknown session" in missing.stderr
     assert (run / TRAINED).is_dir()
 
 

@@ -241,7 +241,7 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("path:gone", "--model: there is no folder 'gone'"),
+        ("path:gone", "--model: folder 'gone' does not exist"),
         ("nonsense", "--model: 'nonsense' names no model"),
         ("here", "path:here"),
         ("hub:one", "'hub:one' names no model"),

@@ -91,7 +91,7 @@ def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
     assert "there are: train.1/learning_rate, train.1/loss" in refused(
         reader, "curve", session="accepted", curve="train.1/x"
     )
-    assert "there is no session" in refused(reader, "session", session="../accepted")
+    assert "unknown session" in refused(reader, "session", session="../accepted")
     assert "no attempt has this metric (there are: acceptance_rate" in refused(
         reader, "metric_history", metric="x", session="accepted"
     )
@@ -99,9 +99,9 @@ def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
     assert refused(reader, "curve", session="accepted", curve="train.1/loss", more=1).startswith(
         "malformed arguments: more: Extra"
     )
-    assert "there is no tool 'launch_stage'" in refused(reader, "launch_stage")
+    assert "unknown tool 'launch_stage'" in refused(reader, "launch_stage")
     alone = TrailPlace(runs / "accepted", runs / "accepted" / "trail.sqlite")
-    assert "there is no session" in refused(SessionReader(Scope(runs, alone)), "session", session="waiting")
+    assert "unknown session" in refused(SessionReader(Scope(runs, alone)), "session", session="waiting")
 
 
 def test_without_a_session_to_build_the_command_says_so(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_name_or_a_number_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match="selects no samples"):
         BOTH.select("better", "", "")
     for number in (0, 5):
-        with pytest.raises(UserError, match=f"there is no item {number}"):
+        with pytest.raises(UserError, match=f"no item {number}"):
             in_full(BOTH, number)
 
 

@@ -193,7 +193,7 @@ def test_the_example_is_registered_with_its_text(spec: Path) -> None:
         (("{task: opposites,", "{task: other,"), "the task is 'opposites', the stage names 'other'"),
         (('"exact_match,word"', "[exact_match]"), "score"),
         (("primary_metric: lm_eval_accuracy, ", ""), "write primary_metric: lm_eval_accuracy"),
-        (("script: opposites.yaml", "script: missing.yaml"), "there is no file 'missing.yaml'"),
+        (("script: opposites.yaml", "script: missing.yaml"), "file 'missing.yaml' does not exist"),
     ],
 )
 def test_what_is_wrong_is_reported(spec: Path, change: tuple[str, str], told: str) -> None:

@@ -247,7 +247,7 @@ def test_a_prompt_beside_whole_conversations_is_one_of_their_turns(tmp_path: Pat
     path = tmp_path / "rows.jsonl"
     assert registered(path, [{"prompt": USER["content"], **pair}]).data == registered(path, [pair]).data
     assert refused(path, [{"prompt": "Another?", **pair}]).keys == "prompt"
-    assert "there is no prompt" in refused(path, [{"chosen": "Human: a", "rejected": "Human: b"}]).message
+    assert "the row has no prompt" in refused(path, [{"chosen": "Human: a", "rejected": "Human: b"}]).message
     blank = {**FORMS["preferences"], "chosen": "It is 4", "rejected": "It is 4 "}
     assert "but for white space" in refused(path, [blank]).message
     short = {**FORMS["preferences"], "chosen": "4", "rejected": "5"}
@@ -289,7 +289,7 @@ def test_a_name_that_is_none_is_told_with_the_likely_one(tmp_path: Path) -> None
         tmp_path / "rows.jsonl", [FORMS["examples"]], "examples", columns={"promt": "prompt", "completion": "x"}
     )
     assert isinstance(found, list) and [one.keys for one in found] == ["columns", "columns"]
-    assert "did you mean 'prompt'" in found[0].message and "there is no column 'x'" in found[1].message
+    assert "did you mean 'prompt'" in found[0].message and "no column 'x'" in found[1].message
     transcripts = read(tmp_path / "rows.jsonl", [FORMS["texts"]], "transcripts", drop=("a",))
     assert isinstance(transcripts, list) and "transcripts have no columns" in transcripts[0].message
 

@@ -248,7 +248,7 @@ def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, d
         ({"prompt": "a"}, "completion: is missing"),
         ({"prompt": ["a"], "completion": "b"}, "prompt: is not a list of messages"),
         ({"prompt": {"a": 1}, "completion": "b"}, "prompt: a dict, not text"),
-        ({"messages": []}, "messages: there are no turns"),
+        ({"messages": []}, "messages: has no turns"),
         ({"messages": [{"role": "user", "content": "a"}]}, "messages: the last turn is not the assistant's"),
         ({"messages": [{"role": "user", "content": "a"}] * 2}, "messages: its turns are user, user"),
         (3, "a int, not a JSON object"),

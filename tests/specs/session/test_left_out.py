@@ -82,7 +82,7 @@ def test_a_stage_that_reads_one_needs_it(tmp_path: Path) -> None:
     (other,) = told(write_spec(tmp_path, reads))
     assert "needs items, 'constitution' is the constitution" in other
     assert told(write_spec(tmp_path, ("constitution: constitution.yaml", "constitution: gone.yaml")))[0].startswith(
-        "5:15: constitution: there is no file 'gone.yaml'"
+        "5:15: constitution: file 'gone.yaml' does not exist"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_digest_that_is_left_out_is_registered_as_the_file_is(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("new", "expected"),
     [
-        ("gone.jsonl", "15:9: heldout.path: there is no file 'gone.jsonl'"),
+        ("gone.jsonl", "15:9: heldout.path: file 'gone.jsonl' does not exist"),
         ("4", "15:9: heldout.path: path must be text, got 4"),
         ('"a\\0b"', "15:9: heldout.path: the text holds a NUL"),
     ],
@@ -184,7 +184,7 @@ def test_a_held_out_split_that_cannot_be_counted_is_one_problem(tmp_path: Path) 
     pinned = next(line for line in text.split("\n") if "digest: sha256" in line)
     for gone in (text, text.replace(f"{pinned}\n", "", 1)):
         (problem,) = told(rewrite(path, gone.replace("heldout.jsonl", "gone.jsonl")))
-        assert "there is no file 'gone.jsonl'" in problem
+        assert "file 'gone.jsonl' does not exist" in problem
     rewrite(path, text.replace(f"{pinned}\n", "", 1))
     (tmp_path / "heldout.jsonl").write_text("{\n", encoding="utf-8")
     assert all("heldout.jsonl:1" in problem for problem in told(path))

@@ -94,7 +94,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
             "stages[2].inputs.examples",
             "needs examples, 'sample.rows' is rows (examples here: sample.accepted)",
         ),
-        ("data.prompts", "data.promts", "stages[1].inputs.prompts", "there is no data file 'promts'"),
+        ("data.prompts", "data.promts", "stages[1].inputs.prompts", "unknown data file 'promts'"),
         ("sample.accepted", "train.rows", "stages[2].inputs.examples", "'train.rows' points to the stage itself"),
         (
             "sample.accepted",
@@ -173,7 +173,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
             LOSS,
             f"{LOSS}\n        - {{metric: loss_drop, at_least: 1}}",
             "stages[2].gate.criteria[1]",
-            "'loss_drop >= 1' is a second lower bound beside 'loss_drop > 0' (criteria[0])",
+            "'loss_drop >= 1' is a second lower bound after 'loss_drop > 0' (criteria[0])",
         ),
         (
             LOSS,
@@ -273,7 +273,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
             "treatment: tuned",
             "treatment: tund",
             "analysis.treatment",
-            "there is no stage 'tund' (did you mean 'tuned'?)",
+            "unknown stage 'tund' (did you mean 'tuned'?)",
         ),
         ("treatment: tuned", "treatment: train", "analysis.treatment", "'train' is a stage of kind sft"),
         ("treatment: tuned", "treatment: base", "analysis.treatment", "baseline and treatment are the same stage"),

@@ -91,7 +91,7 @@ CASES = [
     (
         (CONTROL, CONTROL.replace("base_shuffled", "base_shufled")),
         "analysis.controls[0].before",
-        "there is no stage 'base_shufled'",
+        "unknown stage 'base_shufled'",
         "did you mean 'base_shuffled'?",
     ),
     (

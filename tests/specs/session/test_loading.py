@@ -66,8 +66,8 @@ def test_everything_against_the_schema_is_reported_in_one_go_and_before_the_rule
 def test_everything_against_the_rules_and_files_is_reported_in_one_go(tmp_path: Path) -> None:
     assert told(write_spec(tmp_path, *AGAINST_THE_RULES)) == [
         "22:6: analysis.n: n is 4, 'heldout.jsonl' holds 3 items (write n: 3)",
-        "24:13: analysis.baseline: there is no stage 'bass' (did you mean 'base'?)",
-        "36:37: stages[1].inputs.prompts: stage 'sample': there is no data file 'promts' (did you mean 'prompts'?)",
+        "24:13: analysis.baseline: unknown stage 'bass' (did you mean 'base'?)",
+        "36:37: stages[1].inputs.prompts: stage 'sample': unknown data file 'promts' (did you mean 'prompts'?)",
         "44:20: stages[1].gate.criteria[1].metric: stage 'sample': unknown metric 'acepted' (did you mean 'accepted'?"
         " measured here: samples, accepted, acceptance_rate, accepted_kinds, accepted_min_kind,"
         " generate_truncation_rate, duplicate_rate, generate_empty_rate, generate_runaway_rate, generate_leak_rate,"
@@ -135,7 +135,7 @@ def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
     (problem,) = told(write_spec(tmp_path, (old, new)))
     assert problem.split(" ", 1)[1] == (
         "stages[2].parameters.distributed: stage 'train': distributed: min_replicas is 2: of 4 replicas it must be 3 "
-        "to 4, or two halves could each train a model of its own"
+        "to 4, or two halves could each train their own model"
     )
 
 
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path: Path, raw: byte
 
 def test_what_a_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
     (problem,) = problems_of(write_spec(tmp_path, ("path: prompts.jsonl", 'path: "\\e[2Jgone\\n"')))
-    assert problem.message == "there is no file '\\x1b[2Jgone\\n'"
+    assert problem.message == "file '\\x1b[2Jgone\\n' does not exist"
     (problem,) = problems_of(write_spec(tmp_path, ("name: small", f"name: small\n{'k' * 100_000}: 1")))
     assert len(problem.message) < 1100
 
@@ -208,9 +208,9 @@ def test_missing_files_are_reported_at_the_key_that_names_them(tmp_path: Path) -
     for name in ("constitution.yaml", "heldout.jsonl", "prompts.jsonl"):
         (tmp_path / name).unlink()
     assert [(problem.keys, problem.line, problem.message) for problem in problems_of(path)] == [
-        ("constitution", 5, "there is no file 'constitution.yaml'"),
-        ("heldout.path", 15, "there is no file 'heldout.jsonl'"),
-        ("data.prompts.path", 18, "there is no file 'prompts.jsonl'"),
+        ("constitution", 5, "file 'constitution.yaml' does not exist"),
+        ("heldout.path", 15, "file 'heldout.jsonl' does not exist"),
+        ("data.prompts.path", 18, "file 'prompts.jsonl' does not exist"),
     ]
 
 
@@ -221,7 +221,7 @@ def test_missing_data_can_be_allowed_and_the_registered_digest_stands_in(tmp_pat
     (tmp_path / "prompts.jsonl").unlink()
     assert load_spec(path, allow_missing_data=True).data_digests == {"heldout": digest}
     (tmp_path / "constitution.yaml").unlink()
-    with pytest.raises(SpecError, match=r"there is no file 'constitution\.yaml'"):
+    with pytest.raises(SpecError, match=r"file 'constitution\.yaml' does not exist"):
         load_spec(path, allow_missing_data=True)
 
 

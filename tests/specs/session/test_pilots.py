@@ -69,7 +69,11 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("pilot: tried", "pilot: tired", "'tired' is no earlier stage; a pilot is an earlier stage of kind generate"),
+        (
+            "pilot: tried",
+            "pilot: tired",
+            "'tired' is not an earlier stage; a pilot is an earlier stage of kind generate",
+        ),
         ("pilot: tried", "pilot: base", "'base' is of kind evaluate; a pilot is an earlier stage of kind generate"),
         ("pilot: tried", "pilot: sample", "'sample' comes later; a pilot is an earlier stage of kind generate"),
         ("temperature: 0.8, samples_per_prompt: 4", "temperature: 0.9, samples_per_prompt: 4",

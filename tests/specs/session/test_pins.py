@@ -80,7 +80,7 @@ def test_nothing_is_written_where_a_file_is_missing_or_the_spec_is_none(tmp_path
     path = write_spec(tmp_path, UNPINNED)
     (tmp_path / "prompts.jsonl").unlink()
     before = path.read_bytes()
-    with pytest.raises(SpecError, match=r"there is no file 'prompts\.jsonl'"):
+    with pytest.raises(SpecError, match=r"file 'prompts\.jsonl' does not exist"):
         pin(path)
     assert path.read_bytes() == before
     path.write_text("heldout: [", encoding="utf-8")

@@ -69,11 +69,11 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
     [
         ("profiles: {cpu: {}}\n", "1:1 profiles: no profile is chosen"),
         ("profiles: [cpu]\n", "1:1 profiles: must be a mapping"),
-        ("profile: gpu\nprofiles: {cpu: {}}\n", "1:10 profile: there is no profile 'gpu'"),
-        ("profile: [a]\nprofiles: {a: {}}\n", "1:1 profile: there is no profile '['a']'"),
+        ("profile: gpu\nprofiles: {cpu: {}}\n", "1:10 profile: unknown profile 'gpu'"),
+        ("profile: [a]\nprofiles: {a: {}}\n", "1:1 profile: unknown profile '['a']'"),
         ("profile: a\nprofiles: {a: 3}\n", "2:15 profiles.a: must be a mapping"),
         ("profile: a\nprofiles: {a: {task: x}}\n", "2:22 profiles.a.task: a profile cannot change 'task'"),
-        ("profile: a\nprofiles: {a: {stages: {trian: {}}}}\n", "2:25 profiles.a.stages.trian: there is no stage"),
+        ("profile: a\nprofiles: {a: {stages: {trian: {}}}}\n", "2:25 profiles.a.stages.trian: unknown stage"),
         ("profile: a\nprofiles: {a: {stages: [1]}}\n", "2:16 profiles.a.stages: must be a mapping"),
         ("profile: a\nprofiles: {a: {stages: {train: 1}}}\n", "2:32 profiles.a.stages.train: must be a mapping"),
         (
@@ -95,7 +95,7 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
             "2:32 profiles.a.stages.train: a profile cannot leave out a stage of kind sft",
         ),
         # Left out, and still an arm of the analysis.
-        ("profile: a\nprofiles: {a: {stages: {base: null}}}\n", "-42:13 analysis.baseline: there is no stage 'base'"),
+        ("profile: a\nprofiles: {a: {stages: {base: null}}}\n", "-42:13 analysis.baseline: unknown stage 'base'"),
     ],
 )
 def test_what_is_wrong_in_a_profile_has_its_place(tmp_path: Path, profiles: str, said: str) -> None:

@@ -260,11 +260,11 @@ def test_a_ceiling_that_fails_too_opens_no_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("gap: {base: [bass]}", "there is no stage 'bass'"),
+        ("gap: {base: [bass]}", "unknown stage 'bass'"),
         ("gap: {base: [sample]}", "'sample' is of kind generate"),
         ("gap: {base: [tuned]}", "'tuned' comes after 'train', which already trains"),
         ("gap: {base: [base], ceiling: tuned}", "'tuned' comes after 'train', which already trains"),
-        ("labelled: labels", "there is no data file 'labels'"),
+        ("labelled: labels", "unknown data file 'labels'"),
         ("drift: [{before: tuned, after: base}]", "'base' does not come after 'tuned'"),
         ("drift: [{before: base, after: ship}]", "'ship' is of kind package"),
     ],

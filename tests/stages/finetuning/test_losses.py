@@ -156,7 +156,7 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (
             SftParameters,
             LORA | {"method": "lora", "distributed": TWO | {"replicas": 4, "min_replicas": 2}},
-            "min_replicas is 2: of 4 replicas it must be 3 to 4, or two halves could each train a model of its own",
+            "min_replicas is 2: of 4 replicas it must be 3 to 4, or two halves could each train their own model",
         ),
         (SftParameters, LORA | {"method": "lora", "distributed": TWO | {"replicas": 1}}, "greater than or equal to 2"),
         (SftParameters, {"warmup_steps": 3, "scheduler": "constant"}, "no effect with scheduler 'constant'"),

@@ -388,7 +388,7 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
     monkeypatch.setattr(LlamaForCausalLM, "forward", mixing)
     with pytest.raises(SystemExit):
         train(sft_job(tmp_path / "mixed", model, packing=True))
-    assert "lets a packed example see the one before it" in capsys.readouterr().err
+    assert "lets packed examples see each other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_a_template_forced_into_the_tokenizer_shows_in_the_guards_rows(tmp_path:
     declared = [row for row in rows if row.model == "declared" and row.form == "completion"]
     assert all(len(row.ids_with_special) == len(row.ids) + 1 for row in declared)
     # And a stage refuses to write with it.
-    with pytest.raises(EncodingFault, match="adds special tokens by itself"):
+    with pytest.raises(EncodingFault, match="adds special tokens"):
         run(tmp_path / "write", "self_instruct", {"model": forced, "seeds": seeds(tmp_path)}, **SMALL)
 
 

@@ -238,7 +238,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("notes", text("README.md"), "it left 'README.md', which is not a file of a checkpoint"),
     ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is not a file"),
     ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "code of its own (auto_map)"),
-    ("code deeper", setting("config.json", rope_parameters={"auto_map": 1}), "names code of its own (auto_map)"),
+    ("code deeper", setting("config.json", rope_parameters={"auto_map": 1}), "names its own code (auto_map)"),
     ("code in the tokenizer", setting("tokenizer_config.json", auto_map={}), "tokenizer_config.json names code"),
     ("another architecture", setting("config.json", hidden_act="relu", bos_token_id=1), "'bos_token_id', 'hidden_act'"),
     (
@@ -259,7 +259,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("another template file", text("chat_template.json", "{}"), "chat_template.json is not that of the base"),
     ("another vocabulary", vocabulary, "tokenizer.json is not that of the base; leave it out, the base's is kept"),
     ("other sampling", setting("generation_config.json", temperature=9.0), "generation_config.json is not that of"),
-    ("no weights", lambda folder: (folder / "model.safetensors").unlink(), "there are no weights (*.safetensors)"),
+    ("no weights", lambda folder: (folder / "model.safetensors").unlink(), "no weights (*.safetensors)"),
     ("half of a file", as_bytes(lambda data: data[:-9]), "model.safetensors is not a weight file"),
     ("bytes at the end", as_bytes(lambda data: data + b"more"), "model.safetensors is not a weight file"),
     ("a header that is none", as_bytes(lambda data: data[:8] + b"\xff" * 99 + data[107:]), "is not a weight file"),

@@ -106,7 +106,7 @@ def test_only_whole_and_possible_progress_counts(line: str, told: Any) -> None:
         ("x = (\n", ("", ""), "'train.py': line 1: not valid Python: '(' was never closed"),
         (f"x = '{'y' * 32_768}'\n", ("", ""), "allowed are 32768"),
         ("key = 'ghp_" + "a1B2" * 9 + "'\n", ("", ""), "here begins a secret"),
-        ("pass\n", ("script: train.py", "script: other.py"), "there is no file 'other.py'"),
+        ("pass\n", ("script: train.py", "script: other.py"), "file 'other.py' does not exist"),
         ("pass\n", ("script: train.py", f"script: 'train.py@{digest_bytes(b'')}'"), "the spec registers another"),
         ("pass\n", ("script: train.py", "script: ../train.py"), "script"),
         ("pass\n", ("script: train.py", "script: train.py\n    allow_code: true"), "the builder hands none in"),

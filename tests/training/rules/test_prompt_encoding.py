@@ -95,7 +95,7 @@ class TemplateInTheMiddle(Wrapped):
 
 
 FAULTS: dict[type[Wrapped], str] = {
-    AddsABeginning: "adds special tokens by itself",
+    AddsABeginning: "adds special tokens",
     AddsAlways: "position 0 of the prompt holds a special token",
     TakesAPlace: "differ from position 0",
     ForcesTheTemplate: "position 0 of the prompt holds a special token",

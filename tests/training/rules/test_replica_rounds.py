@@ -67,7 +67,7 @@ def test_more_than_half_of_the_replicas_must_take_part(replicas: int, quorum: in
     assert DistributedTraining(replicas=replicas, sync_every=4).quorum == quorum
     assert DistributedTraining(replicas=replicas, sync_every=4, min_replicas=replicas).quorum == replicas
     if quorum > 2:
-        with pytest.raises(ValueError, match="two halves could each train a model of its own"):
+        with pytest.raises(ValueError, match="two halves could each train their own model"):
             DistributedTraining(replicas=replicas, sync_every=4, min_replicas=quorum - 1)
     with pytest.raises(ValueError, match=f"it must be {quorum} to {replicas}"):
         DistributedTraining(replicas=replicas, sync_every=4, min_replicas=replicas + 1)

@@ -1,6 +1,6 @@
 """The checkpoint that later stages read, with adapters merged into it.
 
-A model of 4 bits takes no merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters, more
+A model of 4 bits takes no merge, so its weights are reread in bfloat16: 65.5 GB for 32 billion parameters, more
 than a GPU of 80 GB has left. So the trained model is freed first, and the second copy is merged on the CPU.
 """
 
@@ -22,7 +22,7 @@ def save_trained(trainer: Any, prepared: PreparedModel, source: Path, out: Path)
     """Save the checkpoint in ``out``; merge adapters and keep them under ``adapter``; return what merging changed.
 
     ``source`` is the checkpoint that training started from. Trainer and ``prepared`` have no model afterwards. Exits if
-    the merged model computes something else than the one with adapters, or no tokenizer was saved.
+    the merged model computes something else than the model with adapters, or no tokenizer was saved.
     """
     trained, tokenizer = trainer.model, prepared.tokenizer
     release(trainer, prepared)

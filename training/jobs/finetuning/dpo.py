@@ -45,7 +45,7 @@ def data_of(job: Job[DpoParameters]) -> Data:
     except ValueError as error:
         raise SystemExit(str(error)) from error
     if not split.train:
-        raise SystemExit("there is no pair to train on")
+        raise SystemExit("no pair to train on")
     prepared = prepare(job.inputs["model"], parameters)
     style = style_of(prepared.tokenizer, parameters, job.order.model_kind)
     sides = [

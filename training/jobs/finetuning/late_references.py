@@ -26,7 +26,7 @@ class LateReferences:
         return self._with({name: [float(place) for place in range(len(self._rows))] for name in self._columns})
 
     def of_steps(self, trainer: Any, part: Segment) -> Any:
-        """Return the rows with the references of those that some steps read; those of others are not numbers."""
+        """Return the rows with references, which are NaN for rows that the steps do not read."""
         import torch
 
         every = range(len(self._rows))

@@ -1,6 +1,6 @@
 """Train some steps of a job again, and look whether what it saved is what it trained.
 
-A witness runs this in a process of its own, from the granted weights and data alone. The steps are those of the
+A witness runs this in a separate process, from the granted weights and data alone. The steps are those of the
 challenge, which no one knew before the job had ended; of the job it takes the snapshots to begin with.
 """
 
@@ -89,5 +89,5 @@ def _snapshot(job: Job[Any], step: int) -> Path | None:
         return None
     folder = job.inputs[LEFT + SNAPSHOTS] / f"checkpoint-{step}"
     if not folder.is_dir():
-        raise UnusableRow(f"there is no snapshot of step {step}")
+        raise UnusableRow(f"no snapshot of step {step}")
     return folder

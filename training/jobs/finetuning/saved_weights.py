@@ -52,7 +52,7 @@ def saved_sketch(job: Job[Any]) -> tuple[float, ...]:
 
 
 def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
-    """Return how far all saved weights are from those that a replay ends with, as a share of what training moved.
+    """Return the distance of all saved weights from the end of a replay, as a share of their movement in training.
 
     A job knows which weights a sketch holds, and could save others in every other place. Adapters move from a product
     of zero: what their second factors are. Raises NotAsked where the weights cannot be read or are not of this model.
@@ -103,7 +103,7 @@ def _tensors(folder: Path) -> dict[str, Any]:
     except (SafetensorError, OSError) as error:
         raise UnusableRow(f"the weights in {folder.name} cannot be read: {error}") from error
     if not results:
-        raise UnusableRow(f"there are no weights in {folder.name}")
+        raise UnusableRow(f"no weights in {folder.name}")
     return results
 
 

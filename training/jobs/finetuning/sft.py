@@ -31,7 +31,7 @@ def build(job: Job[SftParameters], share: Share | None = None) -> TrainerBuild:
     if share is not None:
         examples = share.of(examples)
     if not examples:
-        raise SystemExit("there is no example to train on")
+        raise SystemExit("no example to train on")
     prepared = prepare(job.inputs["model"], parameters)
     facts = facts_of(examples)
     if parameters.packing:
@@ -99,8 +99,8 @@ def require_packing(model: Any, device: str) -> float:
     if not difference <= most_difference(device_of(model)[1]):
         attention = computing_attention(model.config)
         refuse(
-            f"packing: true, but {type(model).__name__} with attention '{attention}' lets a packed example see the one "
-            f"before it: logits differ by {difference:.3g} of the largest"
+            f"packing: true, but {type(model).__name__} with attention '{attention}' lets packed examples see "
+            f"each other: logits differ by {difference:.3g} of the largest"
         )
     return difference
 

@@ -96,7 +96,7 @@ class EncodedResponses(NamedTuple):
 
 
 def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | None) -> Style:
-    """Return the granted format, or the one that follows from the declared kind of the model.
+    """Return the granted format, or the format that follows from the declared kind of the model.
 
     Raises ValueError if the order states no kind, EncodingFault if a model declared instruct has no chat template.
     """

@@ -57,5 +57,5 @@ def _point(tensor: Any, place: int) -> Any:
 
 
 def _saved_name(name: str) -> str:
-    """Return a parameter's name without that of the one adapter, as peft saves it."""
+    """Return a parameter's name without the adapter's name, as peft saves it."""
     return name.replace(".default.", ".")

@@ -31,7 +31,7 @@ _NAMES = (
 )
 
 _CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code")
-"""Entries with which a configuration names code of its own."""
+"""Entries with which a configuration names its own code."""
 
 _HARMLESS = (*UNSTABLE, "dtype", "torch_dtype", "use_cache")
 """May differ in a configuration: who wrote it, how training loaded it. What is kept is the base's in any case."""
@@ -40,7 +40,7 @@ _MOST_BYTES = 128 << 20
 """Of a file that describes, which is compared byte for byte."""
 
 _MOST_CONFIGURATION = 4 << 20
-"""Of one that is read: as objects it takes fifty times as much memory."""
+"""The limit for a file that is parsed: as objects it takes fifty times as much memory."""
 
 _HEADER_ROOM = 1 << 20
 
@@ -95,7 +95,7 @@ def _require_own(files: list[Path], base: Path) -> None:
         if path.name.endswith("config.json"):
             data = _configuration(path)
             if named := [name for name in _CODE if _holds(data, name)]:
-                raise NotTaken(f"{path.name} names code of its own ({', '.join(named)})")
+                raise NotTaken(f"{path.name} names its own code ({', '.join(named)})")
     others = [path for path in files if not _same(path, base / path.name)]
     if not others:
         return

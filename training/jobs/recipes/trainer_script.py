@@ -75,7 +75,7 @@ def _axolotl(config: dict[str, Any], work: Path, splits: dict[str, Path], chat: 
 
 
 def _for_a_processor(config: dict[str, Any]) -> None:
-    """Leave out what Axolotl chooses by itself and only a GPU can do: float16, and kernels for adapters."""
+    """Leave out Axolotl's defaults that need a GPU: float16, and kernels for adapters."""
     if config.get("bf16", "auto") == "auto":
         config["bf16"] = False
     if config.get("adapter"):

@@ -46,7 +46,7 @@ def left_rows(job: Job[Any], row: type[Row], places: Sequence[int], output: str 
     """Return rows of the judged job with their places, or raise NotAsked where there are fewer."""
     rows = read_rows(job.inputs[LEFT + output], row)
     if missing := [place for place in places if place >= len(rows)]:
-        raise UnusableRow(f"there is no row {missing[0]}")
+        raise UnusableRow(f"no row {missing[0]}")
     return [(place, rows[place]) for place in places]
 
 
@@ -79,7 +79,7 @@ def of_items(
     text_of: Callable[[Answer], str],
     sampling: TokenSampling,
 ) -> list[PromptedAnswer]:
-    """Return what was asked for rows that each answer one of these items; raises NotAsked for one that does not."""
+    """Return the prompts of rows that each answer one of these items; raises NotAsked for any other row."""
     known = {item.id: item for item in items}
     results: list[PromptedAnswer] = []
     for place, row in rows:
@@ -109,9 +109,9 @@ def answer(
 
 
 def copies_of(read: Sequence[PromptedAnswer], every: Sequence[PromptedAnswer]) -> dict[tuple[int, str], Copies]:
-    """Return how many of all other answers to its prompt each sampled answer that was read again is a copy of.
+    """Return how many of all other answers to its prompt each recomputed sampled answer is a copy of.
 
-    It counts answers that were not read again and those read before it, so that no two count each other: each
+    It counts answers that were not recomputed or were recomputed earlier, so that no two count each other: each
     comparison is with answers that a draw does not depend on. What is due to repeat another row counts nowhere.
     """
     read, every = [value for value in read if not value.again], [value for value in every if not value.again]

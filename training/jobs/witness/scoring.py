@@ -43,7 +43,7 @@ ScoringOf = Callable[[Job[Any], str, Sequence[int]], list[Scoring]]
 
 
 def differing(row: Contract, pending: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a row that have other values than those that are due."""
+    """Return the fields of a row that differ from the expected values."""
     return tuple(name for name, value in pending.items() if getattr(row, name) != value)
 
 

@@ -1,4 +1,4 @@
-"""Read rows of a job that has ended again, those that its challenge names, with the weights it was granted.
+"""Recompute the rows that a challenge names, of a job that has ended, with the weights it was granted.
 
 Always transformers in this process, whichever engine wrote the answers: another engine is the stronger witness.
 """

@@ -24,7 +24,7 @@ _MILLION = 1_000_000
 
 
 class PairSelection(NamedTuple):
-    """Pairs that are kept so far, and those that are dropped, each with the first reason against it."""
+    """The accepted pairs so far, and the dropped pairs, each with the first reason against it."""
 
     pairs: list[Preference]
     dropped: list[DroppedPair]
@@ -89,7 +89,7 @@ def balance_lengths(some: PairSelection, most: float) -> PairSelection:
     """Drop pairs until chosen and rejected responses are of like length on average.
 
     While the mean of ln(words of chosen / words of rejected) is above ``most``, the pair with the largest ratio is
-    dropped; while it is below ``-most``, the one with the smallest; of equal ones the later first. Negatives that are
+    dropped; while it is below ``-most``, the pair with the smallest; among equals the later first. Negatives that are
     wrong by their length on purpose are neither counted nor dropped.
     """
     ratios = {place: _millionths(pair) for place, pair in enumerate(some.pairs) if _counts(pair)}

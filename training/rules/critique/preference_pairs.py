@@ -54,7 +54,7 @@ def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[ResponsePair]:
 def best_of(comparisons: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, bool]]:
     """Return the comparisons that the best response of each instruction won, and whether it came first in them.
 
-    The best has the most wins and no loss; if no response has, or two have, there is no best.
+    The best has the most wins and no loss; if no response has, or two have, no response is best.
     """
     by_item: dict[str, list[ComparisonRow]] = {}
     for row in comparisons:

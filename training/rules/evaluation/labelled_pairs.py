@@ -33,5 +33,5 @@ def labelled_pairs(items: Iterable[Item]) -> tuple[LabelledPair, ...]:
         side: Label = label  # pyright: ignore[reportAssignmentType]
         pairs.append(LabelledPair(item, str(constraint["reference"]), str(constraint["candidate"]), side))
     if not pairs:
-        raise ValueError("there are no labelled pairs: a judge that is held against nothing shows nothing")
+        raise ValueError("no labelled pairs: the judge cannot be calibrated")
     return tuple(pairs)

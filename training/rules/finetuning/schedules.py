@@ -22,7 +22,7 @@ def expected_step_s(parameters: float, tokens: float, device: str) -> float:
 def steps_of(rows: int, arguments: Mapping[str, Any]) -> int:
     """Return the optimizer steps that so many rows take in all epochs.
 
-    Of prompts, those that fill whole batches; of each replica where several share them.
+    Prompts are counted in whole batches, per replica if replicas share them.
     """
     if arguments.get("distributed"):
         rows //= arguments["distributed"]["replicas"]

@@ -20,7 +20,7 @@ class ValidationSplit(NamedTuple):
 
 
 def divide(pairs: list[Preference], share: float, seed: int) -> ValidationSplit:
-    """Keep whole groups out of training: those that the file marks, or else ``share`` of them, drawn by the seed.
+    """Keep whole groups out of training: the groups that the file marks, or else ``share`` of them, drawn by the seed.
 
     Raises ValueError if only some lines are marked, or a group is marked on both sides.
     """

@@ -53,7 +53,7 @@ class CheckpointFolder:
 
     @cached_property
     def template(self) -> str:
-        """Return the chat template: of its own file, or of tokenizer_config.json; empty if there is none."""
+        """Return the chat template: from its file or from tokenizer_config.json; empty without one."""
         try:
             return read_bytes(self.path / TEMPLATE, _SMALL).decode("utf-8")
         except UnicodeDecodeError as error:

@@ -34,7 +34,7 @@ COMPARED = {
     *("use_sliding_window", "layer_types", "bos_token_id", "eos_token_id", "quantization_config", "auto_map"),
     *SIZES,
 }
-"""Keys of config.json that a rule compares, here or beside."""
+"""Keys of config.json that a rule compares, in this module or elsewhere."""
 NEUTRAL = {
     *("transformers_version", "torch_dtype", "dtype", "use_cache", "initializer_range"),
     *("attention_dropout", "pretraining_tp", "pad_token_id", "max_window_layers", "name_or_path", "tokenizer_class"),
@@ -65,7 +65,7 @@ _SELF_ENDING = {
 }
 """Tokens at which llama.cpp ends an answer by their text."""
 _BEGINNING = ("llama-bpe", "llama3", "llama-v3")
-"""Ways to split text with which llama.cpp puts the first token before a text unless it is told otherwise."""
+"""Ways to split text with which llama.cpp puts the first token before a text by default."""
 _ENDS = ("eos", "eot", "eom")
 
 

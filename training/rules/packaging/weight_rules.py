@@ -1,4 +1,4 @@
-"""Are the tensors those that the configuration declares, finite, and of the declared base; and did training go well?"""
+"""Do the tensors match the configuration and the declared base, are they finite, and did training go well?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
     except WrongFile as error:
         raise NotRun(f"{error}, so the tensors cannot be compared with it") from error
     if folder.is_adapter or isinstance(config.get("quantization_config"), dict):
-        raise NotRun("an adapter's or quantized tensors are not those that config.json declares")
+        raise NotRun("an adapter's or quantized tensors differ from those declared in config.json")
     declared = declared_tensors(config)
     if declared is None:
         raise NotRun("config.json declares no layout that is known here")

@@ -146,7 +146,7 @@ def _holds(text: str, word: str) -> bool:
 
 
 def donors(items: Sequence[Item], seed: int) -> list[tuple[int, ...]]:
-    """Return for each conversation, turn by turn but the last, the place of the one whose turn is shown instead.
+    """Return for each conversation, for every turn but the last, the place of the conversation whose turn replaces it.
 
     A donor is another conversation of another kind with as many turns, is not yet a donor of this one, and its user
     does not say in that turn what this one asks for. The seed decides where the search begins. Raises ValueError if

@@ -2,7 +2,7 @@
 
 ``worked_example(item) -> (prompt, answer)`` is shown while sampling; ``known_answers() -> [(item, answer, right)]``
 admit the verifier; ``Item``, a pydantic model, has the fields that its items have. Peergate asks a task that is not its
-own in a process of its own (``specs/system/confinement/verifier_process.py``).
+own in a separate process (``specs/system/confinement/verifier_process.py``).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Conversations:
             return thread.tip
         flag = before in thread.ends
         if flag or (kind == "prompt" and before in thread.asked_at):
-            # Back to an earlier place: another branch, or one that was left and is continued.
+            # Back to an earlier place: another branch, or an earlier branch that is continued.
             self.branches += not flag
             if thread.tip is not None:
                 thread.ends.add(thread.tip)
@@ -234,7 +234,7 @@ class Conversations:
         return turn
 
     def iterate_turns(self) -> Iterator[TraceTurn]:
-        """Yield all turns, each behind the one before it; results directly behind the action that called."""
+        """Yield all turns, each after its predecessor; results directly behind the action that called."""
         for turn in self._turns.values():
             yield self._build_turn(turn)
             if turn.results:

@@ -28,7 +28,7 @@ class States(NamedTuple):
     tools: dict[str, list[str]]
 
     def items(self) -> list[Item]:
-        """Return what is asked of each state."""
+        """Return the request to each state."""
         return [
             Item(id=value.state.id, group=value.state.thread, kind="state", prompt=asked_of(value), constraint={})
             for value in self.shown_states
@@ -76,7 +76,7 @@ class _SampledReply(NamedTuple):
 
 
 def make_reply(row: TraceAnswer) -> _SampledReply:
-    """Return an answer with its end: one that the limit of tokens cut off is not whole."""
+    """Return an answer with its end. An answer cut off by the limit of tokens is incomplete."""
     return _SampledReply(row.text, "length" if row.finish == "length" else "end")
 
 

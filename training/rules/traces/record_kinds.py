@@ -39,7 +39,7 @@ SYNTHETIC = "<synthetic>"
 
 
 def why_skipped(record: dict[str, Any]) -> str:
-    """Return why a record is not part of a conversation; "" for one that is."""
+    """Return why a record is not part of a conversation; "" if it is."""
     kind = record.get("type")
     message = record.get("message")
     if isinstance(kind, str) and isinstance(record.get("payload"), dict) and "sessionId" not in record:

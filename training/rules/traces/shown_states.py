@@ -27,7 +27,7 @@ def history(turns: Mapping[str, TraceTurn], state: TraceTurn) -> list[TraceTurn]
     A call without a result is not part of it: programs leave it out of what they send.
 
     Raises:
-        KeyError: a turn names one that is not there.
+        KeyError: a turn names an unknown turn.
     """
     chain: list[TraceTurn] = []
     parent = state.parent

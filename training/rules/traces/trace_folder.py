@@ -34,7 +34,7 @@ def read_traces(folder: Path) -> Traces:
     """Read a folder of traces.
 
     Raises:
-        UserError: it is no such folder, a file in it is not what it was, or a turn names one that is not there.
+        UserError: it is not such a folder, a file in it has changed, or a turn names an unknown turn.
     """
     hint = f"peergate traces ingest PATH --out {folder}"
     try:

@@ -18,7 +18,7 @@ from training.rules.tasks.conversation import said_in
 
 
 class JudgedSample(NamedTuple):
-    """One item: what was asked, and what each arm that has answered said."""
+    """One item: the prompt, and the answer of each arm that has one."""
 
     number: int
     """Its place in the registered order, from 1."""
@@ -36,7 +36,7 @@ class JudgedSample(NamedTuple):
 
     @property
     def newest(self) -> Answered:
-        """The answer of the treatment, or of the baseline as long as there is no other."""
+        """The answer of the treatment, or of the baseline before the treatment has one."""
         return self.after or self.before
 
     @property

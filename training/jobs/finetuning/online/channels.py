@@ -113,7 +113,7 @@ def make_channel_trainer(trainer: type[Any], plan: ChannelPlan) -> type[Any]:
             """Hear which responses a pass reads next to its answers."""
 
         def channel_counts(self) -> dict[str, Any]:
-            """Return what the channels did in the running step; raises Silent for one that learns from nothing."""
+            """Return what the channels did in the running step; raises Silent if a channel learned from nothing."""
             return {"channels": _take_counts(self, plan)}
 
     ChannelTrainer.plan = plan

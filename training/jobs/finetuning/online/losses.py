@@ -20,7 +20,7 @@ Tensor = Any
 
 
 class EmptyMask(ValueError):
-    """No token counts: a loss of nothing would look like one that is 0."""
+    """No token counts: a loss over nothing would look like a loss of 0."""
 
 
 def policy_loss(
@@ -145,7 +145,7 @@ def token_divergence_and_gradient(
     """
     import torch
 
-    # Each tensor takes the place of one that is not needed any more: they are as wide as the vocabulary.
+    # Each tensor overwrites another that is not needed any more: they are as wide as the vocabulary.
     logs = student = (student / temperature).log_softmax(-1)
     teacher, places = (teacher / temperature).log_softmax(-1), None
     if top_k is not None and top_k < logs.shape[-1]:
@@ -187,7 +187,7 @@ def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, 
     import torch
 
     if not len(targets):
-        raise EmptyMask("there is no token to score")
+        raise EmptyMask("no token to score")
 
     def pick_log_probabilities(some: Tensor, ids: Tensor) -> Tensor:
         return log_probabilities(head(some), ids)

@@ -69,7 +69,7 @@ class Rollouts:
         """Return the token ids of a step's committed answers, with their end tokens; raises OtherRollouts for none."""
         rollouts = [rollout for rollout in self._committed or () if rollout.step == step]
         if not rollouts:
-            raise OtherRollouts(f"there are no rollouts of step {step}")
+            raise OtherRollouts(f"no rollouts of step {step}")
         self.heard(step, rollouts)
         return [[*rollout.answer_ids, *([] if rollout.end_id is None else [rollout.end_id])] for rollout in rollouts]
 
@@ -226,7 +226,7 @@ def make_recording_trainer(trainer: type[Any], rollouts: Rollouts, seed: int) ->
 def _in_passes(sampler: Any) -> Any:
     """Give TRL's sampler the order of a pass by its number: a resumed training would begin with that of the first.
 
-    The order is the one that it draws in an undisturbed training.
+    The order is the same as in an uninterrupted training.
     """
 
     def set_epoch(number: int) -> None:

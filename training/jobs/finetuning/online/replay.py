@@ -98,7 +98,7 @@ def _build_witness_prompts(
     job: Job[Any], arguments: OnlineInputs, committed: Sequence[Rollout], step: int, rows: Sequence[Rollout]
 ) -> list[PromptedAnswer]:
     """Return what the model was asked for the committed answers of a step."""
-    # Of replicas each has answers of its own to a step, next to each other.
+    # Each replica has its own answers to a step, next to each other.
     begins = (step, rows[0].item, rows[0].sample)
     first = next(
         place for place, rollout in enumerate(committed) if (rollout.step, rollout.item, rollout.sample) == begins

@@ -39,9 +39,9 @@ STARTS = 6
 """Processes that one replica may have."""
 LOOK_S = 0.2
 LEFT_BEHIND_S = 60.0
-"""How long replicas may be behind one that has ended: without it they cannot synchronise any more."""
+"""How long replicas may run after another has ended: without it they cannot synchronise any more."""
 HEARTBEAT_MS, JOIN_MS, TICK_MS = 5000, 60_000, 50
-"""How long a replica may be silent before it counts as dead, and how long others wait for one that lives."""
+"""How long a replica may be silent before it counts as dead, and how long others wait for a live replica."""
 
 
 class Coordinator:
@@ -58,7 +58,7 @@ class Coordinator:
         self._waits = Waits()
 
     def run(self) -> None:
-        """Return when all replicas have ended, or those that cannot go on without the others; exits where they fail."""
+        """Return when all replicas have ended, or cannot continue without the others; exits if they fail."""
         lighthouse = lighthouse_of(self.distributed)
         address = address_of(lighthouse)
         try:

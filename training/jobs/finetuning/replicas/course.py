@@ -93,7 +93,7 @@ class ReplicaCourse(ABC):
 
     @abstractmethod
     def end(self, rounds: list[RoundRecord], model: Any) -> None:
-        """Write what is left next to steps and weights, with the trained model."""
+        """Write the remaining outputs and the trained model."""
 
     def steps(self) -> int:
         """Return the optimizer steps of each replica."""

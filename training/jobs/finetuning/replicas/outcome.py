@@ -118,5 +118,5 @@ def _model_of(job: Job[Any], course: ReplicaCourse, number: int, digest: str) ->
         for name, weight in weights.items():
             weight.copy_(end[name])
     if sha256_of(weights) != digest:
-        raise SystemExit("the weights that the replicas ended with cannot be read again")
+        raise SystemExit("the final weights of the replicas cannot be read")
     return made

@@ -26,7 +26,7 @@ def trained_parameters(model: Any) -> dict[str, Any]:
 
 
 def masters_of(weights: dict[str, Any], resumes: Path | None) -> dict[str, Any]:
-    """Return the weights that are synchronised: the trained ones, or copies of those that are not of float32."""
+    """Return the weights that are synchronised: the trained ones, or float32 copies of them."""
     import torch
 
     remaining = {} if resumes is None else read_masters(resumes)

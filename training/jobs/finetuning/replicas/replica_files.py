@@ -39,7 +39,7 @@ def folder_of(job_folder: Path, replica: int) -> Path:
 
 
 def of_replica(job: Job[Any], folder: Path) -> Job[Any]:
-    """Return the job as one replica carries it out: a plain training in a folder of its own."""
+    """Return the job as one replica carries it out: a plain training in its own folder."""
     mine: Job[Any] = Job(job.folder, job.order)
     arguments = job.parameters.distributed
     mine.parameters = job.parameters.model_copy(update={"distributed": None, "snapshot_steps": arguments.sync_every})
@@ -104,7 +104,7 @@ def rounds_in(folder: Path, after: int = 0) -> list[RoundRecord]:
 
 
 def list_numbered_files(folder: Path) -> list[Path]:
-    """Return the numbered files of a folder, without one that is being written."""
+    """Return the numbered files of a folder, without files that are still being written."""
     return sorted(folder.glob("[0-9]*.json"))
 
 

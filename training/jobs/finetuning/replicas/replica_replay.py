@@ -138,7 +138,7 @@ def _snapshot(job: Job[Any], step: int, number: int) -> Path | None:
         return None
     folder = job.inputs[LEFT + SNAPSHOTS] / f"checkpoint-{step}" / f"replica-{number}"
     if not folder.is_dir():
-        raise UnusableRow(f"there is no snapshot of step {step} of replica {number}")
+        raise UnusableRow(f"no snapshot of step {step} of replica {number}")
     return folder
 
 
@@ -147,7 +147,7 @@ class RoundStart(NamedTuple):
 
     outer: dict[str, Any]
     masters: dict[str, Any]
-    """The weights in float32, where those that were trained are in another type."""
+    """The weights in float32, if the trained weights have another type."""
 
 
 def _start_of(job: Job[Any], part: Segment, own: list[ReplicaRound]) -> RoundStart | None:
