@@ -126,7 +126,7 @@ def test_time_on_rollouts_by_hand() -> None:
     assert 3600 * (kl.hours - grpo.hours) == pytest.approx(2 * 80 * 150 * 2 * p / speed)
     sdpo = rollout_time(shape, SdpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
     assert 3600 * (sdpo.hours - grpo.hours) == pytest.approx(2 * 80 * 250 * 2 * p / speed)
-    three = {"channels": {"dpo": 1}, "replayed_pairs": {"batch_size": 3, "max_length": 200}}
+    three: dict[str, Any] = {"channels": {"dpo": 1}, "replayed_pairs": {"batch_size": 3, "max_length": 200}}
     pairs = rollout_time(shape, ComposerParameters(**each, **three), prompts=20, prompt=50, operations_a_second=speed)
     assert 3600 * (pairs.hours - grpo.hours) == pytest.approx(20 * 6 * 200 * 4 * p / speed)
     # On a slow machine a token of a batch takes as long as its operations.
