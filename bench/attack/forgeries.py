@@ -146,7 +146,8 @@ def other_type(original: Original, chance: random.Random) -> Forgery:
         f"urn:peergate:trail:{kind}:v\u0661",
     ])  # fmt: skip
     if other == message:
-        other = "urn:peergate:trail:spend:v9"
+        # Of its own kind a later version would be no harm.
+        other = "urn:peergate:trail:pause:v1"
     return entry_changed(
         original, number, f"predicateType {other!r}", payload=_replace_text(f'"{message}"', json.dumps(other))
     )

@@ -158,7 +158,8 @@ def run_guarded(run: Callable[..., CheckOutcome], *arguments: Any) -> CheckOutco
             "BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}"
         )
     except PluginFault as error:
-        return CheckOutcome("ERROR", plain(f"{error.where}: {error.message}", 400))
+        hint = f" ({error.hint})" if error.hint else ""
+        return CheckOutcome("ERROR", plain(f"{error.where}: {error.message}{hint}", 800))
     except Exception as error:
         return CheckOutcome("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 

@@ -26,6 +26,8 @@ WRITE_KNOWN = (
 _MOST_TRIED = 64
 """Answers that are asked about one by one."""
 _NONSENSE = "lorem ipsum dolor sit amet"
+_LONG = tuple(text * (4000 // len(text)) + "!" for text in ("lorem ipsum ", "a", "1", "1 ", "- a\n", "(", "\\"))
+"""Answers of a model that does not stop: patterns with nested repetitions take years on some of them."""
 _NO_NUMBERS = {"nan": "nam", "NaN": "NaM", "inf": "inp", "-inf": "-inp", "Infinity": "Infinite"}
 """Texts that Python reads as numbers which equal or exceed nothing or everything, each with a word of its form."""
 _WHOLE = re.compile(r"[1-9]\d*")
@@ -44,9 +46,14 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
 
 
 def probe_wrong_answers(task: str, items: Sequence[Item]) -> CheckOutcome | None:
-    """Ask a verifier about answers that are wrong for every item; None if it refuses them."""
+    """Ask a verifier about answers that are wrong for every item; None if it refuses them.
+
+    Raises:
+        PluginFault: it breaks on long answers, or takes longer than it may.
+    """
     if not items:
         return None
+    _passes(task, [(items[0], text) for text in _LONG])
     return _on_lists(task, items) or _on_no_numbers(task, items) or _on_more_digits(task, items)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,14 @@ def _example(check: CheckResult) -> str:
     row = next(iter(check.shown), {})
     text = row.get("text") or row.get("heldout_text")
     return f'; such as "{plain(str(text), 160)}"' if text else ""
+
+
+def _reasons_of(checks: Sequence[CheckResult]) -> list[str]:
+    """Return why checks close the gate: what one fault broke alike is one reason."""
+    names: dict[str, list[str]] = {}
+    for check in checks:
+        names.setdefault(f"{check.detail}{_example(check)}", []).append(check.id)
+    return [f"{', '.join(ids)}: {detail}" for detail, ids in names.items()]
 
 
 def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -> list[str]:
@@ -40,7 +49,7 @@ def require_accepted(files: dict[str, bytes], folder: Path, data: Path | None) -
         except PluginFault as error:
             return [f"not checked here: {error.message}; `peergate spec check` says the rest"]
         forecast = design_forecast(resolved)
-        reasons = [f"{check.id}: {check.detail}{_example(check)}" for check in forecast.checks if check.closes]
+        reasons = _reasons_of([check for check in forecast.checks if check.closes])
         if forecast.exit_code and not reasons:
             reasons += forecast.decision.reasons
         reasons += [f"{fault.message} ({fault.hint})" for fault in data_fit(resolved, folder) if fault.closing]

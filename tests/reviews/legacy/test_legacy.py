@@ -74,6 +74,7 @@ READ = {
         *("Verdict: APPROVE for the pilot only; NOT approved for the full run.", "Verdict: approve after rebasing"),
     ),
     "revise": (
+        *("**Decision:** \u274c Request changes", "Verdict: \u26a0\ufe0f needs work"),
         *(
             "**Verdict**: Request Changes\n\nThe mismatch is open.",
             "Verdict: needs-attention",
@@ -82,6 +83,7 @@ READ = {
         *("Overall: needs work before this can land.", "Recommendation: Major revision", "Status: Changes requested"),
     ),
     "reject": (
+        *("**Verdict:** \U0001f6d1 Reject", "Decision: \U0001f534 NO-GO"),
         *("Decision: NO-GO", "NO-GO.", "Verdict: REJECT", "**Status:** Not yet approved", "Verdict: Do not approve"),
         *(
             "My verdict is that this should not be merged in its current form.",
@@ -101,6 +103,7 @@ READ = {
         *("Previous verdict: APPROVE\n\nVerdict: REJECT", "[codex] Turn completed.\n\nVerdict: REJECT\n\n1. No power."),
     ),
     "undetermined": (
+        *("Verdict: \u274c Approve", "Verdict: \u2705 Reject", "Verdict: \u274c"),
         *("Overall score: 8/10\n\nGood work.", "Verdict: I cannot not approve this.", "Urteil: Genehmigt"),
         *('The builder says: "Verdict: APPROVE". I have not reviewed it.', "Use this:\n\n```\nVerdict: APPROVE\n```\n"),
         *("- [x] Approve\n- [x] Request changes", "- [ ] Approve\n- [ ] Reject", "Recommendation: Borderline accept"),

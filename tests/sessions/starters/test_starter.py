@@ -117,6 +117,51 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "b" / "heldout.jsonl")[0].keys() == {"prompt", "n"}
 
 
+@needs_sandbox
+def test_one_fault_of_a_verifier_is_one_reason(tmp_path: Path) -> None:
+    prompts = json_lines(tmp_path / "prompts.jsonl", [{"prompt": f"Name {n} birds.", "n": n} for n in range(60)])
+    (tmp_path / "verify.py").write_text("def verify(item, answer):\n    return 1.0\n", encoding="utf-8")
+    told = called("init", tmp_path / "b", "--data", prompts, "--verifier", tmp_path / "verify.py")
+    assert told.returncode == 2 and told.stderr.count("returns a float, not True or False") == 1, told.stderr
+    assert "design.items, design.answers, " in told.stderr
+
+
+NEVER_RIGHT = {
+    "a text and a number": "answer == item.constraint['n']",
+    "a number and a text": "answer.isdigit() and int(answer) == item.constraint['text']",
+    "small letters and a capital": "answer.lower() == item.constraint['word']",
+    "a text that is cut and one with a space": "answer.strip() == item.constraint['spaced']",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "comparison",
+    [
+        pytest.param(text, marks=[pytest.mark.more] if place else [], id=name)
+        for place, (name, text) in enumerate(NEVER_RIGHT.items())
+    ],
+)
+def test_a_verifier_that_no_answer_can_satisfy_is_refused_by_every_command(comparison: str, tmp_path: Path) -> None:
+    rows = [
+        {"prompt": f"What is {n} times 2?", "n": 2 * n, "text": str(2 * n), "word": f"Result{n}", "spaced": f"r{n} "}
+        for n in range(3, 63)
+    ]
+    prompts, verifier = json_lines(tmp_path / "prompts.jsonl", rows), tmp_path / "verify.py"
+    never = f"def verify(item, answer):\n    return {comparison}\n"
+    verifier.write_text(never, encoding="utf-8")
+    refused = called("init", tmp_path / "a", "--data", prompts, "--verifier", verifier)
+    assert refused.returncode == 2 and "no model can be right" in refused.stderr and not (tmp_path / "a").exists()
+    verifier.write_text("def verify(item, answer):\n    return answer.split()[-1:] == [item.constraint['text']]\n")
+    assert called("init", tmp_path / "a", "--data", prompts, "--verifier", verifier).returncode == 0
+    (tmp_path / "a" / "verify.py").write_text(never, encoding="utf-8")
+    for command in (("spec", "check"), ("start", "--runs", tmp_path / "runs")):
+        done = called(*command, tmp_path / "a")
+        assert done.returncode == 3 and "no model can be right" in done.stdout + done.stderr, done
+    # The session ends at its design gate: no job was started.
+    assert (tmp_path / "runs" / "a" / "report").is_dir() and not (tmp_path / "runs" / "a" / "jobs").exists()
+
+
 def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Answer with a number."}
     chats = [

@@ -10,7 +10,7 @@ from reviews.stages.evaluation.scorer_admission import named_answers
 from reviews.stages.evaluation.scorer_checks import check_admission
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import Item
-from specs.system.errors import EvidenceMissing
+from specs.system.errors import EvidenceMissing, PluginFault
 from testing.factories.spec_files import write_spec
 from testing.fixtures.sandbox import needs_sandbox
 
@@ -196,3 +196,28 @@ def test_one_that_takes_a_list_of_all_answers_is_refused(tmp_path: Path, verifie
     status, detail = told(tmp_path, verifier, items("11", "23", "37", "48", "59", "64"))
     assert (status == "PASS") == (verifier == RIGHT), detail
     assert verifier == RIGHT or "list" in detail, detail
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(\w+\s?)*$",
+        pytest.param(r"(a+)+$", marks=pytest.mark.more),
+        pytest.param(r"(\d+\s*)*$", marks=pytest.mark.more),
+        pytest.param(r"(\(|\()*$", marks=pytest.mark.more),
+    ],
+)
+def test_one_that_takes_years_for_a_long_answer_is_a_fault(tmp_path: Path, pattern: str) -> None:
+    verifier = f"import re\ndef verify(item, answer):\n    odd = re.match(r'{pattern}', answer) and len(answer) > 99\n"
+    values = (("stages:", "verifier: {seconds: 1}\nstages:"),)
+    (tmp_path / "verify.py").write_text(
+        f"{verifier}    return bool(odd) or answer == item.constraint['answer']\n", encoding="utf-8"
+    )
+    path = write_spec(tmp_path, ("task: format_instructions", "task: ./verify.py"), *NO_EXAMPLE, *values)
+    spec = load_spec(path).spec
+    with pytest.raises(PluginFault, match="takes more than 1 s") as error:
+        check_admission(spec, spec.task, {}, items("a", "b", "c"))
+    assert "`verifier: {seconds: 60}`" in error.value.hint
+    (tmp_path / "verify.py").write_text(RIGHT, encoding="utf-8")
+    assert check_admission(spec, load_spec(path).spec.task, {}, items("a", "b", "c")).status == "PASS"
