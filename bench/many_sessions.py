@@ -32,7 +32,7 @@ from reviews.trail.trail import Trail
 from sessions.pages.overview import overview
 from sessions.pages.report.session_list import glance, list_overviews
 from sessions.run.lease import lease, take_up
-from sessions.runtime import runtime
+from sessions.runtime import registration, runtime
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import digest_path
 from specs.trail.session_bodies import CloseEntry, LaunchEntry, ModelEntry, OpenEntry, PauseEntry
@@ -85,7 +85,7 @@ def write_spec_file(folder: Path) -> Spec:
 def begin(runs: Path, name: str, spec: Spec) -> Path:
     """Register a session, with the weights it starts from."""
     run = runs / name
-    runtime.register(run, spec.resolved, runtime.material_of(spec.path, spec.resolved), code_state())
+    registration.register(run, spec.resolved, registration.material_of(spec.path, spec.resolved), code_state())
     trail = Trail(run / "trail.sqlite", name)
     source = spec.resolved.spec.model.source
     trail.append(ModelEntry(source=source, kind="instruct", path=str(spec.model), digest=digest_path(spec.model)))

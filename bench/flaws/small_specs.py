@@ -13,7 +13,7 @@ from typing import Any
 from bench.flaws.lying import shake
 from bench.flaws.operator import Change, Operator, Row
 from reviews.trail.trail import Trail
-from sessions.runtime import runtime
+from sessions.runtime import registration
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file, digest_path
 from specs.system.resources import LauncherName
@@ -191,7 +191,7 @@ def register_spec(folder: Path, model: Path, operator: Operator | None, variatio
         write_lines(folder / f"{name}.jsonl", [item.model_dump(mode="json") for item in items])
     path = write_spec(folder, model, variation, operator.spec if operator else ())
     resolved, run = load_spec(path), folder / "runs" / "small"
-    runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
+    registration.register(run, resolved, registration.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     trail.append(ModelEntry(source=source.source, kind=source.kind, path=str(model), digest=digest_path(model)))
     trail.close()

@@ -21,8 +21,17 @@ from specs.system.home import HOME
 
 PACKAGES = ("reviews", "training", "specs")
 """Those that a judge may import."""
+
+
+def judge_modules() -> list[str]:
+    """Return the modules with the judges of Peergate's own kinds, and those next to them, which hold their checks."""
+    packages = dict.fromkeys(kind.judge.rpartition(".")[0] for kind in built_in_kinds())
+    files = ((package, sorted(HOME.joinpath(*package.split(".")).glob("[!_]*.py"))) for package in packages)
+    return [f"{package}.{path.stem}" for package, paths in files for path in paths]
+
+
 ROOTS = (
-    *(kind.judge for kind in built_in_kinds()),
+    *judge_modules(),
     "reviews.gate.measurer",
     "reviews.gate.check_list",
     "reviews.gate.packet",

@@ -8,6 +8,7 @@ error: a check that is silently missing would be an open gate.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from reviews.checks import (
@@ -21,6 +22,7 @@ from reviews.checks import (
     witness_checks,
 )
 from reviews.checks.definition import GateCheck, apply
+from reviews.checks.measuring_code import judge_modules
 from reviews.comparison import (
     control_checks,
     headroom_check,
@@ -34,36 +36,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import one_gate
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
-from reviews.stages.critique import critic_checks, pair_checks
-from reviews.stages.evaluation import (
-    answer_checks,
-    benchmark_checks,
-    item_checks,
-    judge_checks,
-    label_checks,
-    scorer_checks,
-)
-from reviews.stages.finetuning import checks as training
-from reviews.stages.finetuning import (
-    health_checks,
-    lineage_checks,
-    online_checks,
-    online_health,
-    optimizer_checks,
-    preference_checks,
-    replay_checks,
-    replica_checks,
-    scaling_checks,
-    validation_checks,
-)
-from reviews.stages.generation import checks as text
-from reviews.stages.generation import completion_checks, sample_checks
 from reviews.stages.judge import judge_of
-from reviews.stages.packaging import bench_checks, export_checks, usable_checks
-from reviews.stages.packaging import checks as package
-from reviews.stages.programs import code_eval
-from reviews.stages.recipes import checks as recipe
-from reviews.stages.traces import replay_traces
 from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import STAGE_KINDS, kind_of, known_names
@@ -73,40 +46,17 @@ from specs.system.masking import forms_only, without_secrets
 from specs.system.text import plain
 from specs.trail.verdict import CheckResult
 
-_MODULES = (
-    *(
-        registration_checks,
-        job_checks,
-        witness_checks,
-        score_checks,
-        replay_checks,
-        measurer,
-        claim_lookup,
-        leakage_checks,
-        pilot_check,
-    ),
-    *(power_checks, parity_checks, scorer_checks, label_checks, headroom_check, paired_checks, judge_checks),
-    *(subgroup_checks, control_checks, item_checks, answer_checks, sample_checks, complete_rows),
-    *(
-        completion_checks,
-        training,
-        online_checks,
-        online_health,
-        lineage_checks,
-        optimizer_checks,
-        health_checks,
-        replica_checks,
-        preference_checks,
-        scaling_checks,
-        validation_checks,
-        text,
-        critic_checks,
-        pair_checks,
-    ),
-    *(package, export_checks, bench_checks, usable_checks, recipe, benchmark_checks, code_eval, replay_traces),
+_OF_MANY_KINDS = (
+    *(registration_checks, job_checks, witness_checks, score_checks, measurer, claim_lookup, leakage_checks),
+    *(pilot_check, power_checks, parity_checks, headroom_check, paired_checks, subgroup_checks, control_checks),
+    complete_rows,
 )
-CHECKS: tuple[GateCheck, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
-"""In the order of the packet."""
+CHECKS: tuple[GateCheck, ...] = tuple(
+    check
+    for module in (*_OF_MANY_KINDS, *map(import_module, judge_modules()))
+    for check in getattr(module, "CHECKS", ())
+)
+"""In the order of the packet: those of many kinds, then those next to the judge of each kind."""
 
 
 class CheckOffer(NamedTuple):

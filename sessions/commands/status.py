@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,33 +14,25 @@ from reviews.acceptance.criterion_state import acceptance_of
 from reviews.history.history import History
 from reviews.history.people import obligations, waits_for_budget
 from sessions.commands.acceptance.backlog import acceptance_lines
-from sessions.commands.named_place import session_at
-from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
+from sessions.commands.options import DEFAULT_RUNS, Json, Runs, chosen, complete_run
 from sessions.commands.output import print_indented, print_json, print_line, print_table
-from sessions.pages.diagnosis import curve_plots
-from sessions.pages.diagnosis.diagnosis import diagnose as diagnose_run
-from sessions.pages.diagnosis.diagnosis import nothing_begun
-from sessions.pages.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.pages.overview import Overview, find_runs, overview, waits_for_verdict
 from sessions.pages.report.next_steps import WayOut, answers_to, remedies, waiting_for
 from sessions.pages.report.page_result import page_result, page_scorecard
-from sessions.pages.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
+from sessions.pages.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN
 from sessions.pages.report.session_list import everywhere, list_overviews
-from sessions.pages.report.terminal_report import print_report
-from sessions.pages.report.transcript import Transcript, lines_of
-from sessions.pages.result import further_seeds, question, result_of
+from sessions.pages.result import further_seeds, question
 from sessions.pages.view.job_progress import running_job
 from sessions.run.money import ledger
 from sessions.run.money.accounts import Accounts
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_history import read_history
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.run_layout import require_run
 from sessions.run.terminal import masked_line
 from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path
-from specs.system import markdown
-from specs.system.errors import EvidenceMissing, UserError
-from specs.trail.gate_bodies import DecisionEntry, RetractionEntry, ToolCallEntry, ToolResultEntry, TurnEntry
+from specs.system.errors import UserError
+from specs.trail.gate_bodies import DecisionEntry, ToolCallEntry, ToolResultEntry, TurnEntry
 
 app = typer.Typer()
 
@@ -67,21 +56,12 @@ def list_sessions(
         print_line(f"no sessions in {runs}", err=True)
         return
     rows = [
-        (
-            overview.name,
-            overview.state,
-            overview.decision or "-",
-            overview.stage or "-",
-            (overview.started or "-")[:16].replace("T", " "),
-        )
-        for overview in overviews
+        (each.name, each.state, each.decision or "-", each.stage or "-", (each.started or "-")[:16].replace("T", " "))
+        for each in overviews
     ]
     names = ("name", "state", "decision", "stage", "started (UTC)")
     if all_of_database:
-        names, rows = (
-            (*names, "place"),
-            [(*row, str(overview.path)) for row, overview in zip(rows, overviews, strict=True)],
-        )
+        names, rows = (*names, "place"), [(*row, str(each.path)) for row, each in zip(rows, overviews, strict=True)]
     print_table(names, rows)
     explained = ("waiting", "damaged", "paused")
     for session in overviews:
@@ -132,13 +112,8 @@ def status(
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         visible = [
-            {
-                "id": obligation.id,
-                "stage": obligation.condition.stage,
-                "text": obligation.condition.text,
-                "state": obligation.state,
-            }
-            for obligation in conditions
+            {"id": each.id, "stage": each.condition.stage, "text": each.condition.text, "state": each.state}
+            for each in conditions
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": visible, "builder": builder, "acceptance": acceptance.as_json()}
@@ -229,133 +204,6 @@ def _phase(body: ToolCallEntry | TurnEntry) -> tuple[str, int, str]:
     return body.stage, body.attempt, body.phase
 
 
-@app.command()
-def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
-    """Print the report of a session.
-
-    At a terminal as text that fits it, into a file or pipe as Markdown. Of a session that waits for a person it is the
-    report so far.
-    """
-    run = require_run(chosen(run, runs))
-    path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
-    history, data, taken_back = read_history(run), dict[str, Any](), list[str]()
-    if path.is_file():
-        text = path.read_text(encoding="utf-8")
-        # A report is not written again: later retractions, and further seeds, are shown above it.
-        if overview(run).decision == "retracted":
-            taken_back = [line for entry in history.of(RetractionEntry) for line in entry.body.reasons]
-    elif (request := question(history)) is not None:
-        print_line(result_of(request), err=True)
-        data, text = told_so_far(run, TRAIL, STORE)
-    else:
-        hint = f"`peergate status {session_words(run)}` shows its state"
-        raise EvidenceMissing(f"session '{run.resolve().name}' has no report yet", where=str(run), hint=hint)
-    seeds = further_seeds(history)
-    if as_json:
-        data = data or json.loads(text)
-        data.pop("schema_version", None)
-        print_json(data | {"retracted": taken_back, "further_seeds": seeds})
-        return
-    for what, line in (*(("Taken back.", line) for line in taken_back), *([("Seeds:", seeds)] if seeds else [])):
-        print_line(f"> **{what}** {markdown.line(line, 2000)}")
-        print_line()
-    if sys.stdout.isatty():
-        print_report(text)
-    else:
-        sys.stdout.write(text)
-
-
-@app.command()
-def diagnose(
-    run: Run = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Only this stage that trains.")] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt, not the newest.", min=1)] = None,
-    plots: Annotated[Path | None, typer.Option("--plots", help="Draw the curves into this folder, as SVG.")] = None,
-    runs: Runs = DEFAULT_RUNS,
-    as_json: Json = False,
-) -> None:
-    """Print which class of cause binds in a training, with the evidence, and what to do next.
-
-    The newest attempt of each stage that trains: data, optimisation or infrastructure, each detector's figure,
-    threshold and rows, a chain of whys, and actions ranked by gain over effort. Nothing in the run is changed.
-    """
-    run = require_run(chosen(run, runs))
-    diagnosis = diagnose_run(run, stage, attempt)
-    drawn = (
-        curve_plots.draw(
-            plots,
-            [
-                curve_plots.AttemptCurves(
-                    current_diagnosis.stage,
-                    current_diagnosis.attempt,
-                    current_diagnosis.curves,
-                    current_diagnosis.marks(),
-                )
-                for current_diagnosis in diagnosis
-            ],
-        )
-        if plots
-        else []
-    )
-    if as_json:
-        print_json(
-            {
-                "run": str(run),
-                "attempts": [current_diagnosis.as_json() for current_diagnosis in diagnosis],
-                "plots": drawn,
-            }
-        )
-        return
-    if not diagnosis:
-        print_line(nothing_begun(run))
-    columns = shutil.get_terminal_size().columns
-    for current_diagnosis in diagnosis:
-        for line in diagnosis_lines(current_diagnosis, columns):
-            print_line(line)
-        print_line()
-    for name in drawn:
-        print_line(f"drawn: {plots}/{name}", err=True)
-
-
-@app.command()
-def transcript(
-    run: Run = None,
-    attempt: Annotated[
-        str | None, typer.Argument(metavar="STAGE[.ATTEMPT]", help="Only this stage, or this attempt of it.")
-    ] = None,
-    runs: Runs = DEFAULT_RUNS,
-    as_json: Json = False,
-) -> None:
-    """Show what the builder said and did, and what the gate answered.
-
-    Turns, calls, their results and costs, attempt by attempt.
-    """
-    place = session_at(run, runs)
-    attempts = list(Transcript(place.store).attempts(place.history()))
-    if attempt is not None:
-        stage, number = _place(attempt)
-        chosen = [attempt for attempt in attempts if attempt.stage == stage and number in (None, attempt.attempt)]
-        if not chosen:
-            there = ", ".join(f"{attempt.stage}.{attempt.attempt}" for attempt in attempts) or "nothing yet"
-            raise UserError(f"nothing is on record of '{attempt}'", where=str(place.folder), hint=f"there is: {there}")
-        attempts = chosen
-    if as_json:
-        print_json({"session": place.folder.resolve().name, "attempts": [attempt.as_json() for attempt in attempts]})
-        return
-    for current_attempt in attempts:
-        for line in lines_of(current_attempt):
-            print_line(line)
-        print_line()
-
-
-@app.command()
-def graph() -> None:
-    """Print the session graph as Mermaid."""
-    from sessions.graph import build_graph
-
-    sys.stdout.write(build_graph(None).get_graph().draw_mermaid() + "\n")
-
-
 def print_summary(run: Path) -> None:
     """Print the state of a session after `start` or `resume`: the result, why, and how to check it."""
     state = overview(run)
@@ -426,10 +274,3 @@ def _in_words(builder: dict[str, Any]) -> str:
     )
     phase = "builder, phase {phase} of {stage}.{attempt}: {turns} turns, {calls} calls".format(**builder)
     return f"{phase}{called}; {builder['taken_usd']:.4f} of {builder['most_usd']:g} USD"
-
-
-def _place(named: str) -> tuple[str, int | None]:
-    match = re.fullmatch(r"([a-z][a-z0-9_]*)(?:\.([0-9]{1,4}))?", named)
-    if match is None:
-        raise UserError(f"'{named}' is not an attempt", hint="STAGE or STAGE.ATTEMPT, for example sample.2")
-    return match[1], int(match[2]) if match[2] else None

@@ -24,7 +24,7 @@ from sessions.pages.report.live_display import Terminal
 from sessions.run.lease import lease
 from sessions.run.run_history import read_history
 from sessions.run.run_layout import STORE, TRAIL, is_run, require_run, session_name
-from sessions.runtime import runtime
+from sessions.runtime import registration, runtime
 from sessions.runtime.preflight import require_startable
 from specs.session.session_spec import SessionSpec
 from specs.session_words import session_words
@@ -175,7 +175,7 @@ def _begin(
     environment.prepare(resolved.spec, display.say)
     constitution = resolved.constitution_digest
     text = dump_yaml(resolved.spec.model_dump(mode="json", by_alias=True))
-    material = runtime.SpecMaterial(
+    material = registration.SpecMaterial(
         source=f"# {run.name} with another seed, every value written out\n{text}".encode(),
         data={file: store.get(digest) for file, digest in resolved.data_digests.items()},
         constitution=None if constitution is None else store.get(constitution),

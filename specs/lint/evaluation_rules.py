@@ -38,14 +38,14 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
 
 def lint_example(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
-    if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
+    if getattr(stage.parameters, "worked_example", False) and not _shows(spec.task):
         message = f"task {task_file.path_of(spec.task)} has no worked example"
         yield LintProblem(("parameters", "worked_example"), message, "worked_example: false")
 
 
 def lint_judge(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
     """A judge that is declared base is not asked through a chat template."""
-    if kind_of(stage).chat_form and stage.parameters.form == "chat" and kind_read(spec, stage) == "base":
+    if getattr(stage.parameters, "form", "") == "chat" and kind_read(spec, stage) == "base":
         message = f"form is chat, and the judge '{stage.inputs.get('model', 'model')}' is a base model"
         yield LintProblem(("parameters", "form"), message, "write form: completion, or name an instruct model")
 

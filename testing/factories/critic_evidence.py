@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from reviews.evidence.evidence import Evidence
 from specs.loading.loading import load_constitution
@@ -23,13 +23,10 @@ from specs.stages.critique.parameters import (
 )
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
 from specs.stages.registry import Stage
-from specs.system.digests import digest_bytes, digest_path, digest_value
+from specs.system.digests import digest_bytes
+from testing.factories.bound_evidence import bound
 from testing.factories.evidence_on_disk import (
     evidence_of,
-    exit_of,
-    tokens_in,
-    with_manifest,
-    witness_of,
     write_rows,
 )
 from testing.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
@@ -333,63 +330,6 @@ def critic_evidence(
         if parameters.keeps_dropped:
             outputs["dropped"] = write(out / "dropped.jsonl", all_pairs(compared, parameters).dropped)
     return replace(bound(whole, stage, inputs, outputs), **changes)
-
-
-def bound(
-    whole: Evidence,
-    stage: Stage,
-    inputs: dict[str, Path],
-    outputs: dict[str, Path],
-    model: Literal["base", "instruct"] = "base",
-) -> Evidence:
-    """Return the evidence with grant and manifest that fit the stage's files."""
-    spec = whole.resolved.spec
-    declared = spec.model.model_copy(update={"kind": model})
-    resolved = whole.resolved.model_copy(
-        update={
-            "spec": spec.model_copy(update={"model": declared, "stages": (*spec.stages, stage)}),
-            "constitution_digest": constitution()[1],
-        }
-    )
-    parameters = stage.parameters.model_dump(mode="json")
-    input_digests = {role: digest_path(path) for role, path in inputs.items()}
-    output_digests = {name: digest_path(path) for name, path in outputs.items()}
-    assert whole.grant is not None
-    grant = whole.grant.model_copy(
-        update={
-            "stage": stage.name,
-            "kind": stage.kind,
-            "parameters": digest_value(parameters),
-            "inputs": input_digests,
-            "registration": resolved.registration(),
-        }
-    )
-    made = replace(
-        whole,
-        resolved=resolved,
-        registered=resolved.registration(),
-        stage=stage,
-        grant=grant,
-        exit=exit_of(grant.key()),
-        parameters=parameters,
-        inputs=inputs,
-        outputs=outputs,
-        output_digests=output_digests,
-        baseline_rows=None,
-    )
-    made = with_manifest(
-        made,
-        key=grant.key(),
-        kind=stage.kind,
-        parameters=grant.parameters,
-        inputs=input_digests,
-        outputs=output_digests,
-        effective=parameters,
-        seed=0,
-        tokens=tokens_in(outputs.get("rows")),
-    )
-    assert made.manifest is not None
-    return replace(made, witness=witness_of(outputs["rows"].parent, stage, outputs, made.manifest))
 
 
 STAGES: dict[str, Stage] = {

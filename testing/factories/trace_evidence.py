@@ -13,7 +13,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.traces.kinds import REPLAY_TRACES
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
-from testing.factories.critic_evidence import bound
+from testing.factories.bound_evidence import bound
 from testing.factories.evidence_on_disk import evidence_of, write_rows
 from training.items.agent_sessions import sessions
 from training.rules.traces.local_replay import States, pairs_of, states_in

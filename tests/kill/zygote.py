@@ -54,7 +54,7 @@ def wire(weights: Path) -> None:
     import sessions.nodes.act
     import sessions.nodes.job_order
     import sessions.pages.report.plots
-    import sessions.runtime.runtime
+    import sessions.runtime.registration
     import sessions.runtime.wiring
     from reviews.trail.chain import keys
     from sessions.jobs import wrapper
@@ -83,7 +83,7 @@ def wire(weights: Path) -> None:
     sessions.jobs.local_launcher.start_detached = detached  # type: ignore[assignment]
     reviews.reviewers.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
     reviews.reviewers.process.confinement.is_confined = not_confined  # type: ignore[assignment]
-    sessions.runtime.runtime.is_confined = not_confined  # type: ignore[assignment]
+    sessions.runtime.registration.is_confined = not_confined  # type: ignore[assignment]
     keys.key_apart = key_here
     sessions.pages.report.plots.draw = undrawn
     sessions.nodes.job_order.prepare_model = prepared

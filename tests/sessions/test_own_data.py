@@ -17,7 +17,7 @@ from reviews.trail.chain import keys
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions.runtime import runtime
+from sessions.runtime import registration
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file, digest_path
 from testing.factories.bodies import append_json
@@ -110,7 +110,7 @@ def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(keys, "key_apart", key_here)
     run = path.parent / "runs" / "small"
     resolved = load_spec(path)
-    runtime.register(run, resolved, runtime.material_of(path, resolved), code_state())
+    registration.register(run, resolved, registration.material_of(path, resolved), code_state())
     trail, source = Trail(run / "trail.sqlite", "small"), resolved.spec.model
     body = {"source": source.source, "kind": source.kind, "path": str(model), "digest": digest_path(model)}
     append_json(trail, "model", "model", body)

@@ -19,7 +19,7 @@ from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.pages.report.live_display import Terminal
-from sessions.runtime import replication, runtime
+from sessions.runtime import registration, replication
 from sessions.runtime.replication import count_seeds, plan_seeds, record_seeds, run_seeds, with_seed
 from specs.jobs.job_records import JobOrder
 from specs.system.digests import digest_path
@@ -49,7 +49,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("seeds")
 
     def begin(run: Path, resolved: Any, material: Any, state: Any, display: Any, *, replicates: Replicates) -> None:
-        runtime.register(run, resolved, material, state, replicates)
+        registration.register(run, resolved, material, state, replicates)
         model = folder / "model"
         with closing(Trail(run / "trail.sqlite", run.name)) as trail:
             source = resolved.spec.model.source

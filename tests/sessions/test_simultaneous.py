@@ -20,7 +20,7 @@ from sessions.exports.shipping import push
 from sessions.pages.report.trail_page import trail_page
 from sessions.run.final_model import copy_model
 from sessions.run.pruning import prune
-from sessions.runtime import runtime
+from sessions.runtime import registration
 from specs.system.errors import UserError
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.quick_session import POWERED, ROOMY, code_now
@@ -58,8 +58,8 @@ def silent(_: str) -> None:
 
 def make_start(_: Path, folder: Path) -> Callable[[], object]:
     resolved = resolved_spec(folder, POWERED, ROOMY)
-    material, state = runtime.material_of(folder / "spec.yaml", resolved), code_now()
-    return lambda: runtime.register(folder / "made", resolved, material, state)
+    material, state = registration.material_of(folder / "spec.yaml", resolved), code_now()
+    return lambda: registration.register(folder / "made", resolved, material, state)
 
 
 def make_export(run: Path, folder: Path) -> Callable[[], object]:

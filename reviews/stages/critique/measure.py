@@ -71,14 +71,12 @@ def sound_rows(evidence: Evidence, output: str, model: type[Row]) -> tuple[Row, 
     Raises:
         EvidenceMissing: there are none, they cannot be read, or a verdict does not follow.
     """
-    parameters = critic_parameters(evidence)
-    rows = read_rows(
-        evidence.outputs.get(output), model, f"{output} of the critic", may_be_empty=output == "comparisons"
-    )
+    parameters, what = critic_parameters(evidence), f"{output} of the critic"
+    rows = read_rows(evidence.outputs.get(output), model, what, may_be_empty=output == "comparisons")
     for number, row in enumerate(rows, 1):
         assert isinstance(row, CritiqueRow | ComparisonRow)
         if wrong := contradiction(row, parameters.agreement, parameters.margin):
-            raise EvidenceMissing(f"line {number} contradicts itself: {wrong}", where=f"{output} of the critic")
+            raise EvidenceMissing(f"line {number} contradicts itself: {wrong}", where=what)
     return rows
 
 
@@ -148,10 +146,8 @@ class KeptPair(NamedTuple):
 def read_pairs(evidence: Evidence, output: str) -> Subjects | None:
     """Return the pairs kept, or those left out, None where these are not written; errors as :func:`read_rows`."""
     if output == "preferences":
-        pairs = [
-            KeptPair(preference, preference.negative_type in WRONG_BY_LENGTH) for preference in preferences_of(evidence)
-        ]
-        return as_written(pairs, output)
+        pairs = preferences_of(evidence)
+        return as_written([KeptPair(pair, pair.negative_type in WRONG_BY_LENGTH) for pair in pairs], output)
     if output not in evidence.outputs:
         return None
     return as_written(read_rows(evidence.outputs[output], DroppedPair, "dropped pairs", may_be_empty=True), output)
@@ -287,11 +283,8 @@ def read_prefer(evidence: Evidence, output: str) -> Subjects | None:
         return as_written(read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses"), output)
     if not read_sampled_comparisons(evidence):
         return None
-    return (
-        _read_comparisons(evidence, output)
-        if output in ("comparisons", "calibration")
-        else read_pairs(evidence, output)
-    )
+    is_judged = output in ("comparisons", "calibration")
+    return _read_comparisons(evidence, output) if is_judged else read_pairs(evidence, output)
 
 
 def measure_prefer(evidence: Evidence) -> dict[str, MeasuredValue]:
@@ -343,9 +336,8 @@ def due_verdicts(evidence: Evidence) -> list[VerifiedRow]:
 
 def verified_preferences(evidence: Evidence) -> PairSelection:
     """Return the pairs that follow from the samples, and those not kept; errors as :func:`due_verdicts`."""
-    return verified_pairs(
-        _samples(evidence), due_verdicts(evidence), evidence.parse_parameters(BestOfNVerifiedParameters)
-    )
+    parameters = evidence.parse_parameters(BestOfNVerifiedParameters)
+    return verified_pairs(_samples(evidence), due_verdicts(evidence), parameters)
 
 
 class VerifiedSample(NamedTuple):

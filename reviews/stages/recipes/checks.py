@@ -18,7 +18,6 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.evidence.text_overlap import find_overlaps
-from reviews.stages.recipes import checkpoint_checks, curation_checks
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.system.digests import list_tree
@@ -163,7 +162,3 @@ def _text(path: Path) -> str:
 def _flat(text: str) -> str:
     """Return a text in which only words count, those inside JSON strings too."""
     return " ".join(text.replace('\\"', '"').replace("\\n", " ").casefold().split())
-
-
-CHECKS.extend(checkpoint_checks.CHECKS)
-CHECKS.extend(curation_checks.CHECKS)

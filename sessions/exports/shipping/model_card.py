@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Template
 
 from reviews.history.history import History
 from reviews.stages.finetuning.lineage_checks import LINEAGE
 from sessions.pages.report.report import REPORT_JSON
-from sessions.pages.report.template import template
+from sessions.pages.template import render
 from sessions.run.final_model import FinalModel
 from specs.stages.registry import kind_of
-from specs.system import markdown
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.masking import current
@@ -42,7 +38,8 @@ def model_card(run: Path, history: History, model: FinalModel) -> str:
         for attempt in stage["attempts"]
         for check in (attempt["gate"] or {"checks": []})["checks"]
     ]
-    text = _template().render(
+    text = render(
+        "model_card.md.j2",
         report=report,
         spec=spec,
         model=model,
@@ -85,9 +82,3 @@ def _summarize_training(report: dict[str, Any], name: str) -> dict[str, Any]:
     )
     metrics = list(attempts[-1]["metrics"].values()) if attempts else []
     return {"stage": name, "kind": stage["kind"] if stage else "", "metrics": metrics}
-
-
-@cache
-def _template() -> Template:
-    filters = {"cell": markdown.cell, "code": markdown.code, "html": markdown.html, "written": markdown.Markup}
-    return template("model_card.md.j2", filters, finalize=markdown.finalize)

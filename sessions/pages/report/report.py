@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template, TemplateError
+from jinja2 import TemplateError
 
 from reviews.acceptance.criterion_state import acceptance_of
 from reviews.acceptance.scorecard import scorecard_of
@@ -25,6 +24,7 @@ from reviews.history.recorded_code import code_lines
 from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
+from sessions.pages import template
 from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import diagnose_from_trail
 from sessions.pages.overview import when
@@ -33,7 +33,6 @@ from sessions.pages.report.next_steps import answers_to, remedies
 from sessions.pages.report.page_result import UNREADABLE
 from sessions.pages.report.remarks import critic_in_words, trained_by_scripts
 from sessions.pages.report.samples.compared_arms import Arms, arms_of, by_kind, examples_of
-from sessions.pages.report.template import template
 from sessions.pages.report.timeline import interruptions
 from sessions.pages.result import (
     comparison_of,
@@ -54,7 +53,6 @@ from sessions.run.money import ledger
 from sessions.run.run_layout import STORE, TRAIL
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
-from specs.system import markdown
 from specs.system.digests import canonical_bytes, digest_file
 from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError
 from specs.system.masking import Masker, current, forms_only
@@ -230,7 +228,7 @@ def as_markdown(data: dict[str, Any], examples: list[dict[str, Any]], masker: Ma
     """Return the report for people: what failed first, what passed folded, digests at the end."""
     gates = _gates(data)
     visible = data | {"gates": gates, "open_checks": [row for gate in gates for row in gate["open"]]}
-    return masker.text(_template().render(report=visible, examples=examples))
+    return masker.text(template.render("report.md.j2", report=visible, examples=examples))
 
 
 _QUIET = ("PASS", "NOT_APPLICABLE")
@@ -252,12 +250,6 @@ def _gates(data: dict[str, Any]) -> list[dict[str, Any]]:
         )
         value["said"] = bool(value["gate"]) and (value["gate"]["outcome"] != "approve" or bool(unmet))
     return [value for value in results if value["gate"] or value["attempt"]]
-
-
-@cache
-def _template() -> Template:
-    filters = {"cell": markdown.cell, "code": markdown.code, "html": markdown.html, "written": markdown.Markup}
-    return template("report.md.j2", filters, finalize=markdown.finalize)
 
 
 def _person(entry: RecordedEntry[ByPerson | RetractionEntry]) -> dict[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from functools import cache
+from functools import partial
 from pathlib import Path
 
-from jinja2 import Template
-
 from sessions.pages.report.consult_context import RequestOutcome
-from sessions.pages.report.template import template
+from sessions.pages.template import render
 from specs.system import markdown
 from specs.system.errors import UserError
 from specs.system.text import one_line
@@ -28,7 +26,9 @@ _TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims agai
 
 def page(done: RequestOutcome, *, escaped: bool) -> str:
     """Return a request and its answer as Markdown; ``escaped`` where text may look like markup."""
-    text = _template(escaped).render(
+    text = render(
+        "requested.text.j2",
+        escaped=escaped,
         mode=done.request_entry.mode,
         title=f"{' '.join(mark_of(done.answer))}. {_TITLES[done.request_entry.mode]}: {done.request_entry.topic}",
         answer=done.answer,
@@ -70,15 +70,10 @@ def mark_of(answer: Answer | None) -> tuple[str, str]:
 
 def registered_facts(done: RequestOutcome, *, escaped: bool) -> str:
     """Return what is registered about the matter of a question, as Markdown."""
-    text = markdown.line if escaped else _plain_line
+    text = markdown.line if escaped else partial(one_line, limit=markdown.LINE_CHARACTERS)
     lines = [f"- {text(spec_value.pointer)}: {text(spec_value.value)}" for spec_value in done.facts]
     head = "What the spec registers about this, found by the words of the question; no one judged it:"
     return "\n".join(("## Registered facts", "", head, "", *lines, ""))
-
-
-@cache
-def _template(escaped: bool) -> Template:
-    return template("requested.md.j2", {"text": markdown.line if escaped else _plain_line})
 
 
 def refuse_to_overwrite(path: Path, force: bool) -> None:
@@ -141,7 +136,3 @@ def _record(done: RequestOutcome) -> list[tuple[str, str]]:
         ]
     rows += [(f"answers/{number}", look) for number, look in enumerate(done.looked, 1)]
     return [*rows, ("recorded", f"{done.key} in {done.folder}")]
-
-
-def _plain_line(text: object, limit: int = markdown.LINE_CHARACTERS) -> str:
-    return one_line(text, limit)

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template
 from markupsafe import Markup
 
 from reviews.audit.export import PAGE, STORE
@@ -27,12 +26,11 @@ from reviews.trail.chain.store import Store
 from reviews.trail.chain.tiles import CHECKPOINT, read_bundles
 from sessions.pages.overview import when
 from sessions.pages.report import timeline
-from sessions.pages.report.template import FOLDER, template
+from sessions.pages.template import FOLDER, make_plain, render
 from specs.system import text as plain_text
 from specs.system.errors import PeergateError
 from specs.system.masking import Masker
 from specs.system.regular_files import read_regular
-from specs.system.text import one_line, plain
 from specs.trail.entry import DESIGN
 from specs.trail.gate_bodies import DecisionEntry, VerdictEntry
 from specs.trail.key_policy import Policy
@@ -40,11 +38,8 @@ from specs.trail.session_bodies import CloseEntry, WorkspaceEntry
 
 MOST_ENTRIES = 10_000
 """Entries with a body on the page; of a longer trail the newest, those of the story first: a browser opens no more."""
-LINE_CHARACTERS = 4000
 MOST_CHARACTERS = 60_000
 """Of one value from the store."""
-SAMPLE_CHARACTERS = 4000
-"""Of one prompt or answer."""
 MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
@@ -55,7 +50,7 @@ MOST_GATES = 200
 """Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
 _SOURCES = (
-    *("gate_page", "page_result", "plots", "report", "../result", "template", "timeline", "transcript"),
+    *("gate_page", "page_result", "plots", "report", "../result", "../template", "timeline", "transcript"),
     *("samples/judged_samples", "samples/page_samples"),
 )
 _CODE = re.compile(r"page code [0-9a-f]{64}\b")
@@ -94,7 +89,9 @@ def trail_page(history: History, *, with_samples: bool = True) -> str:
     visible = _select_entries(history, {step.entry.seq for step in steps})
     decision = closing.body.decision if closing and closing.fits else None
     evidence = _Evidence(history.store)
-    return _template().render(
+    return render(
+        _TEMPLATE,
+        recorded=True,
         code=page_code(),
         style=Markup(_style()),
         style_hash=Markup(style_hash()),
@@ -186,11 +183,6 @@ def _style() -> str:
 def style_hash() -> str:
     """Return the source that the page's policy allows: its style, and nothing else, by digest."""
     return f"sha256-{base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()}"
-
-
-@cache
-def _template() -> Template:
-    return template(_TEMPLATE, {"plain": _line, "block": _block}, autoescape=True)
 
 
 def _select_entries(history: History, counts: set[int]) -> list[RecordedEntry]:
@@ -300,24 +292,7 @@ def _text(value: Any) -> str:
     if value is None:
         return "not in the content store"
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    return _plain(text, MOST_CHARACTERS)
-
-
-def _line(value: object) -> str:
-    text = str(value)
-    short = len(text) <= LINE_CHARACTERS and text.isascii() and text.isprintable() and "  " not in text
-    return text.strip() if short else one_line(text, LINE_CHARACTERS)
-
-
-def _block(value: object) -> str:
-    return _plain(str(value), SAMPLE_CHARACTERS)
-
-
-def _plain(text: str, limit: int) -> str:
-    """Make text plain; most text is already, which is many times quicker to see."""
-    if len(text) <= limit and text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
-        return text
-    return plain(text, limit)
+    return make_plain(text, MOST_CHARACTERS)
 
 
 def page_damage(folder: Path, notes: list[str]) -> list[str]:

@@ -126,12 +126,8 @@ class StageKind:
     """Whether its judge runs what the model wrote, in a sandbox that the machine of the session has to have."""
     environment: Literal["", "inspect", "lm_eval"] = ""
     """The library whose task its job runs in a sandbox, with what the library needs; empty where it runs none."""
-    chat_form: bool = False
-    """Whether its parameter ``form`` says how its model is asked; a base model has no chat template."""
     open_ended: bool = False
     """Whether its model continues until a stop string, and ``stops`` names them."""
-    worked_examples: bool = False
-    """Whether it may show a worked example of the task."""
     reads_turns: bool = False
     """Whether rows with turns before their prompt are for it; elsewhere they are refused."""
     only_measures: bool = False

@@ -82,7 +82,6 @@ PAIRWISE_JUDGE = _measuring(
     job="training.jobs.evaluation.pairwise_judge:compare",
     logprob_outputs=LogprobOutputs("training.jobs.evaluation.pairwise_judge:build_scorings", ("rows", "calibration")),
     judge="reviews.stages.evaluation.pairwise_judge",
-    chat_form=True,
     review_focus=(
         "order: does the preferred answer change when the two are swapped",
         "length: does the judge prefer the longer one",

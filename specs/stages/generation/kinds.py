@@ -74,7 +74,6 @@ GENERATE = StageKind(
     judge="reviews.stages.generation.generate",
     samples=True,
     open_ended=True,
-    worked_examples=True,
     sampled_by_task=True,
     required_output=RequiredOutput("accepted", Example),
     examples=("outputs", "accepted"),

@@ -22,8 +22,8 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
+from sessions.commands import report, status
 from sessions.commands import run as commands
-from sessions.commands import status
 from sessions.jobs.launcher import JobState
 from sessions.pages.report.timeline import describe_entries
 from sessions.run.money import ledger
@@ -181,7 +181,7 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     status.status([Path("small")], runs=short.parent, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "waiting" and told["reasons"] == [LACKS]
-    status.report(Path("small"), short.parent, False)
+    report.report(Path("small"), short.parent, False)
     shown = capsys.readouterr().out
     assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
     last = list(describe_entries(History(entries(short), Store(short / STORE))))[-2]

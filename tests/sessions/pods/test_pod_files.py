@@ -291,7 +291,7 @@ def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     listed = zipfile.ZipFile(path).namelist()
-    assert "specs/library/demo.yaml" in listed and "sessions/pages/report/templates/report.md.j2" in listed
+    assert "specs/library/demo.yaml" in listed and "sessions/pages/templates/report.md.j2" in listed
     assert not [one for one in listed if "__pycache__" in one]
     target = tmp_path / "there"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]

@@ -12,7 +12,7 @@ from reviews.history.history import History
 from reviews.trail.chain.keys import FOLDER, KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.signed_specs import SIGNED, find_signature, keep_signature, require_signature, use_signature
-from sessions.runtime import runtime
+from sessions.runtime import registration, runtime
 from specs.system.digests import digest_bytes
 from specs.system.errors import BlockedError
 from testing.factories.evidence_on_disk import resolved_spec
@@ -64,7 +64,7 @@ def test_a_draft_starts_nothing_unsigned_whoever_starts_it(tmp_path: Path) -> No
 def test_the_audit_compares_the_signature_with_what_was_registered(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
     runs = tmp_path / "runs"
-    material = runtime.material_of(tmp_path / "spec.yaml", resolved)
+    material = registration.material_of(tmp_path / "spec.yaml", resolved)
     keep_signature(runs, resolved.registration(), "mia")
     right = require_signature(tmp_path / "spec.yaml", runs, resolved.registration())
     elsewhere = KeyFolder(tmp_path / "elsewhere" / FOLDER)
@@ -77,6 +77,6 @@ def test_the_audit_compares_the_signature_with_what_was_registered(tmp_path: Pat
         ("renamed", right.model_copy(update={"by": "ada"}), "is not over what was registered"),
         ("foreign", sign_spec(elsewhere.signer("human"), resolved.registration(), "mia"), "does not have for people"),
     ):
-        runtime.register(runs / name, resolved, material, code_now(), signed=signed)
+        registration.register(runs / name, resolved, material, code_now(), signed=signed)
         found = list(signature_damage(History(read_entries(runs / name / "trail.sqlite"))))
         assert len(found) == bool(damage) and damage in "".join(found), name

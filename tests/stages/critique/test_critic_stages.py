@@ -16,7 +16,8 @@ from specs.stages.base.rubric import Rubric
 from specs.stages.base.stage import Kind
 from specs.stages.critique.rows import DroppedPair
 from specs.stages.registry import outputs_of as outputs_due
-from testing.factories.critic_evidence import STAGES, bound
+from testing.factories.bound_evidence import bound
+from testing.factories.critic_evidence import STAGES
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
 from testing.fixtures.stage_jobs import stage_job

@@ -18,8 +18,9 @@ from specs.stages.generation.rows import GenerationRow
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import Contract
+from testing.factories.bound_evidence import bound
 from testing.factories.critic_evidence import KINDS as CRITICS
-from testing.factories.critic_evidence import bound, candidates, chains, critic_evidence
+from testing.factories.critic_evidence import candidates, chains, critic_evidence
 from testing.factories.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.spec_files import loads, problems_of, write_spec

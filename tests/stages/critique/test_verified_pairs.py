@@ -18,7 +18,7 @@ from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
 from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
-from testing.factories.critic_evidence import bound
+from testing.factories.bound_evidence import bound
 from testing.factories.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
 from testing.factories.spec_files import loads, told, write_spec
 from testing.fixtures.critic_jobs import lines

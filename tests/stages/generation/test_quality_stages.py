@@ -11,7 +11,8 @@ import pytest
 from reviews.gate.check_list import run_checks
 from specs.stages.base.stage import Kind
 from specs.stages.registry import outputs_of
-from testing.factories.critic_evidence import STAGES, bound
+from testing.factories.bound_evidence import bound
+from testing.factories.critic_evidence import STAGES
 from testing.factories.evidence_on_disk import evidence_of, prompt_items
 from testing.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses
 from testing.fixtures.stage_jobs import stage_job
