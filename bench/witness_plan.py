@@ -171,7 +171,7 @@ def _answer(spec: SessionSpec, stage: Stage) -> tuple[int, int]:
 def _revising(revise_parameters: ReviseParameters, data: Volume) -> tuple[tuple[int, int], ...]:
     """Return the same of each critique and revision of an example, whose text each of their prompts holds."""
     words = chain_prompts()
-    count = math.ceil((len(words.worked) + len(words.asked) + TEMPLATE) / CHARACTERS) + data.tokens
+    count = math.ceil((len(words.worked) + len(words.question) + TEMPLATE) / CHARACTERS) + data.tokens
     both = (
         (count, revise_parameters.critique_tokens),
         (count + revise_parameters.critique_tokens, revise_parameters.revision_tokens),

@@ -37,7 +37,7 @@ class CriterionProof(NamedTuple):
     """Of that entry."""
     evidence: str
     """Of the stored metrics, checks or decision that show it."""
-    told: str
+    description: str
 
 
 class StateChange(NamedTuple):
@@ -160,7 +160,11 @@ def acceptance_of(history: History) -> Acceptance:
             result = seen_values.proof(criterion)
             before = states[criterion.id]
             if isinstance(result, CriterionProof):
-                states[criterion.id], whys[criterion.id], proofs[criterion.id] = "discharged", result.told, result
+                states[criterion.id], whys[criterion.id], proofs[criterion.id] = (
+                    "discharged",
+                    result.description,
+                    result,
+                )
             else:
                 states[criterion.id] = "open" if before == "open" else "retracted"
                 whys[criterion.id] = result

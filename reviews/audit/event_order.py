@@ -88,11 +88,11 @@ def _out_of_order(history: History, entry: RecordedEntry) -> Iterator[str]:
         job, witnesses = body.key.removesuffix(WITNESS), isinstance(body, WitnessEntry)
         cause = ChallengeEntry.key_of(body.stage, body.attempt) if witnesses else ExitEntry.key_of(job)
         if job == body.key or not _is_before(history, cause, entry):
-            yield f"entry {number} ({entry.kind}): there is no '{cause}' entry before it"
+            yield f"entry {number} ({entry.kind}): no '{cause}' entry before it"
     elif isinstance(body, DecisionEntry) and body.stage is not None:
         for form in (MetricsEntry, ChecksEntry, PacketEntry, VerdictEntry):
             if not _is_before(history, form.key_of(body.stage, body.attempt), entry):
-                yield f"entry {number} (decision): there is no '{form.KIND}' entry before it"
+                yield f"entry {number} (decision): no '{form.KIND}' entry before it"
 
 
 def _not_opened(history: History, entry: RecordedEntry[GrantEntry | LaunchEntry]) -> Iterator[str]:
@@ -257,7 +257,7 @@ def people_damage(history: History) -> Iterator[str]:
     for entry in history.of(*forms):
         number, body = entry.seq, entry.body
         if isinstance(body, HumanAnswerEntry):
-            request = history.find_digest(body.asked)
+            request = history.find_digest(body.question)
             if request is None or request.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
@@ -276,7 +276,7 @@ def people_damage(history: History) -> Iterator[str]:
         elif isinstance(body, VerdictEntry):
             if body.reviewer not in reviewers:
                 who = ", ".join(reviewers)
-                yield f"entry {number} (verdict): '{body.reviewer}' is not a reviewer here, registered are: {who}"
+                yield f"entry {number} (verdict): '{body.reviewer}' is not a reviewer here; registered: {who}"
         elif (body.check is None) == (body.condition is None):
             yield f"entry {number} (override): lifts {'nothing' if body.check is None else 'two things'}"
 

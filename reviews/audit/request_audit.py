@@ -89,7 +89,7 @@ def _audit_lookup(before: History, body: LookupEntry) -> Iterator[str]:
 
 def _audit_answer(history: History, before: History, body: AnsweredEntry) -> Iterator[str]:
     question, store = before.find(AskedEntry, body.number), history.store
-    if question is None or question.digest != body.asked:
+    if question is None or question.digest != body.question:
         yield f"answers request {body.number}, which is not before it"
         return
     asked_entry = question.body

@@ -124,4 +124,4 @@ def ending_of_check(check: CheckResult) -> Ending:
 
 def log_lines(check: CheckResult) -> Sequence[str]:
     """Return the last lines of the log that a check shows."""
-    return [str(row["log"]) for row in check.shown if "log" in row]
+    return [str(row["log"]) for row in check.rows if "log" in row]

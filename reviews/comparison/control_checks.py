@@ -73,4 +73,4 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     detail = f"{'; '.join(parts)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
     if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
         return CheckOutcome("PASS", detail, excess)
-    return CheckOutcome("WARN", f"{detail}: that the gain comes from memory is not shown", excess)
+    return CheckOutcome("WARN", f"{detail}: this does not show that the gain comes from memory", excess)

@@ -133,4 +133,4 @@ def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes, Any]]:
                 yield number, line, value
     except OSError as error:
         raise EvidenceMissing(f"they cannot be read: {error.strerror}", where=what) from error
-    raise EvidenceMissing(f"there are more than {MOST_ROWS} lines", where=what)
+    raise EvidenceMissing(f"more than {MOST_ROWS} lines", where=what)

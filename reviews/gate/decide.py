@@ -184,7 +184,7 @@ def decide(
         required_changes=tuple(changes),
         dropped_findings=len(pointed.nowhere),
         conditions=tuple(condition for condition in verdict.conditions if not why_not_carried(condition)),
-        met=tuple(condition.id for condition in conditions if condition.due and condition.met),
+        met=tuple(condition.id for condition in conditions if condition.is_due and condition.met),
         packet=packet_digest,
         verdict=verdict.content_digest(),
     )
@@ -238,7 +238,7 @@ def _check_blockers(
 
 
 def _describe_due_defect(check: CheckResult) -> str:
-    return f" and has to pass because of {check.due}" if check.status == "WARN" else ""
+    return f" and has to pass because of {check.scheduled_by}" if check.status == "WARN" else ""
 
 
 def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _FindingSpans) -> list[_Blocker]:
@@ -256,7 +256,7 @@ def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Findi
     """Return the conditions of earlier approvals that are due here and not met."""
     blockers: list[_Blocker] = []
     for index, result in enumerate(conditions):
-        if not result.due or result.met:
+        if not result.is_due or result.met:
             continue
         place, criterion = f"/conditions/{index}", result.condition.criterion
         message = _line(f"condition {result.id}: {result.condition.text}")

@@ -104,7 +104,7 @@ def build_packet(
 
 
 def _list_flagged_rows(checks: tuple[CheckResult, ...]) -> Rows:
-    return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.rows]
 
 
 def criteria_results(resolved: ResolvedDesign, stage: Stage, metrics: MetricSet | None) -> tuple[CriterionResult, ...]:

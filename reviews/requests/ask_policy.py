@@ -127,8 +127,8 @@ def _first(words: str, text: str) -> str:
 
 
 def _ask(rule: str, why: str, spec_values: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
-    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, found=spec_values)
+    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, values=spec_values)
 
 
 def _answer(rule: str, why: str, spec_values: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
-    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, found=spec_values)
+    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, values=spec_values)

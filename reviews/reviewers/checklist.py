@@ -62,7 +62,7 @@ class Checklist:
         """Turn failed checks and unmet criteria into findings; approve when none of them blocks."""
         checks = [pair for pair in enumerate(packet.checks) if pair[1].status in CLOSED or pair[1].status == "WARN"]
         criteria = [pair for pair in enumerate(packet.criteria) if not pair[1].met]
-        conditions = [pair for pair in enumerate(packet.conditions) if pair[1].due and not pair[1].met]
+        conditions = [pair for pair in enumerate(packet.conditions) if pair[1].is_due and not pair[1].met]
         findings = [
             *(
                 _of_check(packet_digest, index, check_result, lifted=check_result.id in packet.lifted)

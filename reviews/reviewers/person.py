@@ -104,7 +104,7 @@ def summary(packet: Packet) -> list[str]:
             f"criterion {result.criterion}: {result.describe_measurement()}, {'met' if result.met else 'NOT MET'}"
         )
     for condition in packet.conditions:
-        lines.append(f"condition {condition.id}{' (due)' if condition.due else ''}: {condition.condition.text}")
+        lines.append(f"condition {condition.id}{' (due)' if condition.is_due else ''}: {condition.condition.text}")
     for index, check in enumerate(packet.checks):
         if check.status in CLOSED or check.status == "WARN":
             lines.append(f"/checks/{index} {check.status} {check.id}: {check.detail}")

@@ -58,7 +58,7 @@ def list_sessions(
 ) -> None:
     """List the sessions of a folder."""
     if not all_of_database and not runs.is_dir() and below(runs):
-        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
+        raise UserError("no such folder", where=str(runs), hint="--runs names the folder of the run folders")
     overviews = everywhere(runs) if all_of_database else list_overviews(runs)
     if as_json:
         print_json({"sessions": [overview.as_json() for overview in overviews]})
@@ -109,7 +109,8 @@ def status(
 ) -> None:
     """Show a session's stage, decisions, money, time and acceptance criteria.
 
-    With --programme: several sessions as one, each criterion once, by what its newest session shows, per base model.
+    With --programme it combines several sessions: for each base model, each criterion counts once, by its newest
+    session.
     """
     if programme:
         _print_programme([chosen(run, runs) for run in named or find_runs(runs)], as_json)
@@ -177,7 +178,7 @@ def _print_programme(folders: list[Path], as_json: bool) -> None:
     from sessions.pages.acceptance.programme import programme_of
 
     if not folders:
-        raise UserError("no session is named, and there is none", hint="peergate status RUN... --programme")
+        raise UserError("no session is named, and none exists", hint="peergate status RUN... --programme")
     added_up = programme_of(folders)
     if as_json:
         print_json(added_up.as_json())
@@ -233,8 +234,8 @@ def _phase(body: ToolCallEntry | TurnEntry) -> tuple[str, int, str]:
 def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the report of a session.
 
-    At a terminal as text that fits it, into a file or pipe as Markdown. Of a session that waits for a person it is the
-    report so far.
+    Prints text that fits the terminal, or Markdown into a file or pipe. For a session that waits for a person it prints
+    the report so far.
     """
     run = require_run(chosen(run, runs))
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
@@ -269,15 +270,16 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
 def diagnose(
     run: Run = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only this stage that trains.")] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt, not the newest.", min=1)] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt instead of the newest.", min=1)] = None,
     plots: Annotated[Path | None, typer.Option("--plots", help="Draw the curves into this folder, as SVG.")] = None,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Print which class of cause binds in a training, with the evidence, and what to do next.
+    """Print what limits a training, with the evidence, and what to do next.
 
-    The newest attempt of each stage that trains: data, optimisation or infrastructure, each detector's figure,
-    threshold and rows, a chain of whys, and actions ranked by gain over effort. Nothing in the run is changed.
+    Looks at the newest attempt of each stage that trains. Names the class of the cause (data, optimisation or
+    infrastructure), each detector's figure, threshold and rows, a chain of whys, and actions ranked by gain over
+    effort. Nothing in the run is changed.
     """
     run = require_run(chosen(run, runs))
     diagnosis = diagnose_run(run, stage, attempt)
@@ -337,7 +339,7 @@ def transcript(
         chosen = [attempt for attempt in attempts if attempt.stage == stage and number in (None, attempt.attempt)]
         if not chosen:
             there = ", ".join(f"{attempt.stage}.{attempt.attempt}" for attempt in attempts) or "nothing yet"
-            raise UserError(f"nothing is on record of '{attempt}'", where=str(place.folder), hint=f"there is: {there}")
+            raise UserError(f"nothing is recorded of '{attempt}'", where=str(place.folder), hint=f"recorded: {there}")
         attempts = chosen
     if as_json:
         print_json({"session": place.folder.resolve().name, "attempts": [attempt.as_json() for attempt in attempts]})

@@ -78,7 +78,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     """Write a session in a format into a new folder; returns a line for each file and for each omission.
 
     Raises:
-        UserError: there is no such format or session, its package is not installed, or the folder is there already.
+        UserError: there is no such format or session, its package is not installed, or the folder already exists.
         AuditDamage: the trail, or a file that it recorded, is not what it was; nothing is left.
         EvidenceMissing: the session has nothing to write in this format.
     """
@@ -90,7 +90,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
                 why = "; ".join(lines) or "no stage that it has a form for has ended"
                 raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
     except FileExistsError as error:
-        raise UserError("is there already", where=str(folder), hint="name another folder with --out") from error
+        raise UserError("already exists", where=str(folder), hint="name another folder with --out") from error
     return lines
 
 

@@ -75,7 +75,7 @@ class RepeatedWitness:
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""
         facts = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "unit", "seconds", "why")}
-        checks = [check.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for check in self.checks]
+        checks = [check.model_dump(mode="json", include={"id", "status", "detail", "rows"}) for check in self.checks]
         reproduced = None if self.why else max(self.read - self.wrong, 0)
         return facts | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
 

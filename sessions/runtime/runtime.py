@@ -141,7 +141,7 @@ def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Pa
         display.say(f"{name} spent nothing and is kept; this session is {free.name}")
         return free
     hint = f"`peergate resume {session_words(run)}` continues it; or choose another name: --name {free.name}"
-    raise UserError(f"{run} exists already", hint=hint)
+    raise UserError(f"{run} already exists", hint=hint)
 
 
 def resume(
@@ -226,7 +226,7 @@ def register(
             _fill(partial, run, resolved, material, state, replicates, signed)
     except FileExistsError as error:
         hint = "another process took the name meanwhile; choose another one with --name"
-        raise UserError("exists already", where=str(run), hint=hint) from error
+        raise UserError("already exists", where=str(run), hint=hint) from error
     except OSError as error:
         if (failure := no_room(error)) is not None:
             raise failure from error
@@ -361,7 +361,7 @@ def _answer_to(session: Session, history: History, arguments: dict[str, Any] | N
         return answer_of(history, request, arguments)
     if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(history, request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
-        raise UserError(f"'retry' is not an answer here: {why}", where=session.name, hint=hint)
+        raise UserError(f"cannot answer 'retry': {why}", where=session.name, hint=hint)
     return arguments
 
 

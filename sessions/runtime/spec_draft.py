@@ -139,7 +139,7 @@ def draft_spec(
     drafting = Drafting(folder, (*named, *(_inside(other, folder) for other in others)))
     with Book(desk) as book:
         if not book.asks_a_model:
-            raise UserError("rules draft no spec", hint="--vendor and --model name a model to ask")
+            raise UserError("rules cannot draft a spec", hint="--vendor and --model name a model to ask")
         reader = RequestReader(masker_of(desk.environ), desk.readable, FOR_MODEL)
         reader.add_text("kinds.txt", "\n".join(_kinds()).encode(), "context")
         reader.add_text("example.yaml", EXAMPLE.read_bytes(), "context")

@@ -116,7 +116,7 @@ class DataFile(RowFile):
     path: str
     digest: Digest | None = None
     """Of the file, or of the folder's files."""
-    held: As | None = Field(default=None, alias="as")
+    row_kind: As | None = Field(default=None, alias="as")
     """What the rows are; where the columns leave it open it has to be said."""
     learned: Learned = "last"
     """Of ``messages``: whether the model learns the assistant's last turn, or every turn, each as its own example."""
@@ -257,12 +257,12 @@ class ResolvedDesign(Contract):
         if named != set(self.scripts) or any(
             digest_bytes(text.encode()) != digest for digest, text in self.scripts.items()
         ):
-            raise ValueError("the texts of the scripts are not the registered ones")
+            raise ValueError("the texts of the scripts differ from the registered texts")
         read = {script_file.digest_of(text) for text in self.spec.reading}
         if read != set(self.reading) or any(
             digest_bytes(text.encode()) != digest for digest, text in self.reading.items()
         ):
-            raise ValueError("the texts of the reading list are not the registered ones")
+            raise ValueError("the texts of the reading list differ from the registered texts")
         return self
 
     def read_first(self) -> tuple[dict[str, str], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from specs.stages.base.sampling import Share
 from specs.stages.base.stage import Criterion
@@ -98,11 +98,13 @@ class KindRule(Contract):
     Each kind has its own exact McNemar test; the p-values are adjusted over all kinds (Benjamini and Hochberg).
     """
 
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
     primary: Name | None = None
     """A kind that must gain on its items alone."""
     risen: Least | None = None
     """Kinds: how many at least have to gain."""
-    kept: Least | None = None
+    not_fallen: Least | None = Field(default=None, alias="kept")
     """Kinds: how many at least must keep the lower end of the 95 % interval of their gain above ``-margin``."""
     false_discovery: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """A kind gains where it gained more than it lost and its adjusted p is below this."""
@@ -111,8 +113,8 @@ class KindRule(Contract):
 
     @model_validator(mode="after")
     def _asks_something(self) -> Self:
-        if self.primary is None and self.risen is None and self.kept is None:
-            raise ValueError("a rule on kinds asks for primary, risen or kept")
+        if self.primary is None and self.risen is None and self.not_fallen is None:
+            raise ValueError("a rule on kinds needs primary, risen or kept")
         return self
 
     def criteria(self) -> tuple[Criterion, ...]:
@@ -123,8 +125,8 @@ class KindRule(Contract):
             criteria.append(Criterion(metric="primary_kind_gain", above=0.0))
         if self.risen is not None:
             criteria.append(Criterion(metric="kinds_risen", at_least=float(self.risen)))
-        if self.kept is not None:
-            criteria.append(Criterion(metric="kinds_kept", at_least=float(self.kept)))
+        if self.not_fallen is not None:
+            criteria.append(Criterion(metric="kinds_kept", at_least=float(self.not_fallen)))
         return tuple(criteria)
 
 

@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 EXIT_MEANINGS: dict[ExitCode, str] = {
     ExitCode.DONE: 'Accepted, or closed as a null ("no significant difference"), which is a result; or the command did '
     "what it was asked.",
-    ExitCode.FAULT: "Peergate or its surroundings broke.",
+    ExitCode.FAULT: "Peergate or its environment failed.",
     ExitCode.USAGE: "The request cannot be carried out, the spec has problems, or `--runs` names no place where a "
     "session can be kept. Nothing was started.",
     ExitCode.REJECTED: "A gate said no, whether a person lifted it or not; or a person stopped the session at a gate.",

@@ -79,7 +79,7 @@ class TraceTurn(Contract):
     """Calls of an action whose results the transcript lacks: it was interrupted, or cut."""
     compacted: str | None = omit_default(None)
     """Of a summary: the last turn that it stands for."""
-    kept: tuple[str, ...] = omit_default(())
+    kept_turns: tuple[str, ...] = omit_default(())
     """Of a summary: turns before it that the agent kept word for word behind it."""
     source: tuple[Lines, ...]
 

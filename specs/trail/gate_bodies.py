@@ -20,7 +20,7 @@ class TurnEntry(AttemptBody):
 
     phase: Phase
     number: int
-    said: Digest
+    answer: Digest
     request: Digest
     response: Digest
     model: str
@@ -223,7 +223,7 @@ class HumanAnswerEntry(Body):
 
     stage: str | None
     attempt: int
-    asked: Digest
+    question: Digest
     """Of the entry that asks."""
     answer: Literal["retry", "approve", "stop"]
     reason: str

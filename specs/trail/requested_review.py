@@ -149,7 +149,7 @@ class PolicyAnswer(Contract):
     ask: bool
     rule: str
     why: str
-    found: tuple[SpecValue, ...] = ()
+    values: tuple[SpecValue, ...] = ()
 
 
 class Citation(Contract):
@@ -337,7 +337,7 @@ class AnsweredEntry(Body):
     KIND = "answered"
 
     number: int
-    asked: Digest
+    question: Digest
     """Of the entry that is answered."""
     by: AnsweredBy
     same_as: int | None = None

@@ -140,7 +140,7 @@ class JobOutput(Contract):
     bytes: int
     stored: bool
     """Whether its bytes are in the content store."""
-    kept: bool = False
+    copied: bool = False
     """Whether the store holds a copy of the folder: a list of its files, and them."""
 
 

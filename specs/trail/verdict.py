@@ -104,18 +104,18 @@ class CheckResult(Contract):
     detail: str
     figure: float | None = None
     threshold: str | None = None
-    shown: tuple[dict[str, Any], ...] = ()
+    rows: tuple[dict[str, Any], ...] = ()
     evidence: tuple[Digest, ...] = ()
     required_change: RequiredChange | None = None
     repairable: bool = True
     """False when no parameter can mend it: the data or the design itself is wrong."""
-    due: str | None = None
+    scheduled_by: str | None = None
     """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
 
     @property
     def closes(self) -> bool:
         """Whether it keeps the gate closed, if no person lifts it."""
-        return self.blocking and (self.status in CLOSED or (self.due is not None and self.status == "WARN"))
+        return self.blocking and (self.status in CLOSED or (self.scheduled_by is not None and self.status == "WARN"))
 
 
 class Span(Contract):
@@ -207,7 +207,7 @@ class ConditionResult(Contract):
     id: str
     """``STAGE.ATTEMPT/NUMBER`` of the approval it comes from."""
     condition: Condition
-    due: bool
+    is_due: bool
     """Return whether the stage it blocks is this gate's next stage, or an earlier stage."""
     value: float | None
     counts: tuple[int, int] | None = None

@@ -112,7 +112,7 @@ def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
 def test_a_name_is_taken_once(finished: Path) -> None:
     spec = finished.parents[1] / "spec" / "small.yaml"
     done = called("start", spec, "--runs", finished.parent)
-    assert done.returncode == 2 and "exists already" in done.stderr
+    assert done.returncode == 2 and "already exists" in done.stderr
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
         return
     talks: list[list[dict[str, str]]] = []
     for name in ("heldout", *spec.data):
-        current = "items" if name == "heldout" else spec.data[name].held or "items"
+        current = "items" if name == "heldout" else spec.data[name].row_kind or "items"
         form = {"items": Item, "examples": Example, "preferences": Preference}.get(current)
         rows = _rows(data[name], form) if form is not None and name in data else []
         chosen = [*_first_by_roles(rows), *rows[:1], *sorted(rows, key=lambda row: len(_text(row)))[-1:]]

@@ -35,7 +35,7 @@ class StagePlan(NamedTuple):
     device_bytes: float | None
     host_bytes: float | None
     """Of the machine's memory, next to what a GPU holds."""
-    told: str
+    description: str
 
 
 def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:

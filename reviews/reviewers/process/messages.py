@@ -193,4 +193,4 @@ def _read(form: TypeAdapter[Any], line: bytes) -> Any:
         return form.validate_json(line, strict=True)
     except ValidationError as error:
         first: Mapping[str, Any] = error.errors(include_input=False, include_url=False)[0]
-        raise ValueError(f"no message: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(f"invalid message: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

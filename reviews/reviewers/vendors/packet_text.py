@@ -44,7 +44,7 @@ def build_packet_view(packet: Packet) -> dict[str, Any]:
 
 
 def _is_quiet(check: CheckResult) -> bool:
-    return check.status in _QUIET and not check.shown
+    return check.status in _QUIET and not check.rows
 
 
 def _of(check: CheckResult) -> dict[str, Any]:

@@ -82,9 +82,9 @@ class PluginReviewer:
                 warnings.simplefilter("ignore")  # Of fields of another type, which reading again refuses.
                 verdict = Verdict.model_validate_json(statement.canonical(), strict=True)
         except (ValueError, TypeError, AttributeError) as error:
-            raise refuse("returns a verdict that is not whole", plain(str(error), 200)) from error
+            raise refuse("returns an invalid verdict", plain(str(error), 200)) from error
         if verdict.no_verdict is not None or verdict.votes or verdict.quorum != 1:
-            raise refuse("returns a verdict for others: only Peergate states votes, or that there is none")
+            raise refuse("returns a verdict for others: only Peergate states votes or a missing verdict")
         return verdict.model_copy(update={"reviewer": self.name})
 
 

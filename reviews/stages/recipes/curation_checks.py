@@ -41,7 +41,7 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         return _NONE
     source, examples = evidence.inputs.get(role), evidence.outputs.get("examples")
     if source is None or examples is None or not source.is_file() or not examples.is_file():
-        raise EvidenceMissing("the curated examples or their source are not there")
+        raise EvidenceMissing("the curated examples or their source are missing")
     counts, chosen = (Counter(read_regular(path).splitlines()) for path in (source, examples))
     if strange := chosen - counts:
         detail = f"{strange.total()} of {chosen.total()} curated examples are not rows of '{role}'"

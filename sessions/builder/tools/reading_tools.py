@@ -48,7 +48,7 @@ def read_spec(work: PhaseWork, arguments: ReadSpec) -> str:
             place: Any = int(part) if isinstance(value, list) and re.fullmatch("[0-9]+", part) else part
             value = value[place]
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise ToolCallRefusal(f"the spec has no {arguments.section}: '{part}' is not there") from error
+            raise ToolCallRefusal(f"the spec has no {arguments.section}: unknown key '{part}'") from error
     return json.dumps(value, indent=1, ensure_ascii=False)
 
 
@@ -156,5 +156,5 @@ def require_artifact(session: Session, name: str) -> ReadableArtifact:
     readable = find_artifact(session, name)
     if readable is None:
         names = ", ".join(readable.name for readable in artifacts(session))
-        raise ToolCallRefusal(f"no artifact '{name}' may be read; there are: {names}")
+        raise ToolCallRefusal(f"no artifact '{name}' may be read; available: {names}")
     return readable

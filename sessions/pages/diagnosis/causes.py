@@ -127,7 +127,7 @@ def binding(check_results: Sequence[CheckResult]) -> CheckResult | None:
 
 def steps_in(check_result: CheckResult) -> tuple[int, ...]:
     """Return the optimizer steps that a check shows, which are lines of the rows; the first of many."""
-    return tuple(row["step"] for row in check_result.shown if isinstance(row.get("step"), int))
+    return tuple(row["step"] for row in check_result.rows if isinstance(row.get("step"), int))
 
 
 def rows_in_words(lines: Sequence[int]) -> str:

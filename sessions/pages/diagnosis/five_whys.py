@@ -24,7 +24,7 @@ GOOD = ("approve", None)
 class Why(NamedTuple):
     """One step: what is the case, and where it is on record."""
 
-    told: str
+    description: str
     cites: tuple[str, ...]
 
 

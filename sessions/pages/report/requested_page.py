@@ -90,7 +90,7 @@ def refuse_to_overwrite(path: Path, force: bool) -> None:
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"--out: '{path.parent}' cannot be written to")
     if path.exists() and not force:
-        raise UserError(f"--out: '{path}' exists already", hint="--force replaces it; or name another file")
+        raise UserError(f"--out: '{path}' already exists", hint="--force replaces it; or name another file")
 
 
 def write_page(path: Path, text: str, force: bool) -> None:

@@ -197,7 +197,7 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
     try:
         address = database_of(next(iter(pointers)) / TRAIL)
         if address is None:
-            raise UserError("nothing says how to connect to the database", where=str(runs))
+            raise UserError("no address of the database is known", where=str(runs))
         with _open_database(address) as database:
             rows = [row for row in lease_rows.every_log(database) if row.log in by_log]
             for log, overview_of in _told_of(database, rows, index):

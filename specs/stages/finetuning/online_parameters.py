@@ -99,13 +99,13 @@ class GrpoParameters(ReplicatedParameters):
         each = self.batch_size * self.gradient_accumulation
         if each % self.generations:
             raise ValueError(
-                f"batch_size times gradient_accumulation is {each}, no multiple of generations ({self.generations})"
+                f"batch_size times gradient_accumulation is {each}, not a multiple of generations ({self.generations})"
             )
         if self.method == "qlora":
             raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")
         if self.lora_dropout:
             raise ValueError(
-                f"lora_dropout is {self.lora_dropout}: answers would be of other adapters than are trained"
+                f"lora_dropout is {self.lora_dropout}: answers would come from other adapters than the trained ones"
             )
         if self.response_end is not None or self.response_start is not None:
             raise ValueError("response_start and response_end belong to given responses, and the model writes its own")

@@ -122,7 +122,7 @@ class TrainingParameters(Contract):
             kind = self.optimizer_kind
             raise ValueError(f"optimizer_kind '{kind}' runs on an NVIDIA GPU only, device is '{self.device}'")
         if self.method == "qlora" and self.device == "auto":
-            raise ValueError("method 'qlora' needs a device, and device is 'auto': write cuda, or cpu to try it small")
+            raise ValueError("method 'qlora' needs a device, got 'auto': write cuda, or cpu for a small trial")
         if self.method == "qlora" and self.precision != "bfloat16":
             raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
         if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":

@@ -66,7 +66,7 @@ class SelfInstructRow(Contract):
     seed: Count
     form: Form
     topic: str
-    shown: tuple[str, ...]
+    examples: tuple[str, ...]
     """Ids of the instructions that stood in the prompt, in order."""
     first: Count
     """The number the model had to continue with."""

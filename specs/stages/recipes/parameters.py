@@ -12,7 +12,7 @@ from specs.system.digests import Contract, Digest, Name, omit_default
 
 def _a_requirement(text: str) -> str:
     if not is_requirement(text):
-        raise ValueError("no requirement such as 'datasets>=5'; addresses, extras and markers are not taken")
+        raise ValueError("expected a requirement such as 'datasets>=5', without addresses, extras or markers")
     return text
 
 

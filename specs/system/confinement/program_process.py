@@ -206,7 +206,7 @@ class _Child:
             statement = json.loads(line)
             if isinstance(statement, dict) and statement.get("step") in steps:
                 return statement
-        raise _Broken(ProgramEnding("failed", "it says what it was not asked"))
+        raise _Broken(ProgramEnding("failed", "it sent an unrequested message"))
 
     def _how(self) -> ProgramEnding:
         code = self.process.wait()

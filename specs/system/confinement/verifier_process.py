@@ -267,7 +267,7 @@ def _or_fault(statements: dict[str, Any], where: str) -> dict[str, Any]:
         case {"fault": {"message": str(message), "where": str(place)}}:
             raise PluginFault(plain(message, 400), where=plain(place, 400))
         case {"fault": other}:
-            raise PluginFault(f"fails without a reason: {plain(repr(other), 100)}", where=where)
+            raise PluginFault(f"fails without a valid reason: {plain(repr(other), 100)}", where=where)
         case _:
             return statements
 

@@ -37,10 +37,10 @@ def test_advice_that_failed_is_no_defect(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "outcome"),
     [
-        ({"due": "package.probes at ship.1"}, "escalate"),
-        ({"due": "package.probes at ship.1", "required_change": MOVE}, "revise"),
+        ({"scheduled_by": "package.probes at ship.1"}, "escalate"),
+        ({"scheduled_by": "package.probes at ship.1", "required_change": MOVE}, "revise"),
         # Advice stays advice, and a warning that nothing scheduled is one.
-        ({"due": "package.probes at ship.1", "blocking": False}, "approve"),
+        ({"scheduled_by": "package.probes at ship.1", "blocking": False}, "approve"),
         ({}, "approve"),
     ],
 )

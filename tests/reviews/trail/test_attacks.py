@@ -244,7 +244,7 @@ def test_other_keys_are_found_with_a_policy_that_was_kept(session: Session, tmp_
     kept = new_policy("demo_leaky", session.keys)
     assert verify_run(session.run, "trail.sqlite", "store", policy=kept).exit_code == 0
     found = verify_run(run, "trail.sqlite", "store", policy=kept)
-    assert found.exit_code == 1 and any("was never that of this trail" in line for line in found.damage)
+    assert found.exit_code == 1 and any("was never a policy of this trail" in line for line in found.damage)
 
 
 @pytest.mark.parametrize("seeds", TRIALS)

@@ -159,7 +159,7 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
     told.check("train", 1, results)
     wave = list(siblings_of(History(told.entries, told.store)))
-    assert {(one.check, one.stage, one.state, one.due) for one in wave} == {
+    assert {(one.check, one.stage, one.state, one.must_pass) for one in wave} == {
         ("package.weights", "ship", "not judged", True),
         ("package.probes", "ship", "not judged", True),
         ("checkpoint.files", "ship", "not judged", True),

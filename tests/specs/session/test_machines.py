@@ -195,7 +195,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
     launcher = LocalLauncher()
     with pytest.raises(BlockedError) as found:
         submit(launcher, session.trail, session.run, session.order(session.mint()), session.registration)
-    said = "this machine has 1 GPUs, asked are 2, 8 cores, asked are 9, 64.0 GB of memory, asked are 70"
+    said = "this machine has 1 of 2 requested GPUs, 8 of 9 requested cores, 64.0 of 70 requested GB of memory"
     assert said in str(found.value)
     assert not (session.run / "jobs" / "small.base.1" / "wrapper.log").exists()
     session.trail.close()
@@ -204,7 +204,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
 def test_a_session_this_machine_cannot_carry_out_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_capacity, "gpus", lambda: 0)
     path = write_spec(tmp_path, with_session("resources: {gpus: 1}\n"))
-    with pytest.raises(BlockedError, match="base: this machine has 0 GPUs, asked are 1"):
+    with pytest.raises(BlockedError, match="base: this machine has 0 of 1 requested GPUs"):
         runtime.start(path, tmp_path / "runs", None, cast(Any, None))
     assert not (tmp_path / "runs").exists()
     # Elsewhere it may be there.

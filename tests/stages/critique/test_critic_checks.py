@@ -159,7 +159,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
     "another part of the response was shown": (
         "critics.prompts",
         lambda path: edited(
-            critic_evidence(path, "critique_responses"), "rows", 0, lambda row: row.update(shown="Fine.")
+            critic_evidence(path, "critique_responses"), "rows", 0, lambda row: row.update(shown_response="Fine.")
         ),
     ),
     "a row left out": (

@@ -214,7 +214,7 @@ FLAWS: list[tuple[str, Callable[[Evidence], Evidence], str, str, str]] = [
     ("nothing trained", _untrained, "recipe.checkpoint", "FAIL", "nothing was trained"),
     ("another input's weights", _of_another_input, "recipe.checkpoint", "FAIL", "those of the input 'teacher'"),
     ("other weights", _replaced, "recipe.checkpoint", "WARN", "replaced rather than trained"),
-    ("no checkpoint", lambda one: replace(one, outputs={}), "recipe.checkpoint", "BLOCKED", "is not there"),
+    ("no checkpoint", lambda one: replace(one, outputs={}), "recipe.checkpoint", "BLOCKED", "is missing"),
     ("no outputs of it", lambda one: replace(one, output_digests={}), "jobs.outputs", "BLOCKED", "checkpoint"),
     ("a held-out prompt", lambda one: _given(one, prompt=heldout_items()[3].prompt), "recipe.data", "FAIL", "held-out"),
     (

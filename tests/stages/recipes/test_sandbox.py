@@ -400,7 +400,7 @@ def test_a_stream_that_breaks_off_is_told_from_one_that_lies(folder: Path) -> No
 
 
 def test_too_much_is_refused_before_it_is_written(folder: Path) -> None:
-    with pytest.raises(OutputStreamError, match=r"101 bytes or more, allowed are 100"):
+    with pytest.raises(OutputStreamError, match=r"101 bytes or more, the limit is 100"):
         receive(sent(("a", b"x" * 100), ("b", b"y")), folder, 100)
     assert list(found_in(folder)) == ["files/a"]
 

@@ -27,13 +27,13 @@ class Flaw(NamedTuple):
     name: str
     """Of the rule that found it, such as ``missing_tensor``."""
     file: str
-    told: str
+    description: str
     """What was found, with both values."""
     mend: str
 
     def line(self) -> str:
         """Return it as one line."""
-        return f"{self.layer}: {self.file}: {self.told} ({self.mend})"
+        return f"{self.layer}: {self.file}: {self.description} ({self.mend})"
 
 
 class NotRun(Exception):

@@ -35,7 +35,7 @@ def split_name(described: dict[str, Any]) -> str:
     if pairs not in SPLITS:
         raise ValueError(
             f"its tokenizer splits text by {', '.join(str(pair[0]) for pair in pairs)}, for which llama.cpp has "
-            f"no name that is known here; known are {', '.join(SPLITS.values())}"
+            f"no known name; known: {', '.join(SPLITS.values())}"
         )
     return SPLITS[pairs]
 

@@ -100,7 +100,7 @@ def settings(folder: CheckpointFolder, file: str, header: GgufHeader, name: str)
         if generation.get(key):
             yield Flaw("gguf", "forced", file, f"does not carry {key} of generation_config.json", "generate without it")
     if unknown := unknown_settings(config):
-        raise NotRun(f"whether the export carries {quote_name(unknown[0])} of config.json is not known here")
+        raise NotRun(f"whether the export carries {quote_name(unknown[0])} of config.json is unknown")
 
 
 def unknown_settings(config: dict[str, Any]) -> list[str]:
@@ -173,7 +173,7 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
             if tensor not in header.tensors:
                 yield Flaw("gguf", "rope_scaling", file, f"has no {tensor}: config.json scales by longrope", mend)
     else:
-        raise NotRun(f"positions scaled by {quote_name(str(kind))} were not compared: that is not known here")
+        raise NotRun(f"positions scaled by {quote_name(str(kind))} were not compared: this scaling is unknown")
 
 
 def _attention(file: str, statements: dict[str, Any], name: str, config: dict[str, Any]) -> Iterator[Flaw]:

@@ -122,7 +122,7 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("config", "remote_code", CONFIG, "has an auto_map, which loads code", "use a model of transformers")
     kind, family = matching_config.get("model_type"), family_of(matching_config)
     if kind is not None and family is None:
-        raise NotRun(f"model_type {quote_name(str(kind))} is not known here; known are {', '.join(FAMILIES)}")
+        raise NotRun(f"unknown model_type {quote_name(str(kind))}; known: {', '.join(FAMILIES)}")
     copy = "copy the value of the base's config.json"
     for name in REQUIRED:
         if matching_config.get(name) is None:

@@ -31,7 +31,7 @@ _NAMED = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_i
 def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield where the vocabulary does not fit the weights, or has no end; raises NotRun for another format."""
     if not folder.has(TOKENIZER):
-        raise NotRun(f"{TOKENIZER} is missing: a sentencepiece model is only loaded, by the reload")
+        raise NotRun(f"{TOKENIZER} is missing: a sentencepiece model is only loaded by the reload check")
     try:
         ids = folder.token_ids
     except WrongFile as error:

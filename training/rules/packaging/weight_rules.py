@@ -34,7 +34,7 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         raise NotRun("an adapter's or quantized tensors differ from those declared in config.json")
     declared = declared_tensors(config)
     if declared is None:
-        raise NotRun("config.json declares no layout that is known here")
+        raise NotRun("config.json declares no known layout")
     ties = config.get("tie_word_embeddings") is True
     missing = sorted(declared.keys() - tensors.keys() - ({HEAD} if ties else set[str]()))
     for name in missing[:_SHOWN]:
@@ -206,7 +206,7 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
     By default the Trainer logs a loss of NaN as 0.0 (``logging_nan_inf_filter``), which then looks like the best step.
     """
     if not folder.has(LOG):
-        raise NotApplicable(f"there is no {LOG}")
+        raise NotApplicable(f"no {LOG}")
     try:
         history: Any = read_object(folder.path / LOG).get("log_history")
     except WrongFile as error:

@@ -81,7 +81,7 @@ def _find_transcripts(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]
         elif path.is_file():
             results[path.resolve()] = None
         else:
-            raise UserError("is not there, or no file and no folder", where=str(path))
+            raise UserError("does not exist, or is neither a file nor a folder", where=str(path))
     return list(results), remaining
 
 

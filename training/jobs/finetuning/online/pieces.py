@@ -129,7 +129,7 @@ def _once(gradient: Tensor) -> Callable[[], list[Tensor]]:
 
     def read() -> list[Tensor]:
         if not tensors:
-            raise RuntimeError("the gradient of a loss in pieces can be read once")
+            raise RuntimeError("the gradient of a loss in pieces can be read only once")
         return [tensors.pop()]
 
     return read
