@@ -367,7 +367,7 @@ def test_without_a_labelled_sample_nothing_is_measured_and_the_gate_is_blocked(t
 
 def test_labels_come_from_the_registered_sample_and_not_from_the_rows(tmp_path: Path) -> None:
     evidence = edited(critic_evidence(tmp_path, "critique_instructions"), "calibration", 0, turned_label)
-    with pytest.raises(EvidenceMissing, match="not those of the labelled sample"):
+    with pytest.raises(EvidenceMissing, match="do not match the labelled sample"):
         measure(evidence)
     assert results_of(evidence)["critics.calibration"].status == "BLOCKED"
 

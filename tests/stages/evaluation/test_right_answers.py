@@ -86,7 +86,7 @@ def test_one_label_for_everything_closes_the_gate_of_a_trained_model_and_warns_o
     }
     assert results["tuned"].status == "FAIL" and "collapsed" in results["tuned"].detail
     assert results["base"].status == "WARN" and "collapsed" not in results["base"].detail
-    assert "no stage has trained" in results["base"].detail
+    assert "the untrained model" in results["base"].detail
 
 
 def test_distinct_right_answers_leave_the_limit_where_it_was(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_no_remedy_speaks_of_training_where_nothing_was_trained(tmp_path: Path) 
     evaluating = {check.id for check in CHECKS if {"evaluate", "multi_turn"} & set(check.kind_names())}
     evaluating -= {check.id for check in CHECKS if check.only_treatment}
     told = {id: remedy_of(id, trained=False) for id in evaluating & REMEDIES.keys()}
-    assert {id: text for id, text in told.items() if TRAINING.search(text.replace("no stage has trained", ""))} == {}
+    assert {id: text for id, text in told.items() if TRAINING.search(text.replace("the untrained model", ""))} == {}
     assert TRAINING.search(remedy_of("health.collapse")), "where something was trained, it does"
 
 

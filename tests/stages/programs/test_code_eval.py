@@ -120,7 +120,7 @@ def test_an_interval_counts_problems_and_not_answers() -> None:
     with pytest.raises(ValueError, match="no problems"):
         over_problems([], 1)
     for wrong in ((3, 1, 4), (3, 4, 1), (3, 1, 0)):
-        with pytest.raises(ValueError, match="answers"):
+        with pytest.raises(ValueError, match="expected 1 <= k <= n"):
             pass_at_k(*wrong)
 
 

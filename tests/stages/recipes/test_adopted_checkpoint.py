@@ -237,9 +237,13 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("a folder", text("sub/model.safetensors"), "it left 'sub': a checkpoint is one folder of files"),
     ("notes", text("README.md"), "it left 'README.md', which is not a file of a checkpoint"),
     ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is not a file"),
-    ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "code of its own (auto_map)"),
+    ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "its own code (auto_map)"),
     ("code deeper", setting("config.json", rope_parameters={"auto_map": 1}), "names its own code (auto_map)"),
-    ("code in the tokenizer", setting("tokenizer_config.json", auto_map={}), "tokenizer_config.json names code"),
+    (
+        "code in the tokenizer",
+        setting("tokenizer_config.json", auto_map={}),
+        "tokenizer_config.json names its own code",
+    ),
     ("another architecture", setting("config.json", hidden_act="relu", bos_token_id=1), "'bos_token_id', 'hidden_act'"),
     (
         "another kind of model",

@@ -443,5 +443,5 @@ def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, 
 def test_folders_that_lie_too_deep_are_not_left_out_in_silence(tmp_path: Path) -> None:
     deep = tmp_path.joinpath("left", *"abcdefghi")
     deep.mkdir(parents=True)
-    with pytest.raises(TooDeep, match="more than 8 folders"):
+    with pytest.raises(TooDeep, match="nested more than 8 deep"):
         send(str(tmp_path / "left"), io.BytesIO())

@@ -61,7 +61,7 @@ def test_the_file_holds_the_weights_as_they_are(folder: Path, tmp_path: Path) ->
         ({"hidden_act": "gelu"}, "hidden_act gelu"),
         (
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
-            "rope_type linear, which is not written",
+            "rope_type linear, which cannot be converted",
         ),
     ],
 )

@@ -316,6 +316,6 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
         spec = shipped(name, "cpu").spec
         found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
     assert found == {
-        "cai_stage1": "sha256:2da0aa15fee84676302fe32e50314f017802014a332791ada78c01091dde9855",
+        "cai_stage1": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
         "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
     }
