@@ -366,9 +366,9 @@ def _scaling(design: DesignEvidence) -> CheckOutcome:
     "design.seeds", "Variation between seeds is measured", source="results of one lucky seed", blocking=False
 )
 def _seeds(design: DesignEvidence) -> CheckOutcome:
-    """Count the registered seeds; with one, the luck of the seed stays unknown."""
+    """Count the registered seeds; with one, the variation between seeds stays unknown."""
     count = len(design.resolved.spec.analysis.seeds)
     if count < 2:
-        detail = "one seed: luck of the seed is not part of the interval; repeat the session with other seeds"
+        detail = "one seed: variation between seeds is not part of the interval; repeat the session with other seeds"
         return CheckOutcome("WARN", detail, float(count))
     return CheckOutcome("PASS", f"{count} seeds", float(count))

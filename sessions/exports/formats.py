@@ -87,7 +87,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
         with new_folder(folder) as partial:
             lines = _write_format(name, source, partial)
             if not any(partial.iterdir()):
-                why = "; ".join(lines) or "no stage that it has a form for has ended"
+                why = "; ".join(lines) or "no stage that it supports has ended"
                 raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
     except FileExistsError as error:
         raise UserError("already exists", where=str(folder), hint="name another folder with --out") from error

@@ -70,7 +70,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
         if (before := history.find(Plan)) is not None:
             if len(before.body.seeds) != number:
                 message = f"{len(before.body.seeds)} further seeds are registered"
-                hint = "their number is not changed after results were seen; without --seeds these are run and counted"
+                hint = "their number cannot change after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
         first = compare_seed(run, history)

@@ -81,7 +81,7 @@ class Drafting:
                 yield f"line {problem.line}, column {problem.column}: {text}".strip()
             else:
                 # Words about a row may quote it, and held-out rows are shown to no model.
-                yield f"{Path(problem.path).name}, line {problem.line}: the row is not in the form that the spec says"
+                yield f"{Path(problem.path).name}, line {problem.line}: the row lacks the form that the spec declares"
 
     def _not_given(self, text: str) -> Iterator[str]:
         """Yield the names of files that exist and were not given, and the keys that are for a person."""

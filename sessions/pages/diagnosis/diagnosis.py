@@ -222,7 +222,7 @@ def _of(history: History, attempt: TrainingAttempt, results: Sequence[CheckResul
         state=_state(attempt),
         cause=detector_of(first).cause if first else None,
         check=first.id if first else None,
-        description=_in_words(every) if every else "no check has run: the attempt has not come to its gate",
+        description=_in_words(every) if every else "no check has run: the attempt has not reached its gate",
         readings=tuple(
             _reading(check_result, sources.get(check_result.id, ""), check_result.id in seen_texts)
             for check_result in every

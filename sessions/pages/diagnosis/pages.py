@@ -79,7 +79,7 @@ def _heading(title: str, some: Sequence[object]) -> Sequence[str]:
 
 def _curve_in_words(diagnosis: Diagnosis) -> str:
     curves = diagnosis.curves
-    by = " (the job's own word: it left no rows)" if curves.stated else ""
+    by = " (claimed by the job, which left no rows)" if curves.stated else ""
     planned = f" of {curves.planned}" if curves.planned else ""
     fifth = max(1, len(curves.losses) // 5)
     first, last = fmean(curves.losses[:fifth]), fmean(curves.losses[-fifth:])

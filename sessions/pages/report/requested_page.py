@@ -129,7 +129,7 @@ def _record(done: RequestOutcome) -> list[tuple[str, str]]:
         rows.append(("policy", f"{asked_entry.policy.rule}: {asked_entry.policy.why}"))
     if answered.by == "model":
         usage = answered.usage or {}
-        measured = "" if answered.usd_is_measured else " (the whole cap: what was used is not known)"
+        measured = "" if answered.usd_is_measured else " (the whole cap: the actual cost is unknown)"
         rows += [
             ("model, as it answered", answered.model or "not known"),
             ("effort", f"{asked_entry.tier}, reasoning {answered.reasoning or 'not asked for'}"),

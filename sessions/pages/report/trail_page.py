@@ -333,7 +333,7 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
     except (OSError, UnicodeDecodeError, PeergateError) as error:
         return [f"{PAGE}: cannot be read: {str(error).splitlines()[0]}"]
     if not _CODE.search(there):
-        return [f"{PAGE}: does not say which code made it, as every page of an export does"]
+        return [f"{PAGE}: does not name the code that made it, as every page of an export does"]
     if f"page code {page_code()}" not in there:
         notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
         return []

@@ -46,7 +46,7 @@ class TranscriptText(NamedTuple):
     digest: str | None = None
 
 
-_GONE = "(it is not in the store any more)"
+_GONE = "(no longer in the store)"
 
 
 class Event(NamedTuple):

@@ -109,7 +109,7 @@ def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None
     assert (first.check, first.status, first.lines, first.threshold) == ("training.gradient", "FAIL", (3,), "<= 20")
     told = [one.description for one in found.whys]
     assert told[0] == "the gate of 'train.1' decided 'escalate': training.gradient FAIL"
-    assert told[-1] == "granted were learning_rate 1e-05, max_grad_norm 1: the spec registers it so"
+    assert told[-1] == "the stage was granted learning_rate 1e-05, max_grad_norm 1: as registered in the spec"
     assert found.whys[-1].cites == ("entry 0 (open)",) and "row 3" in found.whys[-2].cites
     (action,) = found.actions
     assert action.against == "training.gradient" and action.gain == SURE and action.again == ("train", "tuned", "ship")
@@ -135,7 +135,7 @@ def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     advice = result("training.starvation", "WARN").model_copy(update={"blocking": False})
     judged = attempt_of(History(entries, store), "train", 1)
-    for closing, told in (("provenance.code", "next to what closed the gate, there are"), ("training.mask", "infra")):
+    for closing, told in (("provenance.code", "apart from what closed the gate"), ("training.mask", "infra")):
         results = [advice, result(closing, "FAIL")]
         found = [one for one in results if one.id in DETECTORS]
         whys = whys_of(History(entries, store), judged._replace(checks=tuple(results)), found)
@@ -238,13 +238,13 @@ def test_a_killed_session_tells_what_its_job_stated(tmp_path: Path) -> None:
     assert [one.description for one in found.whys] == [
         "the job has no recorded end: it states 12 of 40 steps, the last loss 1.4"
     ]
-    assert any("the job's own word" in line for line in lines_of(found, 80))
+    assert any("claimed by the job" in line for line in lines_of(found, 80))
 
 
 def test_a_job_without_progress_is_no_crash(tmp_path: Path) -> None:
     found = one_of(killed(tmp_path))
     assert found.curves == Curves() and found.whys == ()
-    assert found.description == "no check has run: the attempt has not come to its gate"
+    assert found.description == "no check has run: the attempt has not reached its gate"
 
 
 def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
