@@ -217,7 +217,7 @@ class _TrailView:
         if outcome != "approve":
             return f"the gate of {at} decided '{outcome}'"
         if lifted := lifted_checks(self._history.before(decided), criterion.stage, decided.time_ns):
-            return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
+            return f"a person lifted {', '.join(sorted(lifted))} at {at}, so the gate proves nothing"
         if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why
         results = _find_evidence(criterion, attempt)

@@ -98,7 +98,7 @@ def ending_of(how: str, log: str) -> Ending:
             f"if it was not killed by hand, it probably ran out of memory: {_MEMORY}",
             _MEMORY_PARAMETERS,
         )
-    return Ending("unknown", "", "the end of the job's log says why; mend that, and run the stage again")
+    return Ending("unknown", "", "the end of the job's log says why; fix that, and run the stage again")
 
 
 def _missing(package: str) -> Ending:

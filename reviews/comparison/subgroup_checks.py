@@ -12,7 +12,7 @@ from specs.system.exact import exact, holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
-SOURCE = "a test set whose size was mended with 164 items of one template, which then carried all of the gain"
+SOURCE = "a test set whose size was fixed with 164 items of one template, which then carried all of the gain"
 
 
 def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:

@@ -52,7 +52,7 @@ def _loosens(history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign)
     limits = join_names(
         f"{value['limit']} from {value['before']} to {value['after']} after {value['failed']}" for value in visible
     )
-    detail = f"it loosens what just failed: {limits}; mend what failed, or put it in force with --override and a reason"
+    detail = f"it loosens what just failed: {limits}; fix what failed, or put it in force with --override and a reason"
     return CheckOutcome("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
 
 

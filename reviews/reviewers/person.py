@@ -127,7 +127,7 @@ def ask_at_the_terminal(packet: Packet, read: Callable[[str], str] | None = None
     while read("Is there something that blocks? [y/N] ").lower().startswith("y"):
         statement = _needed(read, "What is wrong: ")
         pointer = _needed(read, "Where in the packet, for example /checks/3 or /sample_rows/0: ")
-        change = read("What would mend it (empty if nothing): ").strip()
+        change = read("What would fix it (empty if nothing): ").strip()
         findings.append(_finding(pointer, statement, change))
     return _answer(
         findings,

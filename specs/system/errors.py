@@ -80,7 +80,7 @@ class UserError(PeergateError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a file: 1-based line and column, the path of keys, what and how to mend it."""
+    """One thing wrong in a file: 1-based line and column, the path of keys, what and how to fix it."""
 
     path: str
     line: int

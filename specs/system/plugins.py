@@ -173,7 +173,7 @@ def run_bounded(work: Callable[[], Loaded], text: str, seconds: float | None = N
         raise broken(failed[0], text, what) from failed[0]
     if not results:
         reported_text = f"cannot {what}: it takes more than {seconds:g} s"
-        raise PluginFault(reported_text, where=text, hint="mend or uninstall that distribution")
+        raise PluginFault(reported_text, where=text, hint="fix or uninstall that distribution")
     return results[0]
 
 
@@ -186,7 +186,7 @@ def broken(error: BaseException, text: str, what: str = "be loaded") -> PluginFa
         error, lambda file: not file.startswith(ours) and (not file.startswith(standard) or "site-packages" in file)
     )
     return PluginFault(
-        reported_text, where=f"{text}, {place}" if place else text, hint="mend or uninstall that distribution"
+        reported_text, where=f"{text}, {place}" if place else text, hint="fix or uninstall that distribution"
     )
 
 

@@ -258,7 +258,7 @@ class Overclaim(Contract):
 
 
 class Fix(Contract):
-    """What to mend: ``delta`` is how much it changes (1 to 5), ``effort`` how much work it is (1 to 5)."""
+    """What to fix: ``delta`` is how much it changes (1 to 5), ``effort`` how much work it is (1 to 5)."""
 
     text: str
     delta: int

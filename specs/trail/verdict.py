@@ -28,7 +28,7 @@ HELP: dict[Cause, str] = {
     "budget": "raise the budget with `peergate amend`",
     "withdrawn": "nothing: another attempt begins if one is left",
     "process_lost": "ask again; the reviewer's process is started anew",
-    "no_quorum": "mend what kept the members from answering, and ask again",
+    "no_quorum": "fix what kept the members from answering, and ask again",
     "unusable": "ask again, or decide yourself",
 }
 """What a person can do, by cause."""
@@ -108,7 +108,7 @@ class CheckResult(Contract):
     evidence: tuple[Digest, ...] = ()
     required_change: RequiredChange | None = None
     repairable: bool = True
-    """False when no parameter can mend it: the data or the design itself is wrong."""
+    """False when no parameter can fix it: the data or the design itself is wrong."""
     scheduled_by: str | None = None
     """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
 

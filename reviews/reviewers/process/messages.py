@@ -149,7 +149,7 @@ class RefusalMessage(ProcessMessage):
 
     op: Literal["refused"] = "refused"
     is_users: bool = False
-    """The user can mend it: a key file, an environment variable, a package."""
+    """The user can fix it: a key file, an environment variable, a package."""
     message: str
     where: str = ""
     hint: str = ""

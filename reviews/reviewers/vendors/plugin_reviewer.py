@@ -64,7 +64,7 @@ class PluginReviewer:
                 lambda: _function(self._vendor)(packet, request), self.name, seconds, "review"
             )
         except PluginFault as fault:
-            hint = "mend that distribution, or decide yourself"
+            hint = "fix that distribution, or decide yourself"
             cause = "timed_out" if fault.__cause__ is None else "unusable"
             raise ReviewerUnavailable(fault.message, where=self.name, hint=hint, cause=cause) from fault
         return self._verdict(statement)

@@ -1,6 +1,6 @@
 """Are curated examples rows of what they were chosen from, and do they hold nothing of the held-out split?
 
-What is wrong with a selection another selection can mend, so the builder is asked for one.
+What is wrong with a selection another selection can fix, so the builder is asked for one.
 """
 
 from __future__ import annotations

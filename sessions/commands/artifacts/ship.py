@@ -119,7 +119,7 @@ def _in_words(outcomes: list[LayerOutcome]) -> str:
         for states in ([("FAIL", True), ("FAIL", False)], [("NOT_RUN", True)], [("NOT_RUN", False)])
     )
     if wrong:
-        return f"do not use it before this is mended: {wrong}"
+        return f"do not use it before this is fixed: {wrong}"
     left_out = f"; not looked at: {unseen}" if unseen else ""
     if unknown:
         return f"unknown whether it can be used, these could not be compared: {unknown}{left_out}"
@@ -132,7 +132,7 @@ def _print(outcomes: list[LayerOutcome], signed_by: str) -> None:
         print_line(f"{outcome.status:8} {outcome.layer}{f': {why}' if why else ''}")
         for flaw in outcome.flaws[:_LISTED]:
             print_line(f"         {flaw.file}: {flaw.description}")
-            print_line(f"           {flaw.mend}")
+            print_line(f"           {flaw.fix}")
         if len(outcome.flaws) > _LISTED:
             print_line(f"         and {len(outcome.flaws) - _LISTED} more (--json lists all)")
     if signed_by:

@@ -108,7 +108,7 @@ def detector_of(check_result: CheckResult) -> Detector:
 
 
 def binding(check_results: Sequence[CheckResult]) -> CheckResult | None:
-    """Return the check that names the cause to mend first; None where nothing was found.
+    """Return the check that names the cause to fix first; None where nothing was found.
 
     Certain faults go before warnings. Within them infrastructure goes before the optimisation, and that before data; a
     cause goes before the course that it explains, and that before its symptom.

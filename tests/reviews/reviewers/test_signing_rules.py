@@ -217,7 +217,7 @@ def test_a_panel_is_merged_from_what_its_members_signed(bench: Bench, packet: Pa
     bench.record("verdict/base.1", bench.body(packet, merged, members=2))
     why = reviewer_proxy.merge(bench.process, digest, 2, said).no_verdict
     assert why is not None and why.cause == "no_quorum"
-    assert why.what == "1 of 2 members of the panel gave a verdict, 2 have to; openai:m: down"
+    assert why.what == "1 of 2 members of the panel gave a verdict, 2 required; openai:m: down"
 
 
 def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Packet) -> None:

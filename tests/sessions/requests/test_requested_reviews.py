@@ -726,7 +726,7 @@ TAMPERED: list[tuple[Change, str]] = [
     (other_file, "does not hold 'a.py' as it was read"),
     (other_evidence, "points at a.py:1, which is not in what was read"),
     (other_prompt, "does not hold the recorded instructions"),
-    (other_question, "the policy says 'ask.speaks_of', recorded is 'answer.trivial'"),
+    (other_question, "the policy says 'ask.speaks_of', but 'answer.trivial' is recorded"),
     (changed("answered", 3, by="checklist"), "is answered by checklist, and the policy answers it"),
     (changed("answered", 1, by="policy"), "is answered by policy, and the policy has it asked"),
     (changed("answered", 1, error="x"), "has an answer and an error"),

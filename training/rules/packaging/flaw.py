@@ -29,11 +29,11 @@ class Flaw(NamedTuple):
     file: str
     description: str
     """What was found, with both values."""
-    mend: str
+    fix: str
 
     def line(self) -> str:
         """Return it as one line."""
-        return f"{self.layer}: {self.file}: {self.description} ({self.mend})"
+        return f"{self.layer}: {self.file}: {self.description} ({self.fix})"
 
 
 class NotRun(Exception):

@@ -38,15 +38,15 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
     ties = config.get("tie_word_embeddings") is True
     missing = sorted(declared.keys() - tensors.keys() - ({HEAD} if ties else set[str]()))
     for name in missing[:_SHOWN]:
-        mend = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
+        fix = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
         why = f"tensor {quote_name(name)} is missing: a loader would fill it with random numbers"
-        yield Flaw("weights", "missing_tensor", _names(folder), why, mend)
+        yield Flaw("weights", "missing_tensor", _names(folder), why, fix)
     for name in sorted(tensors.keys() - declared.keys())[:_SHOWN]:
         file = tensors[name].file.name
         why = f"tensor {quote_name(name)} of {file} is not declared by config.json: it would be ignored"
         whole = not missing and not file.startswith("model")
-        mend = f"delete {file}: the whole model is next to it" if whole else "correct config.json, or drop the tensor"
-        yield Flaw("weights", "unexpected_tensor", CONFIG, why, mend)
+        fix = f"delete {file}: the whole model is next to it" if whole else "correct config.json, or drop the tensor"
+        yield Flaw("weights", "unexpected_tensor", CONFIG, why, fix)
     shared = sorted(declared.keys() & tensors.keys())
     wrong = [name for name in shared if tensors[name].shape != declared[name]]
     for name in wrong[:_SHOWN]:
@@ -223,8 +223,8 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
                 f"step {quote_name(str(step.get('step')))} has loss {quote_name(str(loss))} and gradient norm "
                 f"{quote_name(str(norm))}: a loss that is not a number is logged as 0.0"
             )
-            mend = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
-            yield Flaw("training", "not_a_number", LOG, why, mend)
+            fix = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
+            yield Flaw("training", "not_a_number", LOG, why, fix)
             return
 
 
