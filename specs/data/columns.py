@@ -45,7 +45,7 @@ class Meaning(NamedTuple):
     """Whether a value says it at all."""
 
 
-_TOOLS = Meaning("holds tools or calls of them, which are neither asked nor learned", "write calls into the text")
+_TOOLS = Meaning("holds tools or tool calls, which are neither prompted nor learned", "write calls into the text")
 _THOUGHTS = Meaning("holds reasoning that would not be learned", "write it into the content, such as <think>…</think>")
 _MEDIA = Meaning("holds images or sound, and only text is read", "use rows of text")
 _PART = Meaning("may be a part of the prompt", "join them")

@@ -109,7 +109,7 @@ def convert(
     notes = [f"{count} of {len(rows)} rows are left out: {reason}" for reason, count in sorted(left_out.items())]
     if not made and not problems:
         message = f"no row is left: {'; '.join(notes)}"
-        problems.append(Problem(str(path), line, 1, "", message, "the rows say of themselves that nothing is learned"))
+        problems.append(Problem(str(path), line, 1, "", message, "every row is marked as not to be learned"))
     if names := ignored_columns(known, [row.values for row in rows]):
         notes.append(f"ignored: {', '.join(names)}")
     if selection.drop:

@@ -114,7 +114,7 @@ def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
     needed = list(_reference(spec, index, loc, stage.inputs[role], "checkpoint"))
     # The rule on inputs reports a wrong reference.
     if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
-        message = f"trains '{role}', and '{stage.inputs[role]}' is not a checkpoint"
+        message = f"trains '{role}', but '{stage.inputs[role]}' is not a checkpoint"
         yield LintProblem(loc, message, _candidates(spec, index, "checkpoint"))
 
 
@@ -130,7 +130,7 @@ def lint_curated(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
         return
     needed = list(_reference(spec, index, loc, stage.inputs[role], "examples"))
     if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
-        message = f"curates '{role}', and '{stage.inputs[role]}' holds no examples"
+        message = f"curates '{role}', but '{stage.inputs[role]}' holds no examples"
         yield LintProblem(loc, message, _candidates(spec, index, "examples"))
 
 

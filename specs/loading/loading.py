@@ -30,8 +30,8 @@ from specs.system.yaml.problems import LintProblem, Loc, closest, format_loc
 from specs.system.yaml.yaml_positions import Document, UnreadableError, read_yaml
 
 _HINTS: dict[Loc, str] = {
-    ("analysis", "baseline"): "name it where not just two stages measure the held-out split",
-    ("analysis", "treatment"): "name it where not just two stages measure the held-out split",
+    ("analysis", "baseline"): "name it unless exactly two stages measure the held-out split",
+    ("analysis", "treatment"): "name it unless exactly two stages measure the held-out split",
     ("analysis", "minimum_effect"): "the smallest gain that would matter, such as 0.2",
     ("budget",): "jobs on other machines need one: budget: {max_cost_usd: 20, machine_usd_per_hour: 2.5}",
     ("budget", "machine_usd_per_hour"): "what the machine costs you; 0 where it is your own",

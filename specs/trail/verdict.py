@@ -27,7 +27,7 @@ HELP: dict[Cause, str] = {
     "cost_cap": "raise max_cost_usd under reviewer.effort in a new session",
     "budget": "raise the budget with `peergate amend`",
     "withdrawn": "nothing: another attempt begins if one is left",
-    "process_lost": "ask again; the reviewer's process is started anew",
+    "process_lost": "ask again; the reviewer's process is restarted",
     "no_quorum": "fix what kept the members from answering, and ask again",
     "unusable": "ask again, or decide yourself",
 }

@@ -747,7 +747,7 @@ def test_what_cannot_be_a_key_is_told_without_repeating_it(key: str) -> None:
 
 
 def test_a_model_without_a_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
+    with pytest.raises(UserError, match="no price is known for model 'nobody-knows-it'"):
         _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model="nobody-knows-it"), {KEYS[OPENAI]: KEY}).model
 
 

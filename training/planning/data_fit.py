@@ -129,7 +129,7 @@ def data_faults(
         if path is not None and not has_template(path):
             hint = "kind: base, or a model with a template"
             yield DataFitFault(
-                ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
+                ("model", "kind"), "the model is declared instruct, but its tokenizer has no chat template", hint
             )
             return
         closed = False
@@ -317,7 +317,7 @@ def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[DataFitFa
     if any(texts):
         count, first = sum(map(bool, texts)), next(filter(None, texts))
         message = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
-        yield DataFitFault(place, message, "take them out, unless they are meant", False)
+        yield DataFitFault(place, message, "remove them unless they are intended", False)
 
 
 def _shorter(context: int) -> str:

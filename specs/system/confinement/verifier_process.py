@@ -161,7 +161,7 @@ class _Process:
             case {"parts": list(parts), "own_items": bool(own)}:
                 return TaskDescription(frozenset(str(part) for part in parts) & task_file.PARTS.keys(), own)
             case _:
-                self._fail("its verifier's process writes what is not an answer")
+                self._fail("its verifier's process wrote a malformed answer")
 
     def _exchange(self, requests: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
         """Send requests and read the answers as they come; ``seconds`` is the longest that one of them may take."""
@@ -223,7 +223,7 @@ class _Process:
             with suppress(ValueError, RecursionError):
                 statement = json.loads(line)
             if not isinstance(statement, dict) or statement.get("n") != number:
-                self._fail(f"its verifier's process writes what is not an answer: {plain(repr(bytes(line[:60])), 80)}")
+                self._fail(f"its verifier's process wrote a malformed answer: {plain(repr(bytes(line[:60])), 80)}")
             number += 1
             yield statement
 

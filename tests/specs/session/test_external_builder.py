@@ -200,7 +200,7 @@ def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated
 @pytest.mark.parametrize(
     ("builder", "reviewer", "said"),
     [
-        ("{vendor: external}", "{vendor: openai, model: gpt-5-mini}", "no one says whose model"),
+        ("{vendor: external}", "{vendor: openai, model: gpt-5-mini}", "does not state whose model"),
         (
             "{vendor: external, model_vendor: openai}",
             "{vendor: openai, model: gpt-5-mini}",

@@ -157,7 +157,7 @@ def test_a_control_that_comes_after_the_treatment_is_refused(tmp_path: Path) -> 
     text = path.read_text(encoding="utf-8").replace(f"{CONTROLS}\n", "")
     path.write_text(text.replace("  - name: ship\n", f"{CONTROLS}\n  - name: ship\n"), encoding="utf-8")
     assert [one[1] for one in refused(path)] == [
-        f"'{side}_shuffled' comes after the treatment 'tuned', which it is there to judge" for side in ("base", "tuned")
+        f"'{side}_shuffled' comes after the treatment 'tuned', which it must judge" for side in ("base", "tuned")
     ]
 
 

@@ -115,7 +115,7 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
     if metadata.get("tokenizer.ggml.model") == "gpt2":
         for key in ("tokenizer.ggml.pre", "tokenizer.ggml.merges"):
             if not metadata.get(key):
-                yield Flaw("gguf", "missing_key", file, f"has no {key}: text would be split otherwise", _AGAIN)
+                yield Flaw("gguf", "missing_key", file, f"has no {key}: text would be split differently", _AGAIN)
     try:
         ids, end, template = folder.token_ids, folder.named_token("eos_token"), folder.template
         stops = ends_of(folder.generation) or ends_of(folder.config)

@@ -152,7 +152,7 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
     kind, scaling = rope["rope_type"], f"{name}.rope.scaling"
     stated = metadata.get(f"{scaling}.type", "none")
     factors = header.tensors.get("rope_freqs.weight")
-    fix = "export it with a converter that writes rope scaling; llama.cpp computes another model without a word"
+    fix = "export it with a converter that writes rope scaling; llama.cpp computes another model without a warning"
     if kind == "llama3":
         if factors is None:
             why = "has no rope_freqs.weight: config.json scales positions by llama3"

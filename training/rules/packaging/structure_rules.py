@@ -128,7 +128,7 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
     rope: Any = matching_config.get("rope_parameters")
     theta = rope.get("rope_theta") if isinstance(rope, dict) else matching_config.get("rope_theta")
     if not isinstance(theta, int | float) or not 0 < theta < float("inf"):
-        why = "has no rope_theta: positions would be turned otherwise than in training"
+        why = "has no rope_theta: positions would be rotated differently than in training"
         yield Flaw("config", "rope", CONFIG, why, "copy rope_parameters of the base's config.json")
     for name in wrong_sizes(matching_config):
         if matching_config.get(name) is not None:

@@ -183,7 +183,7 @@ def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Fla
     except WrongFile as error:
         raise NotRun(str(error)) from error
     if was and now != was:
-        why = "is another than the base's: the model would be asked otherwise than it was trained"
+        why = "differs from the base's: the model would be prompted differently than in training"
         yield Flaw("lineage", "template", TEMPLATE, why, _COPY)
 
 

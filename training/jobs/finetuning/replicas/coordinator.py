@@ -106,7 +106,7 @@ class Coordinator:
         elif code < 0:
             self._start(number, address, f"was ended by {signal.Signals(-code).name}")
         elif code == AGAIN:
-            self._start(number, address, "does a round again")
+            self._start(number, address, "repeats a round")
         else:
             # What a replica refuses or finds wrong, it would again.
             raise SystemExit(code if code == ExitCode.BLOCKED else f"replica {number} ended with code {code}")
