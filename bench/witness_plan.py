@@ -43,7 +43,7 @@ MEMORY, LOADING = 2.5e12, 5e9
 """Bytes a second: read from the memory of an H100 (three quarters of its data sheet), and of weights loaded that the
 process before has read too."""
 LAYER_S = 0.9e-3
-"""Of a step of decoding: 15 ms with 16 layers and a batch of 16 are spent in starting their work."""
+"""Overhead of a decoding step: 15 ms with 16 layers and a batch of 16 are spent in starting their work."""
 STARTING = 0.7
 """Seconds: of the interpreter and Peergate's own modules 0.5 (on two other x86 cores), of a CUDA context 0.2."""
 IMPORTS, TRAINER = 4.2, 1.3
@@ -59,7 +59,7 @@ assumed to gain a factor of eight of sixteen."""
 ENCODING = 2.6e5
 """Tokens of prompts a second, on one other core."""
 CHARACTERS = 4
-"""Of a token of English."""
+"""Characters of an English token."""
 CALLS = 1.5
 """Calls of ``self_instruct`` for each instruction that it is to keep."""
 

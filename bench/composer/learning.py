@@ -49,7 +49,7 @@ CHANNELS = ("dpo", "sdpo", "grpo")
 ARMS = ("channel", "control")
 STEPS = {"dpo": 20, "sdpo": 8, "grpo": 12}
 ANSWER_TOKENS = {"sdpo": 32, "grpo": 20}
-"""Of a held-out answer; pairs are only read."""
+"""The limit of a held-out answer; pairs are only read."""
 LORA: dict[str, Any] = {
     "method": "lora",
     "lora_rank": 16,

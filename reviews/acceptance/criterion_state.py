@@ -34,9 +34,9 @@ class CriterionProof(NamedTuple):
     entry: int
     """The number of the approving decision."""
     digest: str
-    """Of that entry."""
+    """The digest of that entry."""
     evidence: str
-    """Of the stored metrics, checks or decision that show it."""
+    """The digest of the stored metrics, checks or decision that show it."""
     description: str
 
 
@@ -58,7 +58,7 @@ class CriterionState(NamedTuple):
     why: str
     """Why it has this state."""
     proof: CriterionProof | None
-    """Of a discharged one."""
+    """The proof of a discharged criterion."""
     history: tuple[StateChange, ...]
 
     def as_json(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Audit(Findings):
     not_covered: dict[str, str] = field(default_factory=dict[str, str])
     """By path, every file that no digest of an entry covers, and why."""
     integrity: Literal["holds", "damaged", ""] = ""
-    """Of an export: the part of the answer that ``verify/`` gives too (docs/explanation/trail.md)."""
+    """For an export: the part of the answer that ``verify/`` gives too (docs/explanation/trail.md)."""
 
     @property
     def exit_code(self) -> int:

@@ -25,7 +25,7 @@ from specs.system.errors import EvidenceMissing
 
 CHECKS = CheckRegistry(kinds=lambda kind: kind.witness_prompts)
 _LEAST = 1e-12
-"""Of a transformed value, so that its logarithm is finite."""
+"""The least transformed value, so that its logarithm is finite."""
 
 
 @CHECKS.add(

@@ -126,7 +126,7 @@ class ReplicationResult(NamedTuple):
 
     seeds: tuple[SeedOutcome, ...]
     over: OverSeeds
-    """Of the further seeds alone: the first was seen before they were registered. A seed that failed gained nothing."""
+    """The further seeds alone: the first was seen before they were registered. A failed seed counts as no gain."""
     with_first: float
     """The mean gain, the first seed included."""
     spread: float

@@ -42,7 +42,7 @@ def once(key: Hashable, of: object, make: Callable[[], Made]) -> Made:
 
 Row = TypeVar("Row", bound=Contract)
 ROW_CHARACTERS = 400
-"""Of each text of a row that a packet shows."""
+"""The limit for each text of a row in a packet."""
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
 _MOST_KEPT = 1 << 23

@@ -40,7 +40,7 @@ class DesignEvidence(NamedTuple):
     resolved: ResolvedDesign
     heldout: tuple[Item, ...]
     data: Mapping[str, tuple[Item, ...]]
-    """Of examples and pairs, what they ask."""
+    """The items of each data file; for examples and pairs, their prompts."""
     costs: Mapping[str, float]
     """The most that one attempt of each stage costs, in USD."""
     texts: tuple[tuple[str, str], ...] = ()

@@ -29,7 +29,7 @@ from specs.trail.session_bodies import ExitEntry, LostJobEntry
 from specs.trail.verdict import CheckResult
 
 COLUMNS = 100
-"""Of a page of `check list`."""
+"""The width of a page of `check list`."""
 
 
 class Rerun(NamedTuple):

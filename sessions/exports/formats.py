@@ -35,9 +35,9 @@ class Format:
     write: str
     tracks: bool = False
     sends: str = ""
-    """Of a tracker that can send a run: the variable that it needs for that."""
+    """For a tracker that can send a run: the variable that this requires."""
     adds: bool = False
-    """Of a tracker: whether its folder takes further parts of a run; others are written anew."""
+    """For a tracker: whether its folder takes further parts of a run; other folders are rewritten."""
 
     def writer(self) -> Callable[..., Any]:
         """Return the function; only then is its module imported."""

@@ -58,7 +58,7 @@ class RepeatedWitness:
     read: int
     of: int
     wrong: int
-    """Of the rows that were read: rows that the granted weights did not write or score, or steps that differ."""
+    """The number of rows read that the granted weights did not write or score, or of steps that differ."""
     checks: tuple[CheckResult, ...]
     seconds: float
     differs: tuple[str, ...] = ()

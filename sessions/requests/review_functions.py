@@ -45,7 +45,7 @@ _DESIGN = {
     *("name", "objective", "task", "model", "control", "heldout", "analysis", "criteria", "thresholds", "budget"),
     "stages",
 }
-"""Of a registered spec: what a question is about, without notices, trackers and machines."""
+"""The parts of a registered spec that a question is about, without notices, trackers and machines."""
 
 _FREE_TEXT = ("topic", "question", "context", "note", "options")
 RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest)

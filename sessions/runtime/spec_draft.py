@@ -44,7 +44,7 @@ class Drafting:
     """The files that it may name."""
     drafts: int = 0
     resolved: ResolvedSpec | None = field(default=None, init=False)
-    """Of the newest draft without problems."""
+    """The spec of the newest draft without problems."""
     forecast: DesignForecast | None = field(default=None, init=False)
 
     def problems(self, text: str) -> str:

@@ -38,7 +38,7 @@ _HINTS: dict[Loc, str] = {
 }
 """What to write where nothing can be filled in."""
 MAX_SPEC_BYTES = 1 << 24
-"""Of a spec or constitution."""
+"""The limit of a spec or constitution."""
 EXPERIMENT = "experiment.yaml"
 """The spec that a folder holds."""
 

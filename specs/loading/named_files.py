@@ -34,7 +34,7 @@ Unconfined = Literal["never", "trusted", "named"]
 """Whether a spec's ``sandbox: false`` is honoured: never, as anyone who reads does; where this user started or signed
 such a spec with the same task; or because this user starts the spec now."""
 READING_BYTES = 64_000
-"""Of a reading list: every reviewer reads it again with every packet."""
+"""The limit of a reading list, which every reviewer reads with every packet."""
 _FITTING = "the task's file says in its Item which fields items have"
 
 

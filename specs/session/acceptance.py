@@ -50,8 +50,8 @@ class AcceptanceCriterion(Contract):
     effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = None
     """Planned hours of machines and people; by default the limits of the stages that lead to it."""
     model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = None
-    """The model that it is about, if there are several: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage reads
-    or leaves. ship-% is then shown for each model as well."""
+    """The model that it is about, if there are several: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage
+    reads or leaves. ship-% is then shown for each model as well."""
     issue: Link | None = None
     """Where it is discussed."""
     applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = None

@@ -47,7 +47,7 @@ class HeldBack(Contract):
 
 
 BUILDER_SHARE = 0.2
-"""Of the budget: what a builder's model and its helpers may take where the spec does not say."""
+"""The share of the budget for a builder's model and its helpers, unless the spec states it."""
 DEAD_MAN_MINUTES = 720.0
 """Jobs outlive their orchestrator for half a day: an unattended night must not cost a training run."""
 
@@ -235,7 +235,7 @@ class ResolvedDesign(Contract):
     plugins: dict[str, str] = {}
     """What the spec uses of other distributions -> its distribution, version and digest."""
     task_text: str | None = None
-    """Of a task in a file: its text, with which any reader of this can run it."""
+    """The text of a task file, with which any reader of this can run it."""
     scripts: dict[Digest, str] = {}
     """The text of each stage's ``script``."""
     reading: dict[Digest, str] = {}

@@ -52,7 +52,7 @@ VERIFY_EXIT_MEANINGS: dict[int, str] = {
     3: "Unreadable: no trail there, or an anchor or policy that was given cannot be read.",
     4: "Verified, but with `--again` a row was not reproduced, or a stage could not be witnessed: it says which.",
 }
-"""Of `peergate audit verify` alone."""
+"""For `peergate audit verify` only."""
 NOT_WITNESSED = 4
 
 

@@ -172,7 +172,7 @@ class Verdict(Contract):
     approve: bool
     not_judged: tuple[str, ...] = ()
     votes: tuple[Vote, ...] = ()
-    """Of a panel, what each member said; the findings are those of all of them."""
+    """For a panel: the vote of each member; the findings are those of all members."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
     analysis: str = ""
@@ -187,7 +187,7 @@ class CriterionResult(Contract):
     criterion: Criterion
     value: float | None
     counts: tuple[int, int] | None = None
-    """Of a fraction: how many of how many."""
+    """For a fraction: its numerator and denominator."""
     met: bool
     hypothesis: bool = False
     """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""

@@ -28,7 +28,7 @@ from training.engines.token_sampling import TokenSampling
 PATH = "/v1/chat/completions"
 ROLES = ("system", "user", "assistant")
 MOST_BYTES = 4 << 20
-"""Of one request."""
+"""The limit of one request."""
 GATHER_S = 0.2
 """How long a batch that has room waits for the next request: anyone who was answered asks again at about the same
 time."""

@@ -86,7 +86,7 @@ def _whole(checkpoint: Path) -> bool:
 
 
 FOLDER = "trainer"
-"""Of the checkpoints, in a job folder."""
+"""The folder of checkpoints in a job folder."""
 
 
 class NotTheStep(Exception):

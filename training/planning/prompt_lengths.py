@@ -148,7 +148,7 @@ class Volume(NamedTuple):
     texts: int
     """Items, examples or pairs."""
     tokens: int
-    """Of one of them: prompt and response."""
+    """Tokens of one of them: prompt and response."""
 
 
 def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:

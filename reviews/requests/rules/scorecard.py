@@ -32,7 +32,7 @@ MAX_ROWS = 300
 MAX_FIXES = 30
 MAX_EVIDENCE = 3
 _LINE_CHARACTERS = 200
-"""Of the lines of a report that differ."""
+"""The limit for lines of a report that differ."""
 
 _NEGATED = re.compile(
     r"\b(?:no|not|non|without|never|neither|nor|lack of|isn't|wasn't|cannot)\W*(?:\w+\W+){0,2}$", re.I

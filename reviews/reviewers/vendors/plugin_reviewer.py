@@ -29,7 +29,7 @@ class PluginReviewRequest(NamedTuple):
     """What a reviewer gets next to the packet."""
 
     digest: str
-    """Of the packet; spans name it as their artifact."""
+    """The digest of the packet; spans name it as their artifact."""
     model: str | None
     key: str
     effort: ReviewLimits

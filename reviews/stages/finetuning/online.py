@@ -35,7 +35,7 @@ class Worth(NamedTuple):
     tied: bool
     """Whether all answers of its group are worth the same."""
     first: bool
-    """Of the first fifth of the rounds of answers, which is one round at least."""
+    """Whether it belongs to the first fifth of the rounds of answers, which is at least one round."""
     last: bool
 
 

@@ -33,7 +33,7 @@ from training.rules.finetuning.schedules import steps_of as planned_steps
 
 CHECKS = CheckRegistry(ONLINE)
 _ROUNDING = 2e-3
-"""Of an advantage: rewards are summed in float32 by the trainer."""
+"""The rounding of an advantage: rewards are summed in float32 by the trainer."""
 
 
 @CHECKS.add("rollouts.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)

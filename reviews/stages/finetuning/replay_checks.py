@@ -151,9 +151,9 @@ def same_weights(values: Sequence[float], other: Sequence[float]) -> bool:
 
 
 _DIGITS = 1e-8
-"""Of a single weight in a sketch, which has nine of them."""
+"""The precision of a weight in a sketch, which has nine digits."""
 _ROUNDING = 1e-7
-"""Of a sketch: nine digits of float32 weights tell no smaller movement."""
+"""The rounding of a sketch: nine digits of float32 weights show no smaller movement."""
 
 
 def _compute_movement(before: Sequence[float], after: Sequence[float]) -> list[float]:

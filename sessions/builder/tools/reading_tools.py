@@ -25,7 +25,7 @@ from specs.trail.tool_arguments import ReadArtifact
 MOST_FILES = 200
 """Files of one attempt; the job folder has the rest."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
-"""Of an artifact in a call."""
+"""The name of an artifact in a call."""
 
 PRIVATE = ("reviewer", "panel", "reading")
 """A builder must not know who judges it, nor what they read first."""

@@ -40,7 +40,7 @@ class BacklogItem(NamedTuple):
     """What it adds to ship-%, in points."""
     hours: float
     gpu_hours: float
-    """Of ``hours``, times the GPUs that each of its stages asks for."""
+    """``hours`` times the GPUs that each of its stages requests."""
     basis: str
     """What the hours are: ``stated``, ``measured`` or ``limit``."""
     usd: float

@@ -44,7 +44,7 @@ class DetectorReading(NamedTuple):
     threshold: str | None
     source: str
     lines: tuple[int, ...]
-    """Of the stage's rows, counted from 1, as far as they were shown: line n is step n."""
+    """The visible lines of the stage's rows, counted from 1: line n is step n."""
     rows: tuple[dict[str, Any], ...]
     remedy: str
     recorded: bool

@@ -47,7 +47,7 @@ class RecordedMetric(NamedTuple):
 
     entry: RecordedEntry
     digest: str
-    """Of the metric set."""
+    """The digest of the metric set."""
     set: MetricSet
     metric: Metric
 

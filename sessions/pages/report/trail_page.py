@@ -42,15 +42,15 @@ MOST_ENTRIES = 10_000
 """Entries with a body on the page; of a longer trail the newest, those of the story first: a browser opens no more."""
 LINE_CHARACTERS = 4000
 MOST_CHARACTERS = 60_000
-"""Of one value from the store."""
+"""The limit for a value from the store."""
 SAMPLE_CHARACTERS = 4000
-"""Of one prompt or answer."""
+"""The limit for a prompt or answer."""
 MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
 """Entries that open at once."""
 MOST_EVENTS = 2_000
-"""Of the transcript, the newest: each has up to 6,000 characters."""
+"""The limit for the newest events of the transcript: each has up to 6,000 characters."""
 MOST_GATES = 200
 """Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"

@@ -23,7 +23,7 @@ from specs.system.errors import UserError
 from specs.trail.gate_bodies import PacketEntry
 
 MOST_BYTES = 200_000
-"""Of a form."""
+"""The limit of a form."""
 LOG = "answered.log"
 """In the run folder: what the started command said."""
 WAIT_S = 60.0

@@ -18,7 +18,7 @@ from specs.system.regular_files import read_regular
 from specs.system.text import plain
 
 MOST_LINES = 20_000
-"""Of a value that is shown as JSON."""
+"""The limit for a value that is shown as JSON."""
 LINE_CHARACTERS = 4_000
 ROWS_AT_ONCE = 100
 ROW_CHARACTERS = 60_000

@@ -54,9 +54,9 @@ class Estimate(NamedTuple):
     most_usd: float
     """For jobs and models together."""
     builder_usd: float
-    """Of it for the builder's model, 0 without one."""
+    """The part for the builder's model, 0 without one."""
     review_usd: float
-    """Of it for reviewers that are models, 0 without one."""
+    """The part for reviewers that are models, 0 without one."""
     budget_usd: float
     forecasts: tuple[TrainingForecast, ...]
     unknown: tuple[str, ...]

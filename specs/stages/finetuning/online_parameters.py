@@ -65,7 +65,7 @@ class GrpoParameters(ReplicatedParameters):
     temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
     clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
     kl_weight: Annotated[float, Field(ge=0, le=10)] = 0.04
-    """Of the KL divergence from the granted model. 0 saves its copy in memory, and leaves the divergence unmeasured."""
+    """The weight of the KL divergence from the granted model. 0 saves its copy in memory and leaves it unmeasured."""
     updates: Annotated[int, Field(ge=1, le=16)] = 1
     """Optimizer steps on the same answers."""
     scale_rewards: bool = True
@@ -151,7 +151,7 @@ class ReplayedPairs(Contract):
     batch_size: Annotated[int, Field(ge=1, le=256)] = 2
     """Pairs in one pass, next to each pass of answers."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 1024
-    """Of prompt and response together; of longer ones the beginning of the prompt is cut."""
+    """The limit of prompt and response together; longer prompts lose their beginning."""
 
 
 class ComposerParameters(GrpoParameters):

@@ -100,7 +100,7 @@ class SampleResponsesRow(OfSample):
     completion: str
     """After cleaning."""
     completion_tokens: Count
-    """Of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
+    """Tokens of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
     cleaned_by: tuple[str, ...]
     """The steps that changed something, in order."""
     marks: tuple[str, ...]

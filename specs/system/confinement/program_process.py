@@ -47,7 +47,7 @@ class ProgramLimits(NamedTuple):
     """What a program may take."""
 
     seconds: int
-    """Of processor time; four times as much, and five, by the clock."""
+    """Processor time; wall time is limited to four times as much, plus five."""
     memory_mb: int
 
 

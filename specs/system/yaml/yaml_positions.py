@@ -123,7 +123,7 @@ PYYAML = Dialect(
         for word in (name, name.title(), name.upper())
     }
 )
-"""Of tools that read YAML 1.1 with PyYAML."""
+"""Fields for tools that read YAML 1.1 with PyYAML."""
 
 
 def decode(raw: bytes) -> str:

@@ -37,7 +37,7 @@ _HARMLESS = (*UNSTABLE, "dtype", "torch_dtype", "use_cache")
 """May differ in a configuration: who wrote it, how training loaded it. What is kept is the base's in any case."""
 
 _MOST_BYTES = 128 << 20
-"""Of a file that describes, which is compared byte for byte."""
+"""The limit of a describing file, which is compared byte for byte."""
 
 _MOST_CONFIGURATION = 4 << 20
 """The limit for a file that is parsed: as objects it takes fifty times as much memory."""

@@ -25,7 +25,7 @@ class Flaw(NamedTuple):
 
     layer: Layer
     name: str
-    """Of the rule that found it, such as ``missing_tensor``."""
+    """The name of the rule that found it, such as ``missing_tensor``."""
     file: str
     description: str
     """What was found, with both values."""
