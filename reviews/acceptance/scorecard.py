@@ -263,7 +263,7 @@ class _ScorecardReader:
         return [check_result for check_result in every if check_result.status == "WARN" and check_result.blocking]
 
     def _scope(self, stage: str, gate: _Gate | None, *, compared: bool = False) -> str:
-        """Say of what a row holds; a device is named only where a job recorded it."""
+        """Return the scope of a row; a device is named only where a job recorded it."""
         spec = self._spec
         of = f"{spec.analysis.n} registered held-out items" if compared else f"stage '{stage}'"
         if gate is not None and not compared:

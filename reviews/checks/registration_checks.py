@@ -123,7 +123,7 @@ def _evaluations(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
 )
 def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Tell how often other sessions looked at the same split before, as the trail noted it when the job ended.
+    """Count earlier looks of other sessions at the same split, as the trail noted them when the job ended.
 
     A new question has an own split, or a test that allows for all of these.
     """

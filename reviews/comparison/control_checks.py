@@ -60,7 +60,7 @@ def _differing(value: Manifest, granted: dict[str, Any], arm: Manifest, requests
 
 @CHECKS.add("controls.excess", "The gain is larger than under the controls", source=SOURCE, blocking=False)
 def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
-    """Tell the gain under each control next to the gain of the arms; the registered hypothesis decides."""
+    """Compare the gain under each control with the gain of the arms; the registered hypothesis decides."""
     controls = pair_controls(evidence)
     if not controls:
         return CheckOutcome("NOT_APPLICABLE", "no control is registered")

@@ -139,7 +139,7 @@ class ReplicationResult(NamedTuple):
         return sum(seed.comparison is None for seed in self.seeds)
 
     def describe(self) -> str:
-        """Say it in one sentence."""
+        """Return it in one sentence."""
         gains = [seed.comparison.gain for seed in self.seeds if seed.comparison is not None]
         low, high = self.over.interval
         between = f", from {min(gains):+.3f} to {max(gains):+.3f}" if gains else ""

@@ -108,7 +108,7 @@ class SessionWorkbench:
 
     @property
     def done(self) -> bool:
-        """Whether the phase has ended."""
+        """Return whether the phase has ended."""
         return self.work.done or bool(self.gave_up)
 
     def call(self, call: ToolCall) -> ToolResult:

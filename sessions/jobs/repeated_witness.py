@@ -69,7 +69,7 @@ class RepeatedWitness:
 
     @property
     def holds(self) -> bool:
-        """Whether every row that was drawn was read and is right."""
+        """Return whether every row that was drawn was read and is right."""
         return not self.why and all(check.status in ("PASS", "NOT_APPLICABLE") for check in self.checks)
 
     def as_data(self) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class Book:
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether requests go over the wire."""
+        """Return whether requests go over the wire."""
         return self.reviewer.asks_a_model and not self.reviewer.is_plugin
 
     @property

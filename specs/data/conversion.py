@@ -142,7 +142,7 @@ def _guess(columns: set[str]) -> As | None:
 
 
 def _told_apart(row: Example | Item, used: set[str]) -> Contract:
-    """Give equal rows ids of their own: ``-2`` for the second."""
+    """Give equal rows different ids: ``-2`` for the second."""
     field = "item" if isinstance(row, Example) else "id"
     id = name = str(getattr(row, field))
     number = 1

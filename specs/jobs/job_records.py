@@ -30,7 +30,7 @@ class CodeState(Contract):
 
     @property
     def state(self) -> Literal["clean", "changed", "unknown"]:
-        """Whether the code is exactly that of the commit."""
+        """Return whether the code is exactly that of the commit."""
         if self.commit is None or self.changed is None:
             return "unknown"
         return "changed" if self.changed else "clean"

@@ -228,7 +228,7 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
 
 
 def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:
-    """Tell where a seed is written, and what is wrong with the held-out split, or its digest."""
+    """Add remedies: where a seed is written, and what is wrong with the held-out split or its digest."""
     flag = any(problem.hint == "did you mean 'seed'?" for problem in problems)
     for problem in problems:
         missing = problem.message.endswith("is missing")

@@ -114,7 +114,7 @@ class CheckResult(Contract):
 
     @property
     def closes(self) -> bool:
-        """Whether it keeps the gate closed, if no person lifts it."""
+        """Return whether it keeps the gate closed, if no person lifts it."""
         return self.blocking and (self.status in CLOSED or (self.scheduled_by is not None and self.status == "WARN"))
 
 

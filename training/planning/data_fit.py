@@ -32,7 +32,7 @@ Row = Example | Preference | Item
 
 
 def has_template(folder: Path) -> bool:
-    """Say by its files whether a model's tokenizer has a chat template; True where they cannot be read."""
+    """Return whether a model's tokenizer has a chat template, by its files; True if they cannot be read."""
     if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:

@@ -34,17 +34,17 @@ class ProgramResult(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether it is a program with the function asked for."""
+        """Return whether it is a program with the function asked for."""
         return self.ended.valid
 
     @property
     def passed(self) -> bool:
-        """Whether its tests pass."""
+        """Return whether its tests pass."""
         return self.ended.step == "passed"
 
     @property
     def overtime(self) -> bool:
-        """Whether it took too long."""
+        """Return whether it took too long."""
         return self.ended.step == "overtime"
 
 

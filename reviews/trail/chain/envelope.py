@@ -56,7 +56,7 @@ class RecordedEntry(Generic[BodyT_co]):
 
     @property
     def fits(self) -> bool:
-        """Whether the body has the form of its kind: that of an unverified entry may not."""
+        """Return whether the body has the form of its kind: that of an unverified entry may not."""
         try:
             return not isinstance(self.body, UnknownBody)
         except AuditDamage:

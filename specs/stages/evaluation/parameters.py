@@ -85,7 +85,7 @@ class MultipleChoiceParameters(DeviceParameters):
 
     @property
     def asked_by_lm_eval(self) -> bool:
-        """Whether the library lm-eval writes the questions."""
+        """Return whether the library lm-eval writes the questions."""
         return self.lm_eval is not None or self.lm_eval_task is not None
 
     @model_validator(mode="after")

@@ -63,7 +63,7 @@ class ExportParameters(Contract):
 
     @property
     def is_read(self) -> bool:
-        """Whether llama.cpp reads the file: without that its answers are compared with nothing."""
+        """Return whether llama.cpp reads the file: without that its answers are compared with nothing."""
         return self.verify == "llama_cpp"
 
     def resolve_registration(self) -> Self:

@@ -60,7 +60,7 @@ class ProgramEnding(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether it is a program with the function asked for."""
+        """Return whether it is a program with the function asked for."""
         return self.step not in ("invalid", "empty")
 
 

@@ -128,7 +128,7 @@ class _Process:
 
     @property
     def busy(self) -> bool:
-        """Whether another thread waits for its answers."""
+        """Return whether another thread waits for its answers."""
         return self._lock.locked()
 
     def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

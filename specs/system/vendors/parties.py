@@ -19,7 +19,7 @@ class TokenPrice(Contract):
 
     @property
     def is_free(self) -> bool:
-        """Whether tokens cost nothing."""
+        """Return whether tokens cost nothing."""
         return self.input == self.output == 0
 
 
@@ -55,7 +55,7 @@ class BuilderSpec(Contract):
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether the builder's turns go over the wire."""
+        """Return whether the builder's turns go over the wire."""
         return self.vendor not in ("playbook", "external")
 
     @model_serializer(mode="wrap")
@@ -124,7 +124,7 @@ class ReviewerSpec(Contract):
 
     @property
     def is_plugin(self) -> bool:
-        """Whether another distribution brings the vendor."""
+        """Return whether another distribution brings the vendor."""
         return self.vendor not in REVIEWERS
 
     def with_reasoning(self) -> ReviewerSpec:

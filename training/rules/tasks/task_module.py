@@ -46,7 +46,7 @@ class TaskModule:
 
     @property
     def own_items(self) -> bool:
-        """Whether it says which fields its items have."""
+        """Return whether it says which fields its items have."""
         return self._form is not None
 
     def misfits(self, item: Item) -> list[tuple[str, str]]:
