@@ -119,7 +119,7 @@ class ReviewerSpec(Contract):
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether a model is asked. A spec names one exactly then, which shows it of plug-ins that are not here too."""
+        """Return whether a model is asked. The spec names a model exactly then, even for an absent plug-in."""
         return self.model is not None if self.is_plugin else self.vendor not in ("checklist", "person")
 
     @property
