@@ -180,7 +180,7 @@ def take_turn(
             if failure.too_long:
                 raise TooLong(str(failure)) from failure
             if ends:
-                hint = "`peergate resume` asks again" + ("" if failure.can_repeat else "; mend the cause first")
+                hint = "`peergate resume` asks again" + ("" if failure.can_repeat else "; fix the cause first")
                 why = f"{failure} (asked {repeats + 1} times)" if repeats else str(failure)
                 raise BuilderUnavailable(why, where=model.name, hint=hint) from failure
             repeats += 1

@@ -47,7 +47,7 @@ class Workbench(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the phase has ended; then nothing may be called any more."""
+        """Return whether the phase has ended; then nothing may be called any more."""
         ...
 
     def history(self) -> tuple[PastTurn, ...]:

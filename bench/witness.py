@@ -48,7 +48,7 @@ def main() -> int:
     from training.engines.engine import BatchedEngine
     from training.engines.engine_factory import make_engine
     from training.engines.token_sampling import TokenSampling
-    from training.jobs.witness.asked import PromptedAnswer, answer
+    from training.jobs.witness.prompted_answers import PromptedAnswer, answer
     from training.jobs.witness.reading import read
     from training.rules.prompt_encoding import dialogue_ids
     from training.rules.tasks import load_items

@@ -43,7 +43,7 @@ MEMORY, LOADING = 2.5e12, 5e9
 """Bytes a second: read from the memory of an H100 (three quarters of its data sheet), and of weights loaded that the
 process before has read too."""
 LAYER_S = 0.9e-3
-"""Of a step of decoding: 15 ms with 16 layers and a batch of 16 are spent in starting their work."""
+"""Overhead of a decoding step: 15 ms with 16 layers and a batch of 16 are spent in starting their work."""
 STARTING = 0.7
 """Seconds: of the interpreter and Peergate's own modules 0.5 (on two other x86 cores), of a CUDA context 0.2."""
 IMPORTS, TRAINER = 4.2, 1.3
@@ -59,7 +59,7 @@ assumed to gain a factor of eight of sixteen."""
 ENCODING = 2.6e5
 """Tokens of prompts a second, on one other core."""
 CHARACTERS = 4
-"""Of a token of English."""
+"""Characters of an English token."""
 CALLS = 1.5
 """Calls of ``self_instruct`` for each instruction that it is to keep."""
 
@@ -171,7 +171,7 @@ def _answer(spec: SessionSpec, stage: Stage) -> tuple[int, int]:
 def _revising(revise_parameters: ReviseParameters, data: Volume) -> tuple[tuple[int, int], ...]:
     """Return the same of each critique and revision of an example, whose text each of their prompts holds."""
     words = chain_prompts()
-    count = math.ceil((len(words.worked) + len(words.asked) + TEMPLATE) / CHARACTERS) + data.tokens
+    count = math.ceil((len(words.worked) + len(words.question) + TEMPLATE) / CHARACTERS) + data.tokens
     both = (
         (count, revise_parameters.critique_tokens),
         (count + revise_parameters.critique_tokens, revise_parameters.revision_tokens),

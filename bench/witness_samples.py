@@ -29,7 +29,7 @@ from training.engines.checkpoint import load
 from training.engines.engine import BatchedEngine
 from training.engines.token_sampling import TokenSampling
 from training.items.format_items import TRAIN_TOPICS, build_items
-from training.jobs.witness.asked import PromptedAnswer, answer, copies_of
+from training.jobs.witness.prompted_answers import PromptedAnswer, answer, copies_of
 from training.jobs.witness.reading import read
 from training.rules.prompt_encoding import sample_ids
 from training.rules.tasks import worked_example
@@ -41,7 +41,7 @@ _PROMPTS = 48
 class Sample(NamedTuple):
     """One answer, and how the granted weights read it."""
 
-    asked: PromptedAnswer
+    answer: PromptedAnswer
     row: WitnessRow
 
 
@@ -162,7 +162,7 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
 
 def _make_challenge(stage: Sequence[Sample], size: int, generator: random.Random) -> list[WitnessRow]:
     """Return what a witness says of some rows of a stage."""
-    every = [sample_faults.asked._replace(row=place) for place, sample_faults in enumerate(stage)]
+    every = [sample_faults.answer._replace(row=place) for place, sample_faults in enumerate(stage)]
     places = sorted(generator.sample(range(len(stage)), min(size, len(stage))))
     copies = copies_of([every[place] for place in places], every)
     return [stage[place].row.model_copy(update={"row": place, "copies": copies.get((place, ""))}) for place in places]

@@ -33,7 +33,7 @@ class Sort(NamedTuple):
 
     write: Callable[[int], list[Any]]
     """In batches of this size."""
-    due: Callable[[Sequence[Any], bool], list[Any]]
+    expected: Callable[[Sequence[Any], bool], list[Any]]
     """What was scored for such rows, or for others: another wording."""
 
 
@@ -67,7 +67,7 @@ def main() -> int:
             rows = sort.write(size)
             written = time.perf_counter() - began
             began = time.perf_counter()
-            read = list(score(model, "rows", sort.due(rows, False)))
+            read = list(score(model, "rows", sort.expected(rows, False)))
             ratio = (time.perf_counter() - began) / written
             wrong = len(list(wrong_scores(read, namespace.dtype)))
             honest += wrong
@@ -78,13 +78,13 @@ def main() -> int:
                 f"{wrong} of {len(rows)} honest rows fail; scored again in {ratio:.2f} x the time"
             )
     for name, sort in sorts.items():
-        read = list(score(model, "rows", sort.due(remaining[name], False)))
+        read = list(score(model, "rows", sort.expected(remaining[name], False)))
         flaws = {
             f"one score shifted by {shift:g} nats": [_shift_score(scored_row, shift) for scored_row in read]
             for shift in SHIFTS
         }
         flaws |= {"two scores swapped": [_swap_labels(scored_row) for scored_row in read if len(scored_row.scores) > 1]}
-        flaws |= {"another wording": list(score(model, "rows", sort.due(remaining[name], True)))}
+        flaws |= {"another wording": list(score(model, "rows", sort.expected(remaining[name], True)))}
         for what, rows in flaws.items():
             print(f"{name}, {what}: {failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square")
     generator = torch.Generator().manual_seed(1)
@@ -93,7 +93,7 @@ def main() -> int:
             moved = torch.randn(weight.shape, generator=generator, dtype=torch.float32) * 0.02
             weight.mul_((1 + moved).to(weight))
     for name, sort in sorts.items():
-        rows = list(score(model, "rows", sort.due(remaining[name], False)))
+        rows = list(score(model, "rows", sort.expected(remaining[name], False)))
         message = f"{failing(rows)} of {len(rows)} fail, {spread(rows):.2g} in the root mean square"
         print(f"{name}, weights moved by two in a hundred: {message}")
     return 1 if honest else 0

@@ -130,7 +130,7 @@ func checkFiles(dir string, files, folders map[string]bool, tiles []string, expe
 		}
 		sum := sha256.Sum256(data)
 		if strings.ReplaceAll(strings.TrimPrefix(stored[n], "store/"), "/", "") != hex.EncodeToString(sum[:]) {
-			return fmt.Errorf("%s has other bytes than its name says", stored[n])
+			return fmt.Errorf("the bytes of %s do not match its name", stored[n])
 		}
 		return nil
 	})

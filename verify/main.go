@@ -192,7 +192,7 @@ func checkAnchors(out io.Writer, whole *trail, newest head, older []head, paths 
 		}
 	}
 	if len(older) == 0 {
-		fmt.Fprintln(out, "not proven: that nothing was cut off or written anew (give -anchor with a head kept elsewhere)")
+		fmt.Fprintln(out, "not proven: that nothing was truncated or rewritten (give -anchor with a head kept elsewhere)")
 	} else if most < newest.size {
 		fmt.Fprintf(out, "not proven: entries %d to %d, which no anchor covers\n", most, newest.size-1)
 	}

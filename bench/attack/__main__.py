@@ -45,7 +45,7 @@ def main() -> int:
         if outcome.not_run:
             print(f"{name:<16}  not run: {outcome.not_run}")
         else:
-            print(f"{name:<16}{outcome.attempts:>10}{outcome.found:>8}{len(outcome.missed):>8}{seconds:>9.1f}")
+            print(f"{name:<16}{outcome.attempts:>10}{outcome.detected:>8}{len(outcome.missed):>8}{seconds:>9.1f}")
         for line in outcome.missed:
             print(f"  missed: {line}")
         clean = clean and not outcome.not_run and not outcome.missed and outcome.attempts > 0

@@ -22,7 +22,7 @@ from sessions.pages.report.trail_page import page_damage, trail_page
 from sessions.run.run_layout import STORE, TRAIL
 
 FLIPS = 3
-"""Of every file."""
+"""Flips in every file."""
 MORE = 60
 """Deletions, swaps and planted files in each of the two folders."""
 

@@ -10,7 +10,7 @@ class Outcome:
     """Counts of one family. An attack is *missed* if it changed something and nothing reported or refused it."""
 
     attempts: int = 0
-    found: int = 0
+    detected: int = 0
     missed: list[str] = field(default_factory=list[str])
     """One line for each missed attack, from which it can be repeated."""
     not_run: str = ""
@@ -20,6 +20,6 @@ class Outcome:
         """Count one attack; ``attack`` says in one line what was done."""
         self.attempts += 1
         if flag:
-            self.found += 1
+            self.detected += 1
         else:
             self.missed.append(attack)

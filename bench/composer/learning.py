@@ -49,7 +49,7 @@ CHANNELS = ("dpo", "sdpo", "grpo")
 ARMS = ("channel", "control")
 STEPS = {"dpo": 20, "sdpo": 8, "grpo": 12}
 ANSWER_TOKENS = {"sdpo": 32, "grpo": 20}
-"""Of a held-out answer; pairs are only read."""
+"""The limit of a held-out answer; pairs are only read."""
 LORA: dict[str, Any] = {
     "method": "lora",
     "lora_rank": 16,
@@ -93,7 +93,7 @@ class Data(NamedTuple):
 
     task: str
     train: list[Item]
-    held: list[Item]
+    heldout: list[Item]
 
 
 ASKS = {
@@ -242,7 +242,7 @@ def margins(checkpoint: Path, current: range) -> list[float]:
     from training.rules.prompt_encoding import prompt_ids
 
     model, tokenizer = load(checkpoint)
-    items, values = data_of("dpo").held, list[float]()
+    items, values = data_of("dpo").heldout, list[float]()
     for place in current:
         prompt = list(prompt_ids(tokenizer, items[place].prompt, "chat").ids)
         both = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in sides(items, place)]
@@ -281,7 +281,7 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
             right = [value > other for value, other in zip(after, before, strict=True)]
         else:
             right = right_answers(
-                out / "checkpoint", data.task, [data.held[value] for value in current], ANSWER_TOKENS[channel]
+                out / "checkpoint", data.task, [data.heldout[value] for value in current], ANSWER_TOKENS[channel]
             )
     return {
         "channel": channel,
@@ -290,7 +290,7 @@ def one_training(model: Path, channel: str, seed: int, control: bool, steps: int
         "steps": len(rows),
         "losses": [round(rollout_step.channels[channel].loss, 5) for rollout_step in rows],
         "learned_from": sum(rollout_step.channels[channel].rows for rollout_step in rows),
-        "items": [data.held[value].id for value in current],
+        "items": [data.heldout[value].id for value in current],
         "right": right,
         "training_cpu_s": round(trained_s, 1),
         "cpu_s": round(time.process_time() - cpu, 1),

@@ -34,7 +34,7 @@ from statistics import median
 from typing import Any
 
 BETA, HINT = 0.5, 32
-"""Of the divergence; and the tokens that the teacher reads more."""
+"""The weight of the divergence, and the additional tokens that the teacher reads."""
 COVERS = 0.93
 """What an interval covers the median with."""
 LOSSES = ("body", "pieces", "plain", "trl")

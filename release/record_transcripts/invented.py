@@ -15,7 +15,7 @@ from release.record_transcripts.scenarios import SUMMARY
 HOME = "/home/baker"
 DAY = datetime(2026, 1, 5, 9, tzinfo=UTC)
 LONGEST_TEXT, LONGEST_LIST, DEEPEST = 120, 3, 6
-"""Of what is kept: characters, items, and levels. Texts of the scenarios are shorter."""
+"""Limits of a recorded value: characters, items, and levels. Texts of the scenarios are shorter."""
 
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f])")
 _HEX = re.compile(r"(?<![0-9A-Za-z-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,64}(?![0-9A-Za-z-])")

@@ -27,7 +27,7 @@ class PlayedModel:
         self.answers = list(scenario.answers)
         self.helpers = list(scenario.helpers)
         self.requests: dict[str, list[str]] = {}
-        """Of each answer of the script, by the id of its message: the scripted words that it was given to read."""
+        """The scripted words that each answer of the script was given to read, by the id of its message."""
         self.faults: list[str] = []
         self._number = 0
 

@@ -204,7 +204,7 @@ def _command_page() -> str:
     """Return the page of commands and options, from the command line itself."""
     parts = [
         "# Commands",
-        "Reading commands take `--json` (one object with a `schema_version`). Data goes to stdout, talk to stderr. "
+        "Reading commands take `--json` (one object with a `schema_version`). Data goes to stdout, messages to stderr. "
         "[Exit codes](exit-codes.md) say how a command ended.",
     ]
     for name, command in _commands(typer.main.get_command(app), "peergate"):

@@ -34,10 +34,10 @@ class CriterionProof(NamedTuple):
     entry: int
     """The number of the approving decision."""
     digest: str
-    """Of that entry."""
+    """The digest of that entry."""
     evidence: str
-    """Of the stored metrics, checks or decision that show it."""
-    told: str
+    """The digest of the stored metrics, checks or decision that show it."""
+    description: str
 
 
 class StateChange(NamedTuple):
@@ -58,7 +58,7 @@ class CriterionState(NamedTuple):
     why: str
     """Why it has this state."""
     proof: CriterionProof | None
-    """Of a discharged one."""
+    """The proof of a discharged criterion."""
     history: tuple[StateChange, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -160,7 +160,11 @@ def acceptance_of(history: History) -> Acceptance:
             result = seen_values.proof(criterion)
             before = states[criterion.id]
             if isinstance(result, CriterionProof):
-                states[criterion.id], whys[criterion.id], proofs[criterion.id] = "discharged", result.told, result
+                states[criterion.id], whys[criterion.id], proofs[criterion.id] = (
+                    "discharged",
+                    result.description,
+                    result,
+                )
             else:
                 states[criterion.id] = "open" if before == "open" else "retracted"
                 whys[criterion.id] = result
@@ -213,7 +217,7 @@ class _TrailView:
         if outcome != "approve":
             return f"the gate of {at} decided '{outcome}'"
         if lifted := lifted_checks(self._history.before(decided), criterion.stage, decided.time_ns):
-            return f"a person lifted {', '.join(sorted(lifted))} at {at}: what a gate lets pass so shows nothing"
+            return f"a person lifted {', '.join(sorted(lifted))} at {at}, so the gate proves nothing"
         if criterion.metric is not None and (why := self._not_replicated(criterion.metric.metric)):
             return why
         results = _find_evidence(criterion, attempt)

@@ -130,7 +130,7 @@ class _ScorecardReader:
             smaller = p is not None and p.met and gain is not None and (gain.value or 0) > 0
             # A gate that finds the hypothesis unmet on sound evidence says *null*; any other refusal voids the numbers.
             status = "partly" if smaller and gate.entry.body.outcome == "null" else "not shown"
-            limits = [*limits, "the gain is smaller than the registered one"] if status == "partly" else limits
+            limits = [*limits, "the gain is smaller than the registered minimum"] if status == "partly" else limits
         elif gate.why_not:
             status, message = "not shown", f"{gate.why_not}; {message}"
         return self._row(id, claim, status, message, limits, gate, self._scope(stage, gate, compared=True))
@@ -263,7 +263,7 @@ class _ScorecardReader:
         return [check_result for check_result in every if check_result.status == "WARN" and check_result.blocking]
 
     def _scope(self, stage: str, gate: _Gate | None, *, compared: bool = False) -> str:
-        """Say of what a row holds; a device is named only where a job recorded it."""
+        """Return the scope of a row; a device is named only where a job recorded it."""
         spec = self._spec
         of = f"{spec.analysis.n} registered held-out items" if compared else f"stage '{stage}'"
         if gate is not None and not compared:

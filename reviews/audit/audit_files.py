@@ -90,7 +90,7 @@ def tree_of(folder: Path) -> FileTree:
                 tree.files.add(name)
             else:
                 mode = entry.stat(follow_symlinks=False).st_mode
-                tree.others[name] = _TYPES.get(stat.S_IFMT(mode), "something else than a file")
+                tree.others[name] = _TYPES.get(stat.S_IFMT(mode), "something other than a file")
     return tree
 
 
@@ -159,7 +159,7 @@ class FileComparison:
         if self.store in self.tree.files or self.store in self.tree.others:
             yield f"{self.store}: is {self.tree.others.get(self.store, 'a file')}, not the folder of the store"
         for name, what in sorted(there.others.items()):
-            yield f"{self.store}/{format_path(name)}: is {what}, and no evidence"
+            yield f"{self.store}/{format_path(name)}: is {what}, not evidence"
         named = {
             f"{digest[7:9]}/{digest[9:]}": (recorded, what, digest)
             for recorded in reversed(self.history)
@@ -181,7 +181,7 @@ class FileComparison:
                 yield f"{path}: cannot be read: {error.strerror or error}"
                 continue
             if not same:
-                yield f"{self.store}: {path} has other bytes than its name says"
+                yield f"{self.store}: the bytes of {path} do not match its name"
         for name, (value, what, digest) in named.items():
             if name not in there.files:
                 yield f"entry {value.seq} ({value.kind}): {what} {digest} is missing from the store"

@@ -88,11 +88,11 @@ def _out_of_order(history: History, entry: RecordedEntry) -> Iterator[str]:
         job, witnesses = body.key.removesuffix(WITNESS), isinstance(body, WitnessEntry)
         cause = ChallengeEntry.key_of(body.stage, body.attempt) if witnesses else ExitEntry.key_of(job)
         if job == body.key or not _is_before(history, cause, entry):
-            yield f"entry {number} ({entry.kind}): there is no '{cause}' entry before it"
+            yield f"entry {number} ({entry.kind}): no '{cause}' entry before it"
     elif isinstance(body, DecisionEntry) and body.stage is not None:
         for form in (MetricsEntry, ChecksEntry, PacketEntry, VerdictEntry):
             if not _is_before(history, form.key_of(body.stage, body.attempt), entry):
-                yield f"entry {number} (decision): there is no '{form.KIND}' entry before it"
+                yield f"entry {number} (decision): no '{form.KIND}' entry before it"
 
 
 def _not_opened(history: History, entry: RecordedEntry[GrantEntry | LaunchEntry]) -> Iterator[str]:
@@ -164,7 +164,7 @@ def launch_damage(history: History) -> Iterator[str]:
             allowed = (body.key, body.grant, grant.parameters, grant.inputs)
             allowed += (grant.kind, grant.task, grant.max_seconds)
             if granted is None or grant.model_dump() != granted.body.model_dump() or ordered != allowed:
-                yield f"entry {number} (launch): job {body.key} was ordered with something else than was granted"
+                yield f"entry {number} (launch): job {body.key} was ordered with something other than its grant"
             else:
                 before = history.before(entry)
                 if granted.body.registration != before.registration:
@@ -180,7 +180,7 @@ def _challenge_damage(history: History, entry: RecordedEntry, body: ChallengeEnt
     # How long it may run follows from what the job took, which the ledger says.
     if job_order is None or ordered != job_order.model_copy(update={"max_seconds": ordered.max_seconds}):
         where = f"entry {entry.seq} (challenge)"
-        yield f"{where}: witness {body.key} was ordered with something else than the job's end draws"
+        yield f"{where}: witness {body.key} was ordered with something other than the draw at the job's end"
 
 
 class _StageOutputs:
@@ -223,7 +223,7 @@ def _grant_damage(history: History, entry: RecordedEntry, grant: GrantEntry) -> 
         stage = resolved.spec.stage(grant.stage)
         planned = digest_value(resolve_parameters(stage, plan.body.changes if plan else {}).model_dump(mode="json"))
     except (KeyError, ValueError) as error:
-        yield f"entry {number} (grant): what was planned is not allowed: {error}"
+        yield f"entry {number} (grant): the plan is not allowed: {error}"
         return
     if (grant.registration, grant.parameters) != (before.registration, planned):
         yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
@@ -247,7 +247,7 @@ def code_damage(history: History) -> Iterator[str]:
                 approves = body.stage is not None and body.outcome == "approve" and body.stage not in lifted
                 if approves and body.code != registered:
                     where = f"entry {entry.seq} (decision)"
-                    yield f"{where}: approves by the measuring code {body.code}, registered was {registered}"
+                    yield f"{where}: approves by the measuring code {body.code}, expected the registered {registered}"
 
 
 def people_damage(history: History) -> Iterator[str]:
@@ -257,7 +257,7 @@ def people_damage(history: History) -> Iterator[str]:
     for entry in history.of(*forms):
         number, body = entry.seq, entry.body
         if isinstance(body, HumanAnswerEntry):
-            request = history.find_digest(body.asked)
+            request = history.find_digest(body.question)
             if request is None or request.seq >= number:
                 yield f"entry {number} (human): answers a question that was not asked before it"
                 continue
@@ -276,7 +276,7 @@ def people_damage(history: History) -> Iterator[str]:
         elif isinstance(body, VerdictEntry):
             if body.reviewer not in reviewers:
                 who = ", ".join(reviewers)
-                yield f"entry {number} (verdict): '{body.reviewer}' is not a reviewer here, registered are: {who}"
+                yield f"entry {number} (verdict): '{body.reviewer}' is not a reviewer here; registered: {who}"
         elif (body.check is None) == (body.condition is None):
             yield f"entry {number} (override): lifts {'nothing' if body.check is None else 'two things'}"
 

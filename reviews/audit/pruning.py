@@ -73,7 +73,7 @@ def prune_damage(history: RecordedHistory) -> Iterator[str]:
 
 
 def not_witnessed_again(history: RecordedHistory, pruned: Collection[PrunedWeights]) -> Iterator[str]:
-    """Say of each stage with pruned weights what no witness can make again without a copy of them."""
+    """Yield for each stage with pruned weights what no witness can recompute without a copy of them."""
     if not pruned:
         return
     gone = {pruned_weights.path for pruned_weights in pruned}

@@ -183,7 +183,7 @@ def _attempt_packet(
     except EvidenceMissing:
         again = None
     if again != recorded:
-        return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
+        return [f"the metrics computed from the raw rows differ from the recorded metrics{_which(again, recorded)}"]
     checks = run_checks(evidence, again)
     if not all(path.exists() for path in (*evidence.inputs.values(), *evidence.outputs.values())):
         checks = _as_with_weights(all_checks(evidence.resolved), checks, packet, attempt.name, notes)
@@ -216,7 +216,7 @@ def _verdict_and_decision(history: History, recorded: DecisionEntry, decision: D
         problems.append("the members' verdicts give another panel verdict than the recorded one")
     why = verdict.no_verdict
     if judged and (judged.body.error, judged.body.cause) != ((str(why), why.cause) if why else ("", None)):
-        problems.append("the entry of the verdict does not say of its absence what the stored verdict says")
+        problems.append("the verdict's entry and the stored verdict disagree on why none was given")
     before = verdict_again(history, packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
@@ -227,9 +227,9 @@ def _verdict_and_decision(history: History, recorded: DecisionEntry, decision: D
         problems.append("the checklist gives another verdict than the recorded one")
     again = settle(history.resolved, packet, verdict, recorded.attempt, looked_up(history, packet.stage))
     if again != decision:
-        problems.append(f"packet and verdict give '{again.outcome}', recorded is '{decision.outcome}'")
+        problems.append(f"packet and verdict give '{again.outcome}', but '{decision.outcome}' is recorded")
     if (recorded.outcome, recorded.reasons) != (decision.outcome, decision.reasons):
-        problems.append("the entry does not say what the stored decision says")
+        problems.append("the entry disagrees with the stored decision")
     if summarise_conditions(decision) != recorded.model_dump(mode="json", include={"conditions", "met"}):
         problems.append("the entry does not carry the conditions of the stored decision")
     opens = opened_by(history.resolved, history, recorded.stage, decision.outcome)
@@ -271,4 +271,4 @@ def _other_checks(recorded: tuple[CheckResult, ...], again: tuple[CheckResult, .
         f"{id} is {now[id].status if id in now else 'gone'}, recorded as {then[id].status if id in then else 'nothing'}"
         for id in differing
     ]
-    return f"checks come out otherwise: {', '.join(parts)}" if parts else ""
+    return f"checks give other results: {', '.join(parts)}" if parts else ""

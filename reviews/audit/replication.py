@@ -25,7 +25,7 @@ def replication_damage(
         return
     where, body = f"entry {counted.seq} (replicated)", counted.body
     if planned is None or planned.seq > counted.seq or body.plan != planned.digest:
-        yield f"{where}: is not of the plan that was registered before it"
+        yield f"{where}: does not follow the plan registered before it"
         return
     plan = planned.body
     if set(body.heads) != set(plan.sessions):
@@ -43,7 +43,7 @@ def replication_damage(
         for seed, name in zip(plan.seeds, plan.sessions, strict=True)
     ]
     if history.store.get_value(body.result) != combine_seeds(first, seeds).as_json():
-        yield f"{where}: the figures are not those of the raw rows of {', '.join(plan.sessions)}"
+        yield f"{where}: the figures differ from those of the raw rows of {', '.join(plan.sessions)}"
 
 
 def _up_to(run: Path, trail_name: str, store_name: str, head: str) -> History | None:

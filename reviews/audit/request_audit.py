@@ -36,7 +36,7 @@ def requests_damage(history: History, notes: list[str]) -> Iterator[str]:
     if history[0].kind == WorkspaceEntry.KIND:
         others = {entry.kind for entry in history[1:]} - {"asked", "answered", "look", "spend", "keys"}
         if others:
-            yield f"trail: holds requested reviews and no session, and yet entries of kind {', '.join(sorted(others))}"
+            yield f"trail: holds requested reviews without a session, but entries of kind {', '.join(sorted(others))}"
     for recorded in history.of(AskedEntry, AnsweredEntry, LookupEntry):
         where, texts = f"entry {recorded.seq} ({recorded.key})", iter(())
         try:
@@ -77,7 +77,7 @@ def _audit_request(history: History, recorded: RecordedEntry[AskedEntry], notes:
         again = policy_answer(request, registered)
         if again != body.policy:
             message = body.policy.rule if body.policy else "nothing"
-            yield f"the policy says '{again.rule}', recorded is '{message}'"
+            yield f"the policy says '{again.rule}', but '{message}' is recorded"
 
 
 def _audit_lookup(before: History, body: LookupEntry) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _audit_lookup(before: History, body: LookupEntry) -> Iterator[str]:
 
 def _audit_answer(history: History, before: History, body: AnsweredEntry) -> Iterator[str]:
     question, store = before.find(AskedEntry, body.number), history.store
-    if question is None or question.digest != body.asked:
+    if question is None or question.digest != body.question:
         yield f"answers request {body.number}, which is not before it"
         return
     asked_entry = question.body
@@ -102,7 +102,7 @@ def _audit_answer(history: History, before: History, body: AnsweredEntry) -> Ite
     ]
     answered_by_policy = asked_entry.policy is not None and not asked_entry.policy.ask
     if answered_by_policy != (body.by == "policy"):
-        yield f"is answered by {body.by}, and the policy {'answers it' if answered_by_policy else 'has it asked'}"
+        yield f"is answered by {body.by}, but the policy {'answers it' if answered_by_policy else 'has it asked'}"
     if body.answer is not None:
         answer = ANSWERS[asked_entry.mode].model_validate_json(store.get(body.answer))
         seen_verdict_reading = reading.model_copy(update={"files": (*reading.files, *looked)})
@@ -118,7 +118,7 @@ def _audit_answer(history: History, before: History, body: AnsweredEntry) -> Ite
     elif body.by == "recorded":
         yield from _audit_repeat(before, asked_entry, body)
     elif body.usd:
-        yield f"cost {body.usd:g} USD, and no model was asked"
+        yield f"cost {body.usd:g} USD, but no model was asked"
     settled = history.find_key(SpendEntry.settlement_key(body.reservation)) if body.reservation else None
     if settled is not None and (usd := as_entry_of(settled, SpendEntry).body.usd) != body.usd:
         yield f"cost {body.usd:g} USD, settled is {usd:g}"
@@ -131,7 +131,7 @@ def _audit_exchange(
     if body.reservation is None or before.find_key(SpendEntry.reservation_key(body.reservation)) is None:
         yield "a model was asked without a reservation"
     if body.answer is not None and (body.request is None or body.response is None):
-        yield "there is an answer, and not the request and the response it came from"
+        yield "has an answer without its request and response"
     if body.request is None:
         return
     store = before.store

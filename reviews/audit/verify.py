@@ -65,7 +65,7 @@ class Audit(Findings):
     not_covered: dict[str, str] = field(default_factory=dict[str, str])
     """By path, every file that no digest of an entry covers, and why."""
     integrity: Literal["holds", "damaged", ""] = ""
-    """Of an export: the part of the answer that ``verify/`` gives too (docs/explanation/trail.md)."""
+    """For an export: the part of the answer that ``verify/`` gives too (docs/explanation/trail.md)."""
 
     @property
     def exit_code(self) -> int:
@@ -78,12 +78,12 @@ class Audit(Findings):
 
     @property
     def is_open(self) -> bool:
-        """Whether entries may still follow; a trail of requested reviews is never closed and not called open."""
+        """Return whether entries may still follow; a trail of requested reviews is never closed and not called open."""
         return not self.closed and self.holds == "session"
 
     @property
     def is_unanchored(self) -> bool:
-        """Whether anchors were given and none of them covers the newest entries."""
+        """Return whether anchors were given and none of them covers the newest entries."""
         return self.anchored is not None and self.anchored < self.entries
 
     @property

@@ -38,7 +38,7 @@ class Need(NamedTuple):
     dtype: str
     device: str
     packages: dict[str, str]
-    """Of the job; those of the gate's witness in its own manifest."""
+    """The packages of the job; the manifest of the gate's witness has its own."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""

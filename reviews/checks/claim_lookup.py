@@ -51,7 +51,7 @@ def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
 
 @CHECKS.add(
     CLAIMS,
-    "What the builder states is what was measured",
+    "The builder's claims equal the measurements",
     source="real numbers in the wrong cell; pilots called passed against their own rows",
 )
 def _claims(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:

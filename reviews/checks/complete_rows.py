@@ -18,7 +18,7 @@ CHECKS = CheckRegistry(("generate", "evaluate", "multi_turn", "inspect", "lm_eva
 
 @CHECKS.add(
     "health.complete",
-    "Everything that was ordered has a row",
+    "Everything ordered has a row",
     source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
 )
 def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -45,15 +45,15 @@ def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int
 
 @CHECKS.add(
     "health.kept",
-    "Something was kept",
-    source="gates without a number: 30 examples where 100 to 200 were asked for, and scaled to 15,000 anyway",
+    "The stage kept some rows",
+    source="gates without a number: 30 examples instead of the requested 100 to 200, and scaled to 15,000 anyway",
     kinds=lambda kind: kind.required_output,
 )
 def _something(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Count what later stages will read; instructions that are held-out prompts are not among it."""
     declared = kind_of(evidence.stage).required_output
     if declared is None:
-        return CheckOutcome("NOT_APPLICABLE", "nothing continues with what the stage leaves")
+        return CheckOutcome("NOT_APPLICABLE", "no later stage reads its outputs")
     output = declared.output
     count = len(read_rows(evidence.outputs.get(output), declared.row, output, may_be_empty=True))
     remaining = min(count, int(need(metrics, declared.count_metric))) if declared.count_metric else count

@@ -174,7 +174,7 @@ def result(check: GateCheck, outcome: CheckOutcome, spec: Design, evidence: Iter
         detail=plain(outcome.detail, 1000),
         figure=outcome.figure if outcome.figure is None or math.isfinite(outcome.figure) else None,
         threshold=_format_limits(check.limits, spec) or check.threshold,
-        shown=tuple(_plain_row(row) for row in outcome.rows[:SHOWN_ROWS]),
+        rows=tuple(_plain_row(row) for row in outcome.rows[:SHOWN_ROWS]),
         evidence=tuple(sorted(evidence)),
         required_change=outcome.change,
         repairable=outcome.repairable,

@@ -136,11 +136,11 @@ def _same(granted: Any, effective: Any) -> bool:
 def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     if kind_of(evidence.stage).without_precision:
-        return CheckOutcome("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
+        return CheckOutcome("NOT_APPLICABLE", "the stage runs no model, so it has no precision")
     granted = _granted_type(evidence, manifest.device)
     message = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
     if granted and manifest.dtype != granted:
-        return CheckOutcome("FAIL", f"trained on {message}; granted was {granted}")
+        return CheckOutcome("FAIL", f"trained on {message}; {granted} was granted")
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
         return CheckOutcome("FAIL", f"ran on {message}; the baseline on {before.device}, {before.dtype}")
@@ -159,7 +159,7 @@ def _granted_type(evidence: Evidence, device: str) -> str:
     return {"mixed": "float32"}.get(precision, precision)
 
 
-@CHECKS.add("jobs.cost", "The attempt cost no more than its cap", source="spending told in two ways")
+@CHECKS.add("jobs.cost", "The attempt cost no more than its cap", source="spending reported in two ways")
 def _cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what the attempt cost, by its wall time, with the cap that was reserved for it before it began."""
     record, grant = evidence.exit, evidence.grant
@@ -170,15 +170,15 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     usd = seconds / 3600 * rate
     detail = f"the attempt cost {usd:.4f} USD of the {grant.price_cap_usd:.4f} USD reserved for it"
     if usd > grant.price_cap_usd + _SPARE_USD:
-        return CheckOutcome("FAIL", f"{detail}: its time limit did not hold, a person has to look at the bill", usd)
+        return CheckOutcome("FAIL", f"{detail}: its time limit did not hold; a person must check the bill", usd)
     return CheckOutcome("PASS", detail, usd)
 
 
 @CHECKS.add(
     "jobs.clock",
-    "The job's own time fits what was seen of it",
+    "The job's reported time fits the observed time",
     source="a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
-    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
+    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of the observed time",
 )
 def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the time that the exit record states with how long the orchestrator saw, or could have seen, the job.
@@ -187,7 +187,9 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     record, observed = evidence.exit, evidence.observed
     if record is None or observed is None:
-        raise EvidenceMissing("the job left no exit record" if record is None else "no one noted how long it was seen")
+        raise EvidenceMissing(
+            "the job left no exit record" if record is None else "its observed running time was not recorded"
+        )
     seen_text = f"between {observed.at_least_s:.0f} and {observed.at_most_s:.0f} s were seen from here"
     detail = f"the exit record states {record.seconds:.6g} s, {seen_text}"
     if not observed.fits(record.seconds):
@@ -197,9 +199,9 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "jobs.times",
-    "The job ran between its launch and its noted end",
+    "The job ran between its launch and its recorded end",
     source="an exit record of another run: its length fits, its hours do not",
-    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
+    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of the observed time",
 )
 def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare start and end of the exit record, and the wall time of the manifest, with what the trail notes.
@@ -209,7 +211,7 @@ def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     record, observed, manifest = evidence.exit, evidence.observed, manifest_of(evidence)
     if record is None or observed is None or evidence.launched is None or evidence.ended is None:
-        raise EvidenceMissing("the job left no exit record" if record is None else "no one noted when it was launched")
+        raise EvidenceMissing("the job left no exit record" if record is None else "its launch time was not recorded")
     spare = observed.spare()
     early, late = evidence.launched - record.started, record.ended - evidence.ended
     beyond = manifest.wall_s - record.seconds
@@ -228,14 +230,14 @@ def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             return CheckOutcome("WARN", f"{detail}; the machine's clock was set by {moved:.6g} s meanwhile", off)
         return CheckOutcome("FAIL", detail, off)
     return CheckOutcome(
-        "PASS", f"it began and ended between launch and noted end, and worked for {manifest.wall_s:.6g} s", 0.0
+        "PASS", f"it began and ended between launch and recorded end, and worked for {manifest.wall_s:.6g} s", 0.0
     )
 
 
 @CHECKS.add(
     "provenance.code",
-    "The code that ran is declared, that of the session and of a commit",
-    source="results that no one could repeat because the code was changed and not kept",
+    "The job ran the session's declared code, from a commit",
+    source="results that could not be repeated because the code was changed and lost",
 )
 def _check_code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the state of the code from the manifest: another fails; changed or unknown warns or fails."""
@@ -252,4 +254,4 @@ def _check_code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     figure = None if state.changed is None else float(state.changed)
     if evidence.resolved.spec.clean_code == "required":
         return CheckOutcome("FAIL", f"ran {state}; the spec requires clean code", figure)
-    return CheckOutcome("WARN", f"ran {state}: the same code cannot be had from the commit alone", figure)
+    return CheckOutcome("WARN", f"ran {state}: the commit alone does not reproduce this code", figure)

@@ -98,7 +98,7 @@ def ending_of(how: str, log: str) -> Ending:
             f"if it was not killed by hand, it probably ran out of memory: {_MEMORY}",
             _MEMORY_PARAMETERS,
         )
-    return Ending("unknown", "", "the end of the job's log says why; mend that, and run the stage again")
+    return Ending("unknown", "", "the end of the job's log says why; fix that, and run the stage again")
 
 
 def _missing(package: str) -> Ending:
@@ -124,4 +124,4 @@ def ending_of_check(check: CheckResult) -> Ending:
 
 def log_lines(check: CheckResult) -> Sequence[str]:
     """Return the last lines of the log that a check shows."""
-    return [str(row["log"]) for row in check.shown if "log" in row]
+    return [str(row["log"]) for row in check.rows if "log" in row]

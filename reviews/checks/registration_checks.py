@@ -16,7 +16,7 @@ WORKSPACE = "registration.workspace"
 
 @CHECKS.add(
     "registration.unchanged",
-    "The spec is the registered one",
+    "The spec equals the registered spec",
     source="analyses chosen after the results (preregistration, Nosek et al. 2018)",
 )
 def _check_registration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -31,8 +31,8 @@ def _check_registration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
 
 @CHECKS.add(
     "registration.code",
-    "The code that measures is the registered one",
-    source="a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
+    "The measuring code equals the registered code",
+    source="a metric that was changed until the same data passed: 46.7 % runaway answers became 0 %",
 )
 def _code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the code that measures and judges with the code registered before any data existed."""
@@ -52,7 +52,7 @@ def _code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "registration.split",
-    "The held-out split is the registered one",
+    "The held-out split equals the registered split",
     kinds=lambda kind: kind.only_measures,
     source="a swapped evaluation set",
 )
@@ -82,7 +82,9 @@ def _data(evidence: Evidence, reference: str) -> CheckOutcome:
 
 
 @CHECKS.add(
-    "registration.model", "The weights are the pinned ones", source="an instruct checkpoint in place of the base model"
+    "registration.model",
+    "The weights equal the pinned weights",
+    source="an instruct checkpoint in place of the base model",
 )
 def _model(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the weights a stage began from with the digest that the spec pins, where it reads the model itself."""
@@ -121,13 +123,13 @@ def _evaluations(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
 )
 def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Tell how often other sessions looked at the same split before, as the trail noted it when the job ended.
+    """Count earlier looks of other sessions at the same split, as the trail noted them when the job ended.
 
     A new question has an own split, or a test that allows for all of these.
     """
     used = evidence.heldout_elsewhere
     if used is None:
-        return CheckOutcome("NOT_APPLICABLE", "no one counted: the stage reads no held-out split")
+        return CheckOutcome("NOT_APPLICABLE", "not counted: the stage reads no held-out split")
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
     if used.seeds:
         unread += f"; {used.seeds} sessions of the same registered seeds are not counted"

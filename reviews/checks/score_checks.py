@@ -50,10 +50,10 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     message = f"{len(pairs)} of {of} rows scored again with the granted weights"
     if wrong:
         return CheckOutcome(
-            "FAIL", f"{message}: {len(wrong)} are not what they give", float(len(wrong)), tuple(wrong), repairable=False
+            "FAIL", f"{message}: {len(wrong)} do not match", float(len(wrong)), tuple(wrong), repairable=False
         )
     worst = max((apart(score) for row in rows for score in row.scores.values()), default=0.0)
-    return CheckOutcome("PASS", f"{message}: every score is theirs, within {worst:.1e} nats", 0.0)
+    return CheckOutcome("PASS", f"{message}: every score matches, within {worst:.1e} nats", 0.0)
 
 
 def wrong_scores(rows: Sequence[ScoredRow], dtype: str) -> Iterator[dict[str, Any]]:

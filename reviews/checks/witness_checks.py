@@ -25,7 +25,7 @@ from specs.system.errors import EvidenceMissing
 
 CHECKS = CheckRegistry(kinds=lambda kind: kind.witness_prompts)
 _LEAST = 1e-12
-"""Of a transformed value, so that its logarithm is finite."""
+"""The least transformed value, so that its logarithm is finite."""
 
 
 @CHECKS.add(
@@ -42,7 +42,7 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
     kind = kind_of(evidence.stage)
     if not kind.answers_count(evidence.parse_parameters(kind.parameters)):
-        return CheckOutcome("NOT_APPLICABLE", "nothing is concluded from its answers, so no witness read them")
+        return CheckOutcome("NOT_APPLICABLE", "no conclusion rests on its answers, so no witness read them")
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=lambda line: not holds_scores(line))
     places = witness.challenge.rows
@@ -53,9 +53,7 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if wrong:
         count = len({value["row"] for value in wrong})
         visible = tuple(wrong)
-        return CheckOutcome(
-            "FAIL", f"{message}: {count} are not what they write", float(count), visible, repairable=False
-        )
+        return CheckOutcome("FAIL", f"{message}: {count} do not match", float(count), visible, repairable=False)
     return CheckOutcome("PASS", f"{message}: {_at_worst(rows)}", 0.0)
 
 

@@ -60,7 +60,7 @@ def _differing(value: Manifest, granted: dict[str, Any], arm: Manifest, requests
 
 @CHECKS.add("controls.excess", "The gain is larger than under the controls", source=SOURCE, blocking=False)
 def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
-    """Tell the gain under each control next to the gain of the arms; the registered hypothesis decides."""
+    """Compare the gain under each control with the gain of the arms; the registered hypothesis decides."""
     controls = pair_controls(evidence)
     if not controls:
         return CheckOutcome("NOT_APPLICABLE", "no control is registered")
@@ -73,4 +73,4 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     detail = f"{'; '.join(parts)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
     if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
         return CheckOutcome("PASS", detail, excess)
-    return CheckOutcome("WARN", f"{detail}: that the gain comes from memory is not shown", excess)
+    return CheckOutcome("WARN", f"{detail}: this does not show that the gain comes from memory", excess)

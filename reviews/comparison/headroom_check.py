@@ -14,7 +14,7 @@ CHECKS = CheckRegistry(lambda kind: kind.arm)
 SOURCE = "a base model that had 300 of 300 right before it was trained, once it was prompted as the trained one was"
 
 
-@CHECKS.add("gap.before_training", "The untrained model fails, and the task can be done", source=SOURCE)
+@CHECKS.add("gap.before_training", "The untrained model fails, and the task is solvable", source=SOURCE)
 def _gap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Judge the gap where its last stage has run; the lint of evaluations has that before any training."""
     plan = evidence.resolved.spec.evaluation

@@ -23,13 +23,13 @@ DRIFT_SOURCE = "training on a narrow task that takes others away; non-inferiorit
 SOURCE = "a test that was chosen after its data were seen"
 
 
-@CHECKS.add("drift.kept", "What must not fall did not fall", source=DRIFT_SOURCE)
+@CHECKS.add("drift.kept", "No protected capability fell", source=DRIFT_SOURCE)
 def _drift(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Test whether the trained model still can do what the untrained one could, item by item: non-inferiority."""
     plan = evidence.resolved.spec.evaluation
     registered = [drift for drift in (plan.drift if plan else ()) if drift.after == evidence.stage.name]
     if not registered:
-        return CheckOutcome("NOT_APPLICABLE", "nothing is registered that must not fall here")
+        return CheckOutcome("NOT_APPLICABLE", "no drift limit is registered here")
     parts: list[str] = []
     fallen: list[str] = []
     worst = 1.0
@@ -68,7 +68,7 @@ def require_alike(evidence: Evidence, before: str) -> None:
     )
     differing = [what for what, digest, other in compared if digest != other]
     if differing:
-        raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}: it cannot be compared")
+        raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}, so it cannot be compared")
 
 
 def _change(evidence: Evidence, before: str) -> EffectEstimate:
@@ -112,7 +112,7 @@ def design_of(spec: Design, heldout: int, data: dict[str, tuple[Item, ...]]) -> 
     return CheckOutcome("FAIL" if any(short) else "WARN", detail, float(len(short)), repairable=False)
 
 
-@CHECKS.add("paired.registered", "The paired tests registered next to the analysis", source=SOURCE)
+@CHECKS.add("paired.registered", "The registered paired tests reach their effects", source=SOURCE)
 def _check_registered_tests(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry out every paired test of this stage, adjusted together; a deciding test closes the gate unless shown."""
     tests = registered_for(evidence.resolved.spec, evidence.stage.name)

@@ -68,7 +68,7 @@ def _models(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         message = (
             f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
         )
-        return CheckOutcome("FAIL", f"{message}: the gain is not that of the training", repairable=False)
+        return CheckOutcome("FAIL", f"{message}: the gain does not come from the training", repairable=False)
     return CheckOutcome("PASS", f"treatment {ours}, baseline {theirs}")
 
 

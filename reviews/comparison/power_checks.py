@@ -56,7 +56,7 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> CheckOutcome:
     kinds = Counter(item.kind for item in heldout)
     faults = [
         f"{what} asks for {least} kinds, there are {len(kinds)}"
-        for what, least in (("risen", rule.risen), ("kept", rule.kept))
+        for what, least in (("risen", rule.risen), ("kept", rule.not_fallen))
         if least is not None and least > len(kinds)
     ]
     if rule.primary is not None and rule.primary not in kinds:
@@ -74,20 +74,20 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> CheckOutcome:
     needed = 1 if rule.risen is None else rule.risen
     if rule.primary in weak or len(powers) - len(weak) < (needed if powers else 0):
         faults.append(f"the registered power is {analysis.power:g}")
-    if rule.kept is not None:
+    if rule.not_fallen is not None:
         reach = {kind: paired_difference_interval(0, 0, count)[0] for kind, count in kinds.items()}
         able = [kind for kind, low in reach.items() if is_non_inferior((low, 1.0), rule.margin)]
         parts.append(
             f"a kind in which nothing changes has an interval that begins at {min(reach.values()):.3f} or above"
         )
-        if len(able) < rule.kept:
+        if len(able) < rule.not_fallen:
             faults.append(f"with a margin of {rule.margin:g} only {len(able)} kinds can be shown not to fall")
     if faults:
         return CheckOutcome("FAIL", "; ".join((*parts, *faults)), float(len(faults)), repairable=False)
     return CheckOutcome("PASS", "; ".join(parts), min(powers.values(), default=None))
 
 
-@CHECKS.add("power.n", "As many items as registered", source="optional stopping")
+@CHECKS.add("power.n", "The registered number of items was evaluated", source="optional stopping")
 def _n(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if not evidence.stage.reads_heldout:
         return CheckOutcome("NOT_APPLICABLE", "the stage does not read the held-out split")
@@ -107,11 +107,11 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
         return CheckOutcome("NOT_APPLICABLE", "only the baseline needs headroom")
     accuracy = need_exact(metrics, arm_of(evidence.stage).metric)
     room = 1 - accuracy
-    right, left = float(accuracy), float(room)
+    right, headroom = float(accuracy), float(room)
     if not holds(room, ">=", analysis.minimum_effect):
         detail = f"the baseline is right on {right:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
-        return CheckOutcome("FAIL", detail, left, repairable=False)
-    return CheckOutcome("PASS", f"the baseline is right on {right:.3f}, which leaves room for {left:.3f}", left)
+        return CheckOutcome("FAIL", detail, headroom, repairable=False)
+    return CheckOutcome("PASS", f"the baseline is right on {right:.3f}, which leaves room for {headroom:.3f}", headroom)
 
 
 @CHECKS.add(
@@ -135,7 +135,7 @@ def _test(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "power.margin",
-    "The effect is at least the registered one with confidence",
+    "The interval of the gain lies above the minimum effect",
     source="an uncertain margin read as a pass",
     blocking=False,
     only_treatment=True,

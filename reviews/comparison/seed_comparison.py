@@ -52,9 +52,9 @@ def compare_seed(run: Path, history: RecordedHistory) -> SeedComparison:
     numbers = [body.attempt for body in measured if body.stage == analysis.treatment and body.metrics]
     if not numbers or history.attempt(analysis.treatment, numbers[-1]).exit is None:
         raise EvidenceMissing(
-            f"session '{session}' (seed {analysis.seeds[0]}) did not come to its comparison at '{analysis.treatment}'",
+            f"session '{session}' (seed {analysis.seeds[0]}) did not reach its comparison at '{analysis.treatment}'",
             where=str(run),
-            hint="finish it first: seeds that are left out for how they ended are a selection",
+            hint="finish it first: leaving out seeds because of how they ended would bias the comparison",
         )
     pairs = pairs_of(gather(run, history, analysis.treatment, numbers[-1]))
     part = count_pairs(pairs)
@@ -88,7 +88,7 @@ def together(sessions: Sequence[SeedComparison]) -> OverSeeds:
         UserError: there are fewer than two sessions, one seed is named twice, or their designs differ.
     """
     if len(sessions) < 2:
-        raise UserError(f"{len(sessions)} session is not a comparison of seeds", hint="name two sessions or more")
+        raise UserError(f"{len(sessions)} session is not enough to compare seeds", hint="name two sessions or more")
     first = sessions[0]
     for session in sessions[1:]:
         if session.design != first.design:
@@ -126,7 +126,7 @@ class ReplicationResult(NamedTuple):
 
     seeds: tuple[SeedOutcome, ...]
     over: OverSeeds
-    """Of the further seeds alone: the first was seen before they were registered. A seed that failed gained nothing."""
+    """The further seeds alone: the first was seen before they were registered. A failed seed counts as no gain."""
     with_first: float
     """The mean gain, the first seed included."""
     spread: float
@@ -139,7 +139,7 @@ class ReplicationResult(NamedTuple):
         return sum(seed.comparison is None for seed in self.seeds)
 
     def describe(self) -> str:
-        """Say it in one sentence."""
+        """Return it in one sentence."""
         gains = [seed.comparison.gain for seed in self.seeds if seed.comparison is not None]
         low, high = self.over.interval
         between = f", from {min(gains):+.3f} to {max(gains):+.3f}" if gains else ""

@@ -12,7 +12,7 @@ from specs.system.exact import exact, holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
-SOURCE = "a test set whose size was mended with 164 items of one template, which then carried all of the gain"
+SOURCE = "a test set whose size was fixed with 164 items of one template, which then carried all of the gain"
 
 
 def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
@@ -25,7 +25,7 @@ def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
 
 @CHECKS.add(
     "strata.sensitivity",
-    "The effect does not hang on one constraint kind",
+    "The effect does not depend on one constraint kind",
     source=SOURCE,
     limits=(CheckLimit(">=", "analysis.minimum_effect"), CheckLimit(">=", "thresholds.kind_dependence")),
 )
@@ -41,7 +41,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     least = evidence.resolved.spec.analysis.minimum_effect
     part = exact(least) * exact(evidence.resolved.spec.thresholds.kind_dependence)
     if not _holds(evidence, metrics):
-        return CheckOutcome("NOT_APPLICABLE", "the registered effect was not reached, so nothing hangs on a kind")
+        return CheckOutcome("NOT_APPLICABLE", "the registered effect was not reached, so it depends on no kind")
     pairs = pairs_of(evidence)
     rests = without_each_kind(pairs)
     if not rests:
@@ -50,7 +50,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     gain = float(weakest.gain)
     detail = f"without '{weakest.kind}' a gain of {gain:+.3f} remains on {weakest.n} items"
     if holds(weakest.gain, ">=", least):
-        return CheckOutcome("PASS", f"{detail}, which still is {least:g} or more", gain)
+        return CheckOutcome("PASS", f"{detail}, which is still {least:g} or more", gain)
     visible = tuple(
         {
             "without": rest.kind,
@@ -77,7 +77,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 @CHECKS.add(
     "strata.kinds",
     "No constraint kind got worse",
-    source="a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
+    source="an overall gain that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
     blocking=False,
 )
 def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:

@@ -41,7 +41,10 @@ def load_items(store: Store, digest: str) -> tuple[Item, ...]:
 
 def load_data(store: Store, resolved: ResolvedDesign, name: str) -> tuple[Item, ...]:
     """Return the rows of a registered data file as items: of examples and pairs, what they ask."""
-    digest, current = resolved.data_digests[name], resolved.spec.data[name].held if name in resolved.spec.data else None
+    digest, current = (
+        resolved.data_digests[name],
+        resolved.spec.data[name].row_kind if name in resolved.spec.data else None,
+    )
     if current not in ("examples", "preferences"):
         return load_items(store, digest)
     lines = [line for line in store.get(digest).splitlines() if line.strip()]
@@ -55,7 +58,7 @@ def load_texts(store: Store, resolved: ResolvedDesign) -> tuple[tuple[str, str],
     """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
     pairs: list[tuple[str, str]] = []
     for name, named in sorted(resolved.spec.data.items()):
-        if named.held in ("examples", "preferences"):
+        if named.row_kind in ("examples", "preferences"):
             lines = store.get(resolved.data_digests[name]).splitlines()
             for number, line in enumerate((line for line in lines if line.strip()), 1):
                 row = json.loads(line)

@@ -95,19 +95,19 @@ class Texts(ABC):
         if form is None:
             raise ToolCallRefusal(f"unknown tool '{plain(tool, 60)}': {', '.join(tool.name for tool in self.tools)}")
         match read_as(form, arguments):
-            case QueryRows() as asked:
-                return row_queries.query(self._rows(asked.name), asked)
-            case CompareRows() as asked:
-                return row_queries.compare(self._rows(asked.left), self._rows(asked.right), asked)
-            case Grep() as asked:
-                names = [asked.name] if asked.name else list(self.all_names)
-                return row_queries.grep([(name, self._named(name)) for name in names], asked)
-            case ReadArtifact() as asked:
-                return row_queries.part_of(asked.name, self._named(asked.name), asked)
-            case MetricLines() as asked:
-                return self.lines(asked.metric)
+            case QueryRows() as request:
+                return row_queries.query(self._rows(request.name), request)
+            case CompareRows() as request:
+                return row_queries.compare(self._rows(request.first), self._rows(request.second), request)
+            case Grep() as request:
+                names = [request.name] if request.name else list(self.all_names)
+                return row_queries.grep([(name, self._named(name)) for name in names], request)
+            case ReadArtifact() as request:
+                return row_queries.part_of(request.name, self._named(request.name), request)
+            case MetricLines() as request:
+                return self.lines(request.metric)
             case other:
-                raise ToolCallRefusal(f"'{type(other).__name__}' is nothing a reviewer asks")
+                raise ToolCallRefusal(f"'{type(other).__name__}' is not a request of a reviewer")
 
     def lines(self, metric: str) -> str:
         """Return the lines that a metric counts; raises Refused if there are none."""

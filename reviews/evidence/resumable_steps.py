@@ -61,4 +61,4 @@ def takeover_damage(history: RecordedHistory, launch: RecordedEntry[LaunchEntry]
     elif resumes is not None:
         allowed = [job_order.grant.attempt for job_order in sources(history.before(launch), order)]
         if resumes.attempt not in allowed:
-            yield f"entry {number} (launch): continues from attempt {resumes.attempt}, allowed are {allowed or 'none'}"
+            yield f"entry {number} (launch): continues from attempt {resumes.attempt}; allowed: {allowed or 'none'}"

@@ -76,17 +76,17 @@ def query(rows_result: ArtifactRows, arguments: QueryRows) -> str:
 
 def compare(current_rows: ArtifactRows, other: ArtifactRows, arguments: CompareRows) -> str:
     """Return the items whose field differs between two artifacts; raises Refused if neither field names items."""
-    left, right = (_by_item(rows, arguments.by) for rows in (current_rows, other))
-    shared = [item for item in left if item in right]
-    pairs = [(item, _value(left[item], arguments.field), _value(right[item], arguments.field)) for item in shared]
+    first, second = (_by_item(rows, arguments.by) for rows in (current_rows, other))
+    shared = [item for item in first if item in second]
+    pairs = [(item, _value(first[item], arguments.field), _value(second[item], arguments.field)) for item in shared]
     differing = [pair for pair in pairs if pair[1] != pair[2]]
     lines = [
-        json.dumps({"item": item, "left": _cut(here), "right": _cut(there)}, ensure_ascii=False)
+        json.dumps({"item": item, "first": _cut(here), "second": _cut(there)}, ensure_ascii=False)
         for item, here, there in differing[: arguments.limit]
     ]
     message = (
-        f"{len(shared)} items are in both, {len(left) - len(shared)} in {arguments.left} alone, "
-        f"{len(right) - len(shared)} in {arguments.right} alone; {arguments.field} differs in {len(differing)}"
+        f"{len(shared)} items are in both, {len(first) - len(shared)} in {arguments.first} alone, "
+        f"{len(second) - len(shared)} in {arguments.second} alone; {arguments.field} differs in {len(differing)}"
     )
     return f"{message}\n{enclose('differences', chr(10).join(lines))}"
 

@@ -42,7 +42,7 @@ def once(key: Hashable, of: object, make: Callable[[], Made]) -> Made:
 
 Row = TypeVar("Row", bound=Contract)
 ROW_CHARACTERS = 400
-"""Of each text of a row that a packet shows."""
+"""The limit for each text of a row in a packet."""
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
 _MOST_KEPT = 1 << 23
@@ -133,4 +133,4 @@ def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes, Any]]:
                 yield number, line, value
     except OSError as error:
         raise EvidenceMissing(f"they cannot be read: {error.strerror}", where=what) from error
-    raise EvidenceMissing(f"there are more than {MOST_ROWS} lines", where=what)
+    raise EvidenceMissing(f"more than {MOST_ROWS} lines", where=what)

@@ -140,7 +140,7 @@ def beyond(pairs: Sequence[ArmPair], controls: Sequence[Sequence[ArmPair]]) -> d
         ValueError: a control has another number of items.
     """
     if len(pairs) < 2:
-        raise EvidenceMissing("one item alone says nothing of others")
+        raise EvidenceMissing("one item alone gives no interval")
     changed = [float(pair.after - pair.before) for pair in pairs]
     under = [[float(pair.after - pair.before) for pair in some] for some in controls]
     excess = [lift(some, changed) for some in under]

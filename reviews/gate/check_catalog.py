@@ -28,7 +28,7 @@ class CatalogCheck(GateCheck):
 
     @property
     def weight(self) -> str:
-        """Whether it closes a gate, in a word."""
+        """Return whether it closes a gate, in a word."""
         return "blocking" if self.blocking else "advice"
 
     def as_json(self) -> dict[str, Any]:

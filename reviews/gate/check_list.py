@@ -85,7 +85,7 @@ def offered_checks(resolved: ResolvedDesign | None = None) -> tuple[CheckOffer, 
                 what = f"holds {plain(repr(check), 80)}, which is not a check of a known stage kind"
                 raise UserError(what, where=where)
             if check.id in used:
-                raise UserError(f"check id '{plain(check.id, 80)}' is already that of {used[check.id]}", where=where)
+                raise UserError(f"check id '{plain(check.id, 80)}' is already used by {used[check.id]}", where=where)
             used[check.id] = release
             results.append(CheckOffer(check, release))
     return tuple(results)
@@ -120,4 +120,4 @@ def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResu
 def _add_due_defect(check_result: CheckResult, evidence: Evidence) -> CheckResult:
     """Return a result that says which defect of its family it has to pass for; advice stays advice."""
     by = evidence.required_families.get(family_of(check_result.id)) if check_result.blocking else None
-    return check_result.model_copy(update={"due": by}) if by else check_result
+    return check_result.model_copy(update={"scheduled_by": by}) if by else check_result

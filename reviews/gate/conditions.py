@@ -49,7 +49,7 @@ def condition_results(
             ConditionResult(
                 id=obligation.id,
                 condition=obligation.condition,
-                due=order.index(obligation.condition.stage) <= opens,
+                is_due=order.index(obligation.condition.stage) <= opens,
                 value=measured.value if measured else None,
                 counts=measured.counts() if measured else None,
                 met=criterion is not None and measured is not None and criterion.met(measured.exact()),

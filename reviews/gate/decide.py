@@ -36,16 +36,16 @@ HELP_CHARACTERS = 150
 
 @dataclass
 class _Blocker:
-    """One thing that keeps the gate closed, and the changes named to mend it."""
+    """One thing that keeps the gate closed, and the changes named to fix it."""
 
     reason: str
     place: str = ""
     """JSON pointer into the packet, if it is a check, criterion or condition."""
     changes: list[RequiredChange] = field(default_factory=list[RequiredChange])
     hopeless: bool = False
-    """No parameter can mend it: the data or the design itself is wrong."""
+    """No parameter can fix it: the data or the design itself is wrong."""
     for_a_person: bool = False
-    """Evidence is missing, which no change mends. What has no change at all goes to a person anyway."""
+    """Evidence is missing, which no change fixes. What has no change at all goes to a person anyway."""
     lacks_evidence: bool = False
     """It is missing because the job did not exit normally, which is then the only reason to report."""
 
@@ -124,7 +124,7 @@ def decide(
     if silent and (verdict.votes or not floor):
         blockers.append(_Blocker(silent.pop()))
     elif not verdict.approve and not blockers:
-        text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
+        text = f"{verdict.reviewer} does not approve and cites nothing that blocks"
         blockers.append(_Blocker(_line(text)))
 
     if withdrawn:
@@ -184,7 +184,7 @@ def decide(
         required_changes=tuple(changes),
         dropped_findings=len(pointed.nowhere),
         conditions=tuple(condition for condition in verdict.conditions if not why_not_carried(condition)),
-        met=tuple(condition.id for condition in conditions if condition.due and condition.met),
+        met=tuple(condition.id for condition in conditions if condition.is_due and condition.met),
         packet=packet_digest,
         verdict=verdict.content_digest(),
     )
@@ -204,7 +204,7 @@ def _finding_blockers(
 ) -> list[_Blocker]:
     """Return what the reviewer's blocking findings add to the floor; what a person has lifted adds nothing.
 
-    A finding without a change says that nothing would mend it, which is more than a failed check says. Where reviewers
+    A finding without a change says that nothing would fix it, which is more than a failed check says. Where reviewers
     disagree, a person decides instead.
     """
     blockers: list[_Blocker] = []
@@ -238,7 +238,7 @@ def _check_blockers(
 
 
 def _describe_due_defect(check: CheckResult) -> str:
-    return f" and has to pass because of {check.due}" if check.status == "WARN" else ""
+    return f" and must pass because of {check.scheduled_by}" if check.status == "WARN" else ""
 
 
 def _criterion_blockers(criteria: tuple[CriterionResult, ...], pointed: _FindingSpans) -> list[_Blocker]:
@@ -256,7 +256,7 @@ def _condition_blockers(conditions: tuple[ConditionResult, ...], pointed: _Findi
     """Return the conditions of earlier approvals that are due here and not met."""
     blockers: list[_Blocker] = []
     for index, result in enumerate(conditions):
-        if not result.due or result.met:
+        if not result.is_due or result.met:
             continue
         place, criterion = f"/conditions/{index}", result.condition.criterion
         message = _line(f"condition {result.id}: {result.condition.text}")

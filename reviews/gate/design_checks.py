@@ -40,7 +40,7 @@ class DesignEvidence(NamedTuple):
     resolved: ResolvedDesign
     heldout: tuple[Item, ...]
     data: Mapping[str, tuple[Item, ...]]
-    """Of examples and pairs, what they ask."""
+    """The items of each data file; for examples and pairs, their prompts."""
     costs: Mapping[str, float]
     """The most that one attempt of each stage costs, in USD."""
     texts: tuple[tuple[str, str], ...] = ()
@@ -81,7 +81,7 @@ def _power(design: DesignEvidence) -> CheckOutcome:
 
 
 @DESIGN_CHECKS.add(
-    "design.paired", "The paired tests registered next to it can find theirs", source="underpowered comparisons"
+    "design.paired", "The registered paired tests can find their effects", source="underpowered comparisons"
 )
 def _check_paired_tests(design: DesignEvidence) -> CheckOutcome:
     """Compute the power of the paired tests registered next to the analysis."""
@@ -159,7 +159,7 @@ def _only_curates(stage: Stage, reference: str) -> bool:
 @DESIGN_CHECKS.add(
     "design.unique",
     "No held-out prompt appears twice",
-    source="a test set of 350 items of which 180 were different",
+    source="a test set of 350 items, only 180 of them distinct",
     limits=leakage_checks.SIMILARITY,
 )
 def _unique(design: DesignEvidence) -> CheckOutcome:
@@ -199,13 +199,13 @@ def _strata(design: DesignEvidence) -> CheckOutcome:
     return items.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
 
-@DESIGN_CHECKS.add("design.items", "Every held-out item can be met and missed", source=items.SOURCE)
+@DESIGN_CHECKS.add("design.items", "Every held-out item can be passed and failed", source=items.SOURCE)
 def _items(design: DesignEvidence) -> CheckOutcome:
     """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
     return items.soundness(design.resolved.spec, design.heldout)
 
 
-@DESIGN_CHECKS.add("design.answers", "No held-out prompt tells its own answer", source=label_checks.TOLD_SOURCE)
+@DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.TOLD_SOURCE)
 def _answers(design: DesignEvidence) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
     return label_checks.told_of(design.resolved.spec, design.heldout, design.data)
@@ -213,7 +213,7 @@ def _answers(design: DesignEvidence) -> CheckOutcome:
 
 @DESIGN_CHECKS.add(
     "design.common_answer",
-    "No one answer is right for most held-out items",
+    "No single answer is right for most held-out items",
     source=label_checks.COMMON_SOURCE,
     limits=label_checks.COMMON_LIMITS,
 )
@@ -231,7 +231,7 @@ def _distinct(design: DesignEvidence) -> CheckOutcome:
 
 
 @DESIGN_CHECKS.add(
-    "design.scorer", "The scorers' verdicts may count", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
+    "design.scorer", "The scorers are admitted", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
 )
 def _scorer(design: DesignEvidence) -> CheckOutcome:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
@@ -313,10 +313,8 @@ def _independence(design: DesignEvidence) -> CheckOutcome:
         return CheckOutcome("FAIL", "builder and reviewer are of the same vendor", repairable=False)
     if spec.builder.vendor == "external" and any(reviewer.asks_a_model for reviewer in reviewers):
         if spec.builder.model_vendor is None:
-            return CheckOutcome("FAIL", "no one states whose model the external builder is", repairable=False)
-        return CheckOutcome(
-            "WARN", "the builder is external: whose model it is was stated by its user, nothing shows it"
-        )
+            return CheckOutcome("FAIL", "the spec does not state whose model the external builder is", repairable=False)
+        return CheckOutcome("WARN", "the builder is external: its user stated whose model it is, which is not verified")
     # Without their names: the packet goes to the reviewer, who must not learn whose work it is.
     return CheckOutcome(
         "PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder"
@@ -325,7 +323,7 @@ def _independence(design: DesignEvidence) -> CheckOutcome:
 
 @DESIGN_CHECKS.add(
     "design.cost",
-    "One attempt of each stage can be paid for",
+    "The budget covers one attempt of each stage",
     source="sessions that end half-way",
     limits=(CheckLimit("<=", "budget.max_cost_usd"),),
 )
@@ -342,7 +340,7 @@ def _cost(design: DesignEvidence) -> CheckOutcome:
 
 @DESIGN_CHECKS.add(
     "design.schedule",
-    "The warm-up of each training is a part of its steps",
+    "The warm-up of each training takes only part of its steps",
     source="a warm-up longer than the run: the rate never reaches its peak",
     limits=scaling_checks.LIMITS,
 )
@@ -368,9 +366,9 @@ def _scaling(design: DesignEvidence) -> CheckOutcome:
     "design.seeds", "Variation between seeds is measured", source="results of one lucky seed", blocking=False
 )
 def _seeds(design: DesignEvidence) -> CheckOutcome:
-    """Count the registered seeds; with one, the luck of the seed stays unknown."""
+    """Count the registered seeds; with one, the variation between seeds stays unknown."""
     count = len(design.resolved.spec.analysis.seeds)
     if count < 2:
-        detail = "one seed: luck of the seed is not part of the interval; repeat the session with other seeds"
+        detail = "one seed: variation between seeds is not part of the interval; repeat the session with other seeds"
         return CheckOutcome("WARN", detail, float(count))
     return CheckOutcome("PASS", f"{count} seeds", float(count))

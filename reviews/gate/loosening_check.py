@@ -26,7 +26,7 @@ _UNMET = "the hypothesis at "
 
 @CHECKS.add(
     "amendment.loosens",
-    "Nothing that just failed is loosened",
+    "No limit that just failed is loosened",
     source="thresholds that were moved after the results until they passed",
 )
 def _loosens(history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign) -> CheckOutcome:
@@ -48,11 +48,11 @@ def _loosens(history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign)
             if (key := change.pointer[1:].replace("/", ".")).startswith("analysis.") and key not in limits
         ]
     if not visible:
-        return CheckOutcome("PASS", "no limit of what failed last is loosened", 0.0)
+        return CheckOutcome("PASS", "no limit that failed last is loosened", 0.0)
     limits = join_names(
         f"{value['limit']} from {value['before']} to {value['after']} after {value['failed']}" for value in visible
     )
-    detail = f"it loosens what just failed: {limits}; mend what failed, or put it in force with --override and a reason"
+    detail = f"it loosens what just failed: {limits}; fix what failed, or put it in force with --override and a reason"
     return CheckOutcome("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
 
 

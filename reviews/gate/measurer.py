@@ -56,7 +56,7 @@ def measure(evidence: Evidence) -> MetricSet:
 @CHECKS.add(
     "jobs.measured",
     "The raw rows could be measured",
-    source="a gate without a criterion that opened on rows no one could read",
+    source="a gate without a criterion that opened on unreadable rows",
 )
 def _check_measurable_rows(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has next to this one."""

@@ -29,7 +29,7 @@ from specs.trail.entry import DESIGN
 from specs.trail.verdict import CheckResult, ConditionResult, CriterionResult, Packet, Span
 
 _NOT_SHOWN = {"max_minutes", "launcher", "resources"}
-"""Of a stage: where its job runs and what it may take says nothing about the design."""
+"""Fields of a stage that say nothing about the design: where its job runs and its limits."""
 _CHANGING = (CLAIMS, WORKSPACE)
 """Checks whose result may differ between two equal runs."""
 SAMPLE_ROWS = 12
@@ -104,7 +104,7 @@ def build_packet(
 
 
 def _list_flagged_rows(checks: tuple[CheckResult, ...]) -> Rows:
-    return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    return [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.rows]
 
 
 def criteria_results(resolved: ResolvedDesign, stage: Stage, metrics: MetricSet | None) -> tuple[CriterionResult, ...]:

@@ -92,7 +92,7 @@ def _too_few(answers: Sequence[ReviewerAnswer], quorum: int) -> NoVerdict | None
     silent = [answer for answer in answers if answer.verdict is None]
     if len(answers) - len(silent) >= quorum:
         return None
-    gave = f"{len(answers) - len(silent)} of {len(answers)} members of the panel gave a verdict, {quorum} have to"
+    gave = f"{len(answers) - len(silent)} of {len(answers)} members of the panel gave a verdict, {quorum} required"
     why = [f"{answer.reviewer}: {answer.no_verdict.what if answer.no_verdict else 'nothing'}" for answer in silent]
     return NoVerdict(cause="no_quorum", what="; ".join([gave, *why]), help=HELP["no_quorum"])
 

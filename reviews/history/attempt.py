@@ -69,7 +69,7 @@ class Attempt:
 
     @cached_property
     def lost(self) -> RecordedEntry[LostJobEntry] | None:
-        """That its job is gone without an exit record."""
+        """The entry of a job that is gone without an exit record."""
         return self._entries.find(LostJobEntry, self.job)
 
     @property

@@ -52,7 +52,7 @@ def obligations(history: RecordedHistory, moment_ns: int) -> list[Obligation]:
             case AmendmentEntry() if is_in_force(entry):
                 approved = body
             case HumanAnswerEntry(answer="approve"):
-                request = history.find_digest(body.asked)
+                request = history.find_digest(body.question)
                 if request is not None and request.seq not in history.retracted:
                     approved = request.body if isinstance(request.body, DecisionEntry) else None
                 settled |= dict.fromkeys(body.waives, ("waived", entry.key))

@@ -17,7 +17,7 @@ def code_lines(history: RecordedHistory) -> list[str]:
 
 
 def unknown_code(history: RecordedHistory) -> str:
-    """Say in a sentence what is unknown about the code that ran; empty if all of it was that of a commit."""
+    """Return in a sentence what is unknown about the code that ran; empty if all of it was that of a commit."""
     states = [state for _, state in _states(history)]
     counts = {
         "ran code with changes that no commit holds": sum(

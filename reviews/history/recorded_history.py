@@ -56,12 +56,12 @@ class RecordedHistory(EntryIndex):
 
     @property
     def is_exploratory(self) -> bool:
-        """Whether the design was changed after data had been seen."""
+        """Return whether the design was changed after data had been seen."""
         return any(is_in_force(entry) and entry.body.exploratory for entry in self.of(AmendmentEntry))
 
     @property
     def is_closed(self) -> bool:
-        """Whether the session has ended."""
+        """Return whether the session has ended."""
         return self.find(CloseEntry) is not None
 
     @property

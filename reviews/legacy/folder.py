@@ -25,7 +25,7 @@ def read_folder(folder: Path, progress: Callable[[int, int], None] = lambda read
         UserError: there is no such folder, or it holds too many files.
     """
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "there is no such folder"
+        what = "is not a folder" if folder.exists() else "does not exist"
         raise UserError(what, where=one_line(str(folder)), hint="name the folder that holds the reviews")
     passed: list[str] = []
     files = dict(_files(folder, passed))

@@ -99,7 +99,13 @@ _SUBJECT = (
     r"(?:(?:is|are|should|must)\s+(?:hereby\s+)?(?!not))?"
 )
 _FORMS: tuple[tuple[Mark, bool, re.Pattern[str]], ...] = tuple(
-    (mark, labelled, re.compile(rf"(?i)[\s>|✅👍🟢🚀❌⛔🛑🔴🚫👎⚠🟡🟠🔄\ufe0f*_-]*{'' if labelled else _SUBJECT}(?:{words})(?![\w'’-])"))
+    (
+        mark,
+        labelled,
+        re.compile(
+            rf"(?i)[\s>|✅👍🟢🚀❌⛔🛑🔴🚫👎⚠🟡🟠🔄\ufe0f*_-]*{'' if labelled else _SUBJECT}(?:{words})(?![\w'’-])"
+        ),
+    )
     for labelled, table in ((False, _PHRASES), (True, _LABELLED))
     for mark, words in table
 )

@@ -19,7 +19,7 @@ SURE = 0.9
 MUST_ASK: dict[DecisionKind, str] = {
     "methodology": "methodology is always asked: parameters, thresholds and procedures decide what a result means",
     "priority": "a choice of priorities is always asked: it decides what the budget is spent on",
-    "experimental_design": "experimental design is always asked: it cannot be mended once there is data",
+    "experimental_design": "experimental design is always asked: it cannot be fixed once there is data",
     "statistics": "statistics are always asked: the wrong test gives a number all the same",
     "spec_deviation": "a deviation from the spec is always asked, before it is made",
     "gpu_spend": "what blocks GPU spend is always asked, before the money is spent",
@@ -127,8 +127,8 @@ def _first(words: str, text: str) -> str:
 
 
 def _ask(rule: str, why: str, spec_values: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
-    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, found=spec_values)
+    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, values=spec_values)
 
 
 def _answer(rule: str, why: str, spec_values: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
-    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, found=spec_values)
+    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, values=spec_values)

@@ -1,6 +1,6 @@
 """The embedded reviewer: findings that follow from checks and criteria, without a model.
 
-If a parameter inside its allowed range would mend an unmet criterion, it names the change.
+If a parameter inside its allowed range would fix an unmet criterion, it names the change.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NOT_JUDGED = (
 )
 
 
-FOR_A_PERSON = RequiredChange(text="no rule names a change that would mend this; a person must look")
-"""Without any change a finding would say that nothing can mend it."""
+FOR_A_PERSON = RequiredChange(text="no rule names a change that would fix this; a person must look")
+"""Without any change a finding would say that nothing can fix it."""
 
 
 class ParameterRemedy(NamedTuple):
@@ -62,7 +62,7 @@ class Checklist:
         """Turn failed checks and unmet criteria into findings; approve when none of them blocks."""
         checks = [pair for pair in enumerate(packet.checks) if pair[1].status in CLOSED or pair[1].status == "WARN"]
         criteria = [pair for pair in enumerate(packet.criteria) if not pair[1].met]
-        conditions = [pair for pair in enumerate(packet.conditions) if pair[1].due and not pair[1].met]
+        conditions = [pair for pair in enumerate(packet.conditions) if pair[1].is_due and not pair[1].met]
         findings = [
             *(
                 _of_check(packet_digest, index, check_result, lifted=check_result.id in packet.lifted)

@@ -104,7 +104,7 @@ def summary(packet: Packet) -> list[str]:
             f"criterion {result.criterion}: {result.describe_measurement()}, {'met' if result.met else 'NOT MET'}"
         )
     for condition in packet.conditions:
-        lines.append(f"condition {condition.id}{' (due)' if condition.due else ''}: {condition.condition.text}")
+        lines.append(f"condition {condition.id}{' (due)' if condition.is_due else ''}: {condition.condition.text}")
     for index, check in enumerate(packet.checks):
         if check.status in CLOSED or check.status == "WARN":
             lines.append(f"/checks/{index} {check.status} {check.id}: {check.detail}")
@@ -127,7 +127,7 @@ def ask_at_the_terminal(packet: Packet, read: Callable[[str], str] | None = None
     while read("Is there something that blocks? [y/N] ").lower().startswith("y"):
         statement = _needed(read, "What is wrong: ")
         pointer = _needed(read, "Where in the packet, for example /checks/3 or /sample_rows/0: ")
-        change = read("What would mend it (empty if nothing): ").strip()
+        change = read("What would fix it (empty if nothing): ").strip()
         findings.append(_finding(pointer, statement, change))
     return _answer(
         findings,

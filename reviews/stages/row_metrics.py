@@ -71,7 +71,7 @@ def _measure_metric(metric: RowMetric, subjects: Subjects) -> MeasuredValue:
     if not n and metric.over.may_be_empty:
         return MeasuredValue(Fraction(0) if metric.unit == "fraction" else 0, 0)
     if not n or value.of is None:
-        raise EvidenceMissing(f"'{metric.id}' is over {metric.over.description}, and there are none", where="raw rows")
+        raise EvidenceMissing(f"'{metric.id}' needs {metric.over.description}, and none were written", where="raw rows")
     if value.interval:
         return share(sum(map(value.parts[0].holds, population)), n)
     return MeasuredValue(value.of(population), n)

@@ -41,7 +41,7 @@ class StageSamples(NamedTuple):
     parameters: SamplingParameters
     samples: list[SampleFaults]
     lines: list[int]
-    """Of each sample, in the file of rows, from 1."""
+    """The line of each sample in the file of rows, from 1."""
     of: int
     """Lines of that file."""
 

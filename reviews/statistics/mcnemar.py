@@ -38,7 +38,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
         ValueError: no trials, or ``successes`` is not between 0 and ``n``.
     """
     if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes of {n} are impossible")
+        raise ValueError(f"expected counts with 0 <= successes <= trials, got {successes} of {n}")
     # To the last bit what statsmodels gives, whose import takes longer than a gate.
     share, squared = successes / n, _WILSON_Z**2
     below = 1 + squared / n
@@ -63,7 +63,7 @@ def two_sided(gained: int, lost: int) -> Fraction:
     A p-value of exactly alpha is not below it: 5 gained and none lost have 1/16, which no rounding may move.
     """
     if gained < 0 or lost < 0:
-        raise ValueError(f"{gained} gained and {lost} lost are impossible")
+        raise ValueError(f"expected counts of 0 or more, got {gained} gained and {lost} lost")
     n, term, tail = gained + lost, 1, 1
     for k in range(min(gained, lost)):
         term = term * (n - k) // (k + 1)
@@ -81,7 +81,7 @@ def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, f
         ValueError: no items, a count is negative, or there are more discordant items than items.
     """
     if n < 1 or gained < 0 or lost < 0 or gained + lost > n:
-        raise ValueError(f"{gained} gained and {lost} lost of {n} items are impossible")
+        raise ValueError(f"expected counts with gained + lost <= items, got {gained} + {lost} of {n}")
     up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
     difference = up - down
     half = _Z95 * math.sqrt((up + down - difference**2) / (n + 2))
@@ -100,7 +100,7 @@ def grouped_difference_interval(gains: Sequence[int], sizes: Sequence[int]) -> t
         ValueError: the two are not of one length, or a group has fewer items than it gained or lost.
     """
     if len(gains) != len(sizes) or any(size < 1 or abs(gain) > size for gain, size in zip(gains, sizes, strict=True)):
-        raise ValueError(f"gains {list(gains)[:5]}... in groups of {list(sizes)[:5]}... are impossible")
+        raise ValueError(f"gains do not fit their groups: {list(gains)[:5]}... in groups of {list(sizes)[:5]}...")
     return resampled_ratio(gains, sizes, resamples=RESAMPLES, seed=_SEED)
 
 
@@ -139,7 +139,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     ValueError if one is not a probability.
     """
     if not all(0 <= p <= 1 for p in p_values):
-        raise ValueError(f"{list(p_values)} are not all probabilities")
+        raise ValueError(f"expected probabilities, got {list(p_values)}")
     m, least = len(p_values), Fraction(1)
     adjusted = [0.0] * m
     for rank, place in zip(range(m, 0, -1), sorted(range(m), key=lambda value: -p_values[value]), strict=True):
@@ -156,7 +156,7 @@ def cohens_h(treatment: float, baseline: float) -> float:
         ValueError: a proportion is not between 0 and 1.
     """
     if not (0 <= treatment <= 1 and 0 <= baseline <= 1):
-        raise ValueError(f"{treatment} and {baseline} are not both proportions")
+        raise ValueError(f"expected two proportions, got {treatment} and {baseline}")
     return 2 * math.asin(math.sqrt(treatment)) - 2 * math.asin(math.sqrt(baseline))
 
 
@@ -172,7 +172,7 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
     """
     _check_rates(gained, lost, alpha)
     if n < 0:
-        raise ValueError(f"n is {n}; it cannot be negative")
+        raise ValueError(f"n must not be negative, got {n}")
     discordant = min(1.0, gained + lost)
     # At most this is the probability of any discordant item; smaller rates overflow in scipy.
     if n * discordant < 1e-12:
@@ -208,7 +208,7 @@ def required_n(gained: float, lost: float, alpha: float, power: float, limit: in
     """
     _check_rates(gained, lost, alpha)
     if not 0 < power < 1 or limit < 1:
-        raise ValueError(f"power {power} and limit {limit} are impossible")
+        raise ValueError(f"power must lie between 0 and 1 and limit be at least 1, got {power} and {limit}")
 
     @cache
     def reaches(n: int) -> bool:
@@ -228,7 +228,7 @@ def minimum_detectable_effect(n: int, lost: float, alpha: float, power: float) -
     """
     _check_rates(lost, lost, alpha)
     if not 0 < power < 1:
-        raise ValueError(f"power is {power}; it must lie between 0 and 1")
+        raise ValueError(f"power must lie between 0 and 1, got {power}")
     below, above = 0.0, 1 - 2 * lost
     if mcnemar_power(n, above + lost, lost, alpha) < power:
         return None
@@ -254,6 +254,6 @@ def crossing(reaches: Callable[[int], bool], limit: int) -> int:
 def _check_rates(gained: float, lost: float, alpha: float) -> None:
     # Decimal rates that sum to one may sum to a hair above it in binary.
     if not (0 <= gained <= 1 and 0 <= lost <= 1 and gained + lost <= 1 + 1e-12):
-        raise ValueError(f"rates {gained} and {lost} are not two disjoint probabilities")
+        raise ValueError(f"expected two disjoint probabilities, got {gained} and {lost}")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie between 0 and 1")
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")

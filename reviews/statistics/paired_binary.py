@@ -47,7 +47,7 @@ def lift(
     """
     n = len(reference)
     if n != len(candidate) or n < 2:
-        raise ValueError(f"{n} reference and {len(candidate)} candidate values are not two or more pairs")
+        raise ValueError(f"expected at least two pairs, got {n} reference and {len(candidate)} candidate values")
     import numpy as np
 
     differences = np.asarray(candidate, float) - np.asarray(reference, float)
@@ -63,5 +63,5 @@ def is_non_inferior(interval: tuple[float, float], margin: float) -> bool:
     the margin is not positive.
     """
     if not margin > 0:
-        raise ValueError(f"margin {margin} is not positive")
+        raise ValueError(f"margin must be positive, got {margin}")
     return interval[0] > -margin

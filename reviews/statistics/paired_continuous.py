@@ -138,7 +138,7 @@ def paired_t_power(n: int, dz: float, alpha: float) -> float:
     ValueError if there are fewer than two items, or ``alpha`` is not inside (0, 1).
     """
     if n < 2 or not 0 < alpha < 1 or not math.isfinite(dz):
-        raise ValueError(f"n {n}, dz {dz} and alpha {alpha} are impossible")
+        raise ValueError(f"expected n >= 2, a finite dz and 0 < alpha < 1, got {n}, {dz} and {alpha}")
     from scipy.stats import nct, t
 
     edge, away = float(t.isf(alpha / 2, n - 1)), dz * math.sqrt(n)
@@ -151,7 +151,7 @@ def detectable_dz(n: int, alpha: float, power: float) -> float:
     Raises ValueError as :func:`paired_t_power`, or if ``power`` is not between ``alpha`` and 1.
     """
     if not alpha < power < 1:
-        raise ValueError(f"power {power} does not lie between alpha {alpha} and 1")
+        raise ValueError(f"power must lie between alpha {alpha} and 1, got {power}")
     from scipy.optimize import brentq
 
     above = 1.0
@@ -172,7 +172,7 @@ def required_pairs(dz: float, alpha: float, power: float) -> int:
         ValueError: as :func:`detectable_dz`, or ``dz`` is 0, or more than ten million items would be needed.
     """
     if not alpha < power < 1 or dz == 0:
-        raise ValueError(f"dz {dz} and power {power} are impossible")
+        raise ValueError(f"expected dz other than 0 and power between alpha {alpha} and 1, got {dz} and {power}")
 
     def reaches(n: int) -> bool:
         return n > 1 and paired_t_power(n, dz, alpha) >= power
@@ -206,7 +206,9 @@ def _pairs(reference: Sequence[float], candidate: Sequence[float]) -> tuple[Any,
 
     before, after = np.asarray(reference, float), np.asarray(candidate, float)
     if before.shape != after.shape or before.ndim != 1 or len(before) < 2:
-        raise ValueError(f"{len(reference)} reference and {len(candidate)} candidate values are not two or more pairs")
+        raise ValueError(
+            f"expected at least two pairs, got {len(reference)} reference and {len(candidate)} candidate values"
+        )
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise ValueError("a score is not finite")
     return before, after

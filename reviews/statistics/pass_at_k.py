@@ -15,7 +15,7 @@ def pass_at_k(n: int, right: int, k: int) -> Fraction:
     Chen et al. 2021, arXiv:2107.03374, equation 1. Raises ValueError for numbers that cannot be.
     """
     if not 1 <= k <= n or not 0 <= right <= n:
-        raise ValueError(f"k = {k} of {n} answers, {right} of them right")
+        raise ValueError(f"expected 1 <= k <= n and 0 <= right <= n, got k = {k}, n = {n}, right = {right}")
     return 1 - Fraction(comb(n - right, k), comb(n, k))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from specs.stages.base.witness import TILTS, Token, WitnessRow
 
 SHARES = (0.05, 0.2, 0.5, 0.9)
-"""Of answers that are not drawn but greedy, or copied from another one to the same prompt."""
+"""Shares of answers that are not drawn but greedy, or copied from another one to the same prompt."""
 _LEAST = 1e-9
 """Probabilities are written with nine digits. A larger one speaks less against an answer, but of colder draws."""
 

@@ -49,7 +49,10 @@ def over_seeds(
 
     items = {len(row) for row in (*reference, *candidate)}
     if not candidate or len(reference) not in (1, len(candidate)) or len(items) != 1 or items == {1} or items == {0}:
-        raise ValueError(f"{len(reference)} and {len(candidate)} seeds with {sorted(items)} items are impossible")
+        counts = f"{len(reference)} and {len(candidate)} with {sorted(items)} items"
+        raise ValueError(
+            f"expected one reference seed or as many as candidates, each with the same items, got {counts}"
+        )
     gains = np.asarray(candidate, float) - np.asarray(reference, float)
     seeds, n = gains.shape
     means = gains.mean(axis=1)

@@ -86,7 +86,7 @@ def _run(command: list[str] | str, what: str, **options: Any) -> str:
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeergateError(f"{what} did not run to its end: {error}") from error
+        raise PeergateError(f"{what} did not finish: {error}") from error
     if done.returncode:
         stderr = done.stderr.decode("utf-8", "replace").strip()[:500]
         raise PeergateError(f"{what} ended with {done.returncode}: {stderr}")

@@ -112,7 +112,7 @@ def check_anchors(
             findings.anchors.append(f"{anchor.where}: {anchor.head.size} entries{by}")
     if not anchors:
         findings.not_proven.append(
-            "that nothing was cut off or written anew: no anchor kept elsewhere was given (--anchor), and anyone with "
+            "that nothing was truncated or rewritten: no anchor kept elsewhere was given (--anchor), and anyone with "
             "the keys could have done either"
         )
         return
@@ -120,7 +120,7 @@ def check_anchors(
     if findings.anchored < walk.tree.size:
         findings.not_proven.append(
             f"entries {findings.anchored} to {walk.tree.size - 1}: no anchor covers them, anyone with the keys could "
-            "have cut them off or rewritten them"
+            "have truncated or rewritten them"
         )
     findings.not_proven.append("that the anchors were out of reach of everyone who could write the trail")
 

@@ -76,7 +76,7 @@ def signer_of(policy: Policy, what: str, seq: int, keys: KeyFolder, reviewer: Si
         raise UserError(f"the policy of this trail lets no one sign a '{what}' entry", where=policy.origin)
     own = reviewer if wanted.role in APART else keys.signer(wanted.role)
     if own is None:
-        raise PeergateError("no reviewer's process is there to sign with", where=policy.origin)
+        raise PeergateError("no reviewer's process is running to sign with", where=policy.origin)
     return _own(wanted, own, keys)
 
 

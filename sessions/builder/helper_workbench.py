@@ -51,7 +51,7 @@ class HelperWorkbench(SessionWorkbench):
 
     @property
     def done(self) -> bool:
-        """Whether the task is handed in, or a bound is reached."""
+        """Return whether the task is handed in, or a bound is reached."""
         return bool(self.work.handed_in) or bool(self.ended_by)
 
     @property

@@ -108,7 +108,7 @@ class SessionWorkbench:
 
     @property
     def done(self) -> bool:
-        """Whether the phase has ended."""
+        """Return whether the phase has ended."""
         return self.work.done or bool(self.gave_up)
 
     def call(self, call: ToolCall) -> ToolResult:
@@ -181,7 +181,7 @@ class SessionWorkbench:
                 by_turn.setdefault(call.body.turn, []).append(result)
         return tuple(
             PastTurn(
-                ModelTurn.model_validate(store.get_value(turn.body.said)), tuple(by_turn.get(turn.body.number, ()))
+                ModelTurn.model_validate(store.get_value(turn.body.answer)), tuple(by_turn.get(turn.body.number, ()))
             )
             for turn in self._turns
         )
@@ -226,7 +226,7 @@ class SessionWorkbench:
         body = TurnEntry(
             **self._at,
             number=number,
-            said=store.put_value(reported_turn),
+            answer=store.put_value(reported_turn),
             request=store.put(wall.scrub_bytes(request)),
             response=store.put(IN_PIECES if in_pieces else wall.scrub_bytes(response)),
             model=reported_turn.model,

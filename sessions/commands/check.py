@@ -29,7 +29,7 @@ from specs.trail.session_bodies import ExitEntry, LostJobEntry
 from specs.trail.verdict import CheckResult
 
 COLUMNS = 100
-"""Of a page of `check list`."""
+"""The width of a page of `check list`."""
 
 
 class Rerun(NamedTuple):
@@ -98,13 +98,13 @@ def explain_check(
 def run_again(
     run: Run = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only this stage; 'design' for the design.")] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt, not the newest.", min=1)] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt instead of the newest.", min=1)] = None,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Measure and check recorded attempts again from their saved evidence: the newest of each stage.
 
-    Read-only; it decides nothing. Exit codes: 0 nothing closes a gate, 3 a blocking check fails, 4 one has no answer.
+    Read-only; it decides nothing. Exit codes: 0 nothing closes a gate, 3 a blocking check fails, 4 one has no result.
     """
     run = chosen(run, runs)
     history = read_history(run)
@@ -167,7 +167,7 @@ def _print(rerun: Rerun) -> None:
     for check in rerun.checks:
         advice = "" if check.blocking else " (advice)"
         print_line(f"  {check.status:<14} {check.id}{advice}: {_line(check.detail)}")
-        for row in check.shown:
+        for row in check.rows:
             print_line("      " + _line(", ".join(f"{name}: {value}" for name, value in row.items())))
     print_line()
 

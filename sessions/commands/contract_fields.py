@@ -34,13 +34,13 @@ class DocumentedField(NamedTuple):
 
 
 def fields_of(model: type[BaseModel]) -> tuple[DocumentedField, ...]:
-    """Return the fields of a contract in their order, inherited ones included."""
+    """Return the fields of a contract by the keys that a file uses, in order and with inherited fields."""
     texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
             texts |= own_texts(base)
     return tuple(
-        DocumentedField(name, type_of(info), _default(info), texts.get(name, ""))
+        DocumentedField(info.alias or name, type_of(info), _default(info), texts.get(name, ""))
         for name, info in model.model_fields.items()
     )
 

@@ -40,17 +40,18 @@ def override(
 ) -> None:
     """Lift a gate, a check or a condition, in your name.
 
-    Only people can; every report counts it. A session that then reaches its goal ends as overridden, not as accepted.
+    Only people can do this; every report counts it. A session that then reaches its goal ends as overridden, not as
+    accepted.
     """
     who = by or getpass.getuser()
     if [gate, check is not None, condition is not None].count(True) != 1:
-        raise UserError("say what is lifted", hint="one of --gate, --check ID --stage STAGE, --condition ID")
+        raise UserError("nothing to lift is named", hint="one of --gate, --check ID --stage STAGE, --condition ID")
     if gate:
         ends = human_actions.expiry(expires, time.time())
         carry_on(chosen(run, runs), "approve", reason, who, ends)
     elif check is not None:
         if stage is None:
-            raise UserError("a check is lifted for one stage", hint=f"add --stage to --check {check}")
+            raise UserError("a check can be lifted for one stage only", hint=f"add --stage to --check {check}")
         lifted = human_actions.lift_check(chosen(run, runs), check, stage, who, reason, expires)
         _print_entry(lifted, f"check {check} is lifted for {stage}")
     elif condition is not None:
@@ -101,7 +102,7 @@ def amend(
     approve.
     """
     if (spec is None) == (max_cost is None):
-        raise UserError("say what is changed", hint="a spec, or --max-cost USD")
+        raise UserError("no change is named", hint="a spec, or --max-cost USD")
     arguments = (by or getpass.getuser(), reason, override, Terminal())
     if max_cost is not None:
         recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *arguments)

@@ -21,7 +21,9 @@ app = typer.Typer()
 
 @app.command("init")
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it; made if it is not there.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where to write it; created if it does not exist.")
+    ] = Path(),
     template: Annotated[
         Literal["sft", "dpo", "script", "trl", "evaluate", "cai", "agent", "composer"] | None,
         typer.Option("--template", help="What it does; by default what fits the data, sft without any."),
@@ -32,7 +34,7 @@ def init(
     ] = None,
     verifier: Annotated[
         Path | None,
-        typer.Option("--verifier", help="Your verify.py; without it an answer has to equal the row's own."),
+        typer.Option("--verifier", help="Your verify.py; without it an answer must equal the row's answer."),
     ] = None,
     columns: Annotated[
         str,
@@ -62,15 +64,15 @@ def init(
 ) -> None:
     """Write a new experiment: a spec, its data in two parts, a verifier and a page on what to do next.
 
-    It chooses what is held out and the gain that so many items can find, lists the columns it ignores, and ends by
-    running the design gate on what it is about to write. `peergate start` works at once.
+    It chooses the held-out items and a minimum effect that this number of items can detect, lists the columns it
+    ignores, and runs the design gate on the result before writing it. `peergate start` works at once.
 
-    Exit codes: 0 written; 2 a file is there already or the data do not fit, and nothing was written.
+    Exit codes: 0 written; 2 a file already exists or the data do not fit, and nothing was written.
     """
     if against and template != "evaluate":
         raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
     if (columns or drop) and data is None:
-        raise UserError("are for rows of your own", where="--columns and --drop", hint="--data FILE")
+        raise UserError("are for your own rows", where="--columns and --drop", hint="--data FILE")
     # Slow: the power of the test needs scipy.
     from sessions.commands.starters.self_check import require_accepted
     from sessions.commands.starters.starter import SMALL, make_starter, source_of

@@ -39,20 +39,23 @@ def serve(
     name: SessionName = None,
     runs: Runs = DEFAULT_RUNS,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP there, not over stdio.")
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP at this address instead of stdio."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="The bearer token for HTTP, mode 0600; made if not there.")
+        Path | None, typer.Option("--token-file", help="The bearer token for HTTP, mode 0600; created if missing.")
     ] = None,
     profile: Profile = None,
     manage: Annotated[
         bool, typer.Option("--manage", help="Serve tools that write specs, start, watch and audit sessions instead.")
     ] = False,
-    pods: Annotated[Path, typer.Option("--pods", help="With --manage: what is kept of pods.")] = Path("pods"),
+    pods: Annotated[Path, typer.Option("--pods", help="With --manage: folder with the records of pods.")] = Path(
+        "pods"
+    ),
 ) -> None:
     """Let an MCP client, such as Claude Code or Codex, build, manage or read sessions (docs/how-to/mcp.md).
 
-    Ends with the session's exit code.
+    Exits with the session's exit code.
     """
     if read and manage:
         raise UserError("--read and --manage are two servers", hint="start one of them for each")
@@ -113,7 +116,7 @@ def _let_read(target: str | None, runs: Path, http: str | None, token_file: Path
         run = session_at(Path(target), runs).folder.resolve()
         place = TrailPlace(run, run / TRAIL)
     if place is None and not runs.is_dir():
-        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
+        raise UserError("no such folder", where=str(runs), hint="--runs names the folder of the run folders")
     transport, gone = _transport(http, token_file, "read"), threading.Event()
     transport.start(make_server(SessionReader(Scope(runs, place))), gone.set)
     with suppress(KeyboardInterrupt):
@@ -126,10 +129,10 @@ def _transport(http: str | None, token_file: Path | None, kind: TokenKind = "bui
 
     if http is None:
         if token_file is not None:
-            raise UserError("a token is for HTTP", hint="add --http HOST:PORT, or leave --token-file out")
+            raise UserError("a token needs HTTP", hint="add --http HOST:PORT, or leave --token-file out")
         return Stdio()
     if token_file is None:
-        raise UserError("HTTP needs a token", hint="add --token-file FILE; a file that is not there is made")
+        raise UserError("HTTP needs a token", hint="add --token-file FILE, which is created if missing")
     transport = Http(http, read_token(token_file, kind))
     print_line(f"MCP at {transport.url}, with the token in {token_file}", err=True)
     return transport

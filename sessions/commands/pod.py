@@ -43,7 +43,7 @@ from specs.system.errors import ExitCode, UserError
 
 app = typer.Typer(help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
 
-Pods = Annotated[Path, typer.Option("--pods", help="Folder that holds what is kept of pods here.", show_default=True)]
+Pods = Annotated[Path, typer.Option("--pods", help="Folder with the records of pods.", show_default=True)]
 DEFAULT_PODS = Path("pods")
 
 
@@ -72,12 +72,12 @@ def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
     """
     host, pod = wanted.host, wanted.pod
     if (host is None) == (pod is None):
-        raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
+        raise UserError("no machine is named", hint="either --host user@host or --pod FILE.yaml")
     path = find_spec(wanted.spec)
     resolved = load_spec(path, wanted.profile)
     if resolved.spec.builder.vendor == "external":
         hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
-        raise UserError("an external builder is a client on the session's machine, and no one is on the pod", hint=hint)
+        raise UserError("an external builder needs a client on the session's machine, and a pod has none", hint=hint)
     rented = [stage.name for stage in resolved.spec.stages if resolved.spec.launcher_of(stage.name) == "skypilot"]
     if rented:
         raise UserError(
@@ -108,9 +108,7 @@ def plan(wanted: PodOptions, as_json: Json = False) -> None:
 @spread
 def up(
     wanted: PodOptions,
-    pin: Annotated[
-        str | None, typer.Option("--host-key", metavar="SHA256:...", help="The host key it has to have.")
-    ] = None,
+    pin: Annotated[str | None, typer.Option("--host-key", metavar="SHA256:...", help="The expected host key.")] = None,
     pods: Pods = DEFAULT_PODS,
     as_json: Json = False,
 ) -> None:
@@ -157,7 +155,7 @@ def start(
     pods: Pods = DEFAULT_PODS,
     answer: Annotated[
         Answer | None,
-        typer.Option("--answer", help="Settle what a waiting session asks, as with `peergate resume`."),
+        typer.Option("--answer", help="Answer the question of a waiting session, as with `peergate resume`."),
     ] = None,
     reason: AnswerReason = "",
 ) -> None:
@@ -231,11 +229,11 @@ def _report_end(ended: WatchOutcome, place: PodPlace, pods: Path) -> ExitCode:
 def down(
     name: PodName,
     pods: Pods = DEFAULT_PODS,
-    pause: Annotated[bool, typer.Option("--pause", help="Pause a session that runs first.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="First pause a running session.")] = False,
 ) -> None:
     """Pull and verify everything here, then end what runs there and run the shutdown command.
 
-    Nothing is ended before everything is verified. Exit codes: 0 ended, 4 the session runs, 5 the copy does not hold.
+    Nothing is ended before everything is verified. Exit codes: 0 ended, 4 the session runs, 5 the copy does not verify.
     """
     place, record, connection = _load_pod(name, pods)
     with closing(connection):

@@ -37,8 +37,8 @@ app = typer.Typer()
 def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Print the report of a session.
 
-    At a terminal as text that fits it, into a file or pipe as Markdown. Of a session that waits for a person it is the
-    report so far.
+    Prints text that fits the terminal, or Markdown into a file or pipe. For a session that waits for a person it prints
+    the report so far.
     """
     run = require_run(chosen(run, runs))
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
@@ -78,10 +78,11 @@ def diagnose(
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Print which class of cause binds in a training, with the evidence, and what to do next.
+    """Print what limits a training, with the evidence, and what to do next.
 
-    The newest attempt of each stage that trains: data, optimisation or infrastructure, each detector's figure,
-    threshold and rows, a chain of whys, and actions ranked by gain over effort. Nothing in the run is changed.
+    Looks at the newest attempt of each stage that trains. Names the class of the cause (data, optimisation or
+    infrastructure), each detector's figure, threshold and rows, a chain of whys, and actions ranked by gain over
+    effort. Nothing in the run is changed.
     """
     run = require_run(chosen(run, runs))
     attempts = diagnose_run(run, stage, attempt)
@@ -121,7 +122,7 @@ def transcript(
         chosen = [attempt for attempt in attempts if attempt.stage == stage and number in (None, attempt.attempt)]
         if not chosen:
             there = ", ".join(f"{attempt.stage}.{attempt.attempt}" for attempt in attempts) or "nothing yet"
-            raise UserError(f"nothing is on record of '{attempt}'", where=str(place.folder), hint=f"there is: {there}")
+            raise UserError(f"nothing is recorded of '{attempt}'", where=str(place.folder), hint=f"recorded: {there}")
         attempts = chosen
     if as_json:
         print_json({"session": place.folder.resolve().name, "attempts": [attempt.as_json() for attempt in attempts]})

@@ -68,7 +68,7 @@ def start(
         ),
     ] = None,
     signed: Annotated[
-        bool, typer.Option("--signed", help="Only with a person's signature on the spec (`peergate spec sign`).")
+        bool, typer.Option("--signed", help="Start only with a person's signature on the spec (`peergate spec sign`).")
     ] = False,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
@@ -105,7 +105,7 @@ def resume(
     runs: Runs = DEFAULT_RUNS,
     answer: Annotated[
         Answer | None,
-        typer.Option("--answer", help="Settle what a waiting session asks: try again, override the gate, or stop."),
+        typer.Option("--answer", help="Answer a waiting session: try again, override the gate, or stop."),
     ] = None,
     reason: AnswerReason = "",
     by: By = None,
@@ -133,7 +133,8 @@ def carry_on(
 def pause(run: Run = None, runs: Runs = DEFAULT_RUNS) -> None:
     """Ask a running session to pause at the next safe place, and wait until it has.
 
-    Ctrl-C in its terminal does the same. Its job continues. Exit code 0 when nothing runs any more, or nothing did.
+    Ctrl-C in its terminal does the same. Its job continues. Exit code 0 if the session no longer runs, or was not
+    running.
     """
     run = require_run(chosen(run, runs)).resolve()
     ran = is_running(run)

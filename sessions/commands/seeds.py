@@ -36,7 +36,7 @@ def seeds(
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Compare sessions of one design: the gain with seeds and items both as samples."""
+    """Compare sessions of one design: the gain, with an interval over seeds and items."""
     read = [
         compare_seed(place.folder, History(place.history(), place.store))
         for place in (session_at(session, runs) for session in sessions)
@@ -88,18 +88,18 @@ def replicate(
     run: Run = None,
     runs: Runs = DEFAULT_RUNS,
     further: Annotated[
-        int | None, typer.Option("--seeds", metavar="N", help="Register so many further seeds, and run them.")
+        int | None, typer.Option("--seeds", metavar="N", help="Register and run this many further seeds.")
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Run nothing: only count what has ended.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing; only count finished sessions.")] = False,
     by: Annotated[str | None, typer.Option("--by", help="Who asks for it; by default the user's name.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, whatever became of the session.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, however the session ended.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the registered design of a closed session with further seeds, and count all of them.
 
-    The seeds are registered in the session's trail before the first one runs, and so is the rule: a seed that fails or
-    is missing gained nothing; replicated means that the mean gain of the further seeds reaches the registered minimum
-    effect and its 95 % interval over seeds and items is above 0. Typed again, it continues where it was.
+    The seeds and the rule are registered in the session's trail before the first one runs. A seed that fails or is
+    missing counts as no gain. Replicated means that the mean gain of the further seeds reaches the registered minimum
+    effect and that its 95 % interval over seeds and items is above 0. Run it again to continue where it stopped.
     """
     # Slow: the session graph.
     from sessions.runtime.replication import count_seeds, first_of, plan_seeds, record_seeds, run_seeds

@@ -43,16 +43,16 @@ _DETAIL = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="  
 def check(
     spec: SpecName = HERE,
     as_json: Json = False,
-    profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
+    profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; all by default.")] = None,
     unconfined: Annotated[
         bool, typer.Option("--unconfined", help="Honour `verifier: {sandbox: false}`, as `start` does.")
     ] = False,
 ) -> None:
-    """Print what `start` would say: every problem of a spec, its cost, and the decision of the design gate.
+    """Print what `start` would report: every problem of a spec, its cost, and the decision of the design gate.
 
-    The exit code is that of `start` up to there, offline: only the checklist is asked. Where a spec has several
-    profiles, what this machine lacks counts for the chosen one. A verifier runs without a sandbox only with
-    --unconfined, or if you started or signed it so before.
+    The exit code is the one that `start` would have up to there. It works offline: only the checklist reviews. If a
+    spec has several profiles, only the chosen one has to fit this machine. A verifier runs without a sandbox only with
+    --unconfined, or if you already started or signed the spec that way.
     """
     path = find_spec(spec)
     profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
@@ -160,7 +160,7 @@ def kinds(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List every stage kind: what it reads, what it leaves, its metrics and who brings it."""
+    """List every stage kind: its inputs, outputs and metrics, and the distribution that provides it."""
     if kind is not None and kind not in known_names():
         raise UserError(f"unknown stage kind '{kind}'", hint="`peergate spec kinds` lists all kinds")
     listed = [STAGE_KINDS[name] for name in (known_names() if kind is None else (kind,))]
@@ -226,7 +226,7 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
             yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
-        yield from _PLAN.wrap(f"{plan.stage}: {plan.told}")
+        yield from _PLAN.wrap(f"{plan.stage}: {plan.description}")
 
 
 @app.command("pin")
@@ -239,7 +239,7 @@ def pin_files(
     ] = Path(HERE),
     as_json: Json = False,
 ) -> None:
-    """Write the digests of the held-out split and of all data files into a spec; everything else of it stays.
+    """Write the digests of the held-out split and of all data files into a spec, and change nothing else.
 
     Without this, `start` registers the files as they are then. With it, a spec is refused as soon as a file differs.
     """
@@ -266,10 +266,10 @@ def pin_files(
 def sign(spec: SpecName, runs: Runs = DEFAULT_RUNS, profile: Profile = None, by: By = None) -> None:
     """Sign a spec that a program wrote, so that it may start one session.
 
-    Shows what you sign, and asks at the terminal. A changed spec or data file needs another signature.
+    Shows the spec, and asks at the terminal. A changed spec or data file needs another signature.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("a person signs at a terminal, and this is none", where=spec, hint="no program can sign a spec")
+        raise UserError("signing needs an interactive terminal", where=spec, hint="no program can sign a spec")
     path = find_spec(spec)
     resolved = load_spec(path, profile)
     # Slow: the checks of the gate.
@@ -282,7 +282,7 @@ def sign(spec: SpecName, runs: Runs = DEFAULT_RUNS, profile: Profile = None, by:
     )
     print_line(f"Type its name ({resolved.spec.name}) to sign:")
     if sys.stdin.readline().strip() != resolved.spec.name:
-        raise UserError("that is not its name; nothing was signed", where=spec)
+        raise UserError("the name does not match; nothing was signed", where=spec)
     keep_signature(runs, resolved.registration(), by or getpass.getuser())
     trust_spec(resolved, sandbox=resolved.spec.verifier.sandbox)
     print_line(f"signed: {resolved.registration()}")

@@ -47,7 +47,7 @@ def list_sessions(
 ) -> None:
     """List the sessions of a folder."""
     if not all_of_database and not runs.is_dir() and below(runs):
-        raise UserError("there is no such folder", where=str(runs), hint="--runs names the folder of the run folders")
+        raise UserError("no such folder", where=str(runs), hint="--runs names the folder of the run folders")
     overviews = everywhere(runs) if all_of_database else list_overviews(runs)
     if as_json:
         print_json({"sessions": [overview.as_json() for overview in overviews]})
@@ -89,7 +89,8 @@ def status(
 ) -> None:
     """Show a session's stage, decisions, money, time and acceptance criteria.
 
-    With --programme: several sessions as one, each criterion once, by what its newest session shows, per base model.
+    With --programme it combines several sessions: for each base model, each criterion counts once, by its newest
+    session.
     """
     if programme:
         _print_programme([chosen(run, runs) for run in named or find_runs(runs)], as_json)
@@ -152,7 +153,7 @@ def _print_programme(folders: list[Path], as_json: bool) -> None:
     from sessions.pages.acceptance.programme import programme_of
 
     if not folders:
-        raise UserError("no session is named, and there is none", hint="peergate status RUN... --programme")
+        raise UserError("no session is named, and none exists", hint="peergate status RUN... --programme")
     added_up = programme_of(folders)
     if as_json:
         print_json(added_up.as_json())

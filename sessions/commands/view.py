@@ -64,9 +64,7 @@ def view(
         if anchor:
             raise UserError("an anchor is of one trail", hint="name its session or export")
         if not everywhere and not runs.is_dir():
-            raise UserError(
-                "there is no such folder", where=str(runs), hint="--runs names the folder of the run folders"
-            )
+            raise UserError("no such folder", where=str(runs), hint="--runs names the folder of the run folders")
         scope, path = Scope(runs, everywhere=everywhere), ""
         if everywhere:
             # A database that cannot be reached is an error now, and not a page.

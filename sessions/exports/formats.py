@@ -35,9 +35,9 @@ class Format:
     write: str
     tracks: bool = False
     sends: str = ""
-    """Of a tracker that can send a run: the variable that it needs for that."""
+    """For a tracker that can send a run: the variable that this requires."""
     adds: bool = False
-    """Of a tracker: whether its folder takes further parts of a run; others are written anew."""
+    """For a tracker: whether its folder takes further parts of a run; other folders are rewritten."""
 
     def writer(self) -> Callable[..., Any]:
         """Return the function; only then is its module imported."""
@@ -78,7 +78,7 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
     """Write a session in a format into a new folder; returns a line for each file and for each omission.
 
     Raises:
-        UserError: there is no such format or session, its package is not installed, or the folder is there already.
+        UserError: there is no such format or session, its package is not installed, or the folder already exists.
         AuditDamage: the trail, or a file that it recorded, is not what it was; nothing is left.
         EvidenceMissing: the session has nothing to write in this format.
     """
@@ -87,10 +87,10 @@ def export(name: str, run: Path, folder: Path) -> list[str]:
         with new_folder(folder) as partial:
             lines = _write_format(name, source, partial)
             if not any(partial.iterdir()):
-                why = "; ".join(lines) or "no stage that it has a form for has ended"
+                why = "; ".join(lines) or "no stage that it supports has ended"
                 raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
     except FileExistsError as error:
-        raise UserError("is there already", where=str(folder), hint="name another folder with --out") from error
+        raise UserError("already exists", where=str(folder), hint="name another folder with --out") from error
     return lines
 
 

@@ -65,7 +65,9 @@ class Mirrors:
             if name in get_args(TrackerName) and how in ("", "online"):
                 named[name] = how == "online"
             else:
-                say(f"{EVERYWHERE}: '{masked_line(text, 100)}' is left out; it has NAME or NAME:online, separated by ,")
+                say(
+                    f"{EVERYWHERE}: '{masked_line(text, 100)}' is ignored; expected NAME or NAME:online, separated by ,"
+                )
         self._mirrors = [_Mirror(name, online, run, input_environ, within_s) for name, online in named.items()]
         self._mirrored_count = -1
 

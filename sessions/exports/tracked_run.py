@@ -17,7 +17,7 @@ class TrackedRun(NamedTuple):
 
     name: str
     id: str
-    """Of this session alone, whatever others are called."""
+    """An id that is unique to this session, whatever others are called."""
     config: dict[str, Any]
     """What was registered: it never changes."""
     state: dict[str, Any]

@@ -111,5 +111,5 @@ def lacking(resources: Resources) -> list[str]:
         ("GB of memory", memory, resources.memory_gb, ".1f"),
     )
     return [
-        f"{has:{form}} {what}, asked are {wanted:g}" for what, has, wanted, form in pairs if wanted and wanted > has
+        f"{has:{form}} of {wanted:g} requested {what}" for what, has, wanted, form in pairs if wanted and wanted > has
     ]

@@ -58,7 +58,7 @@ class RepeatedWitness:
     read: int
     of: int
     wrong: int
-    """Of the rows that were read: rows that the granted weights did not write or score, or steps that differ."""
+    """The number of rows read that the granted weights did not write or score, or of steps that differ."""
     checks: tuple[CheckResult, ...]
     seconds: float
     differs: tuple[str, ...] = ()
@@ -69,13 +69,13 @@ class RepeatedWitness:
 
     @property
     def holds(self) -> bool:
-        """Whether every row that was drawn was read and is right."""
+        """Return whether every row that was drawn was read and is right."""
         return not self.why and all(check.status in ("PASS", "NOT_APPLICABLE") for check in self.checks)
 
     def as_data(self) -> dict[str, Any]:
         """Return it in the form of JSON."""
         facts = {name: getattr(self, name) for name in ("stage", "attempt", "read", "of", "unit", "seconds", "why")}
-        checks = [check.model_dump(mode="json", include={"id", "status", "detail", "shown"}) for check in self.checks]
+        checks = [check.model_dump(mode="json", include={"id", "status", "detail", "rows"}) for check in self.checks]
         reproduced = None if self.why else max(self.read - self.wrong, 0)
         return facts | {"reproduced": reproduced, "differs": list(self.differs), "checks": checks, "holds": self.holds}
 

@@ -28,7 +28,7 @@ def open_file(path: Path) -> Generator[BinaryIO]:
         file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
         missing = folder < 0 or isinstance(error, FileNotFoundError)
-        raise NotReadable(f"there is no {path.name} yet" if missing else _not_a_file(path)) from error
+        raise NotReadable(f"{path.name} does not exist yet" if missing else _not_a_file(path)) from error
     finally:
         if folder >= 0:
             os.close(folder)

@@ -56,7 +56,7 @@ def answer_of(history: History, request: RecordedEntry, arguments: dict[str, Any
     if arguments is not None:
         if arguments["answer"] != "stop":
             raise UserError(
-                f"'{arguments['answer']}' is not an answer to a budget that is used up",
+                f"cannot answer '{arguments['answer']}': the budget is exhausted",
                 where=request.session,
                 hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
             )
@@ -79,7 +79,7 @@ def follow_answer(session: Session, request: RecordedEntry[Question], answer: di
     if isinstance(question, BudgetEntry) and answer["answer"] == "retry" and question.at != "launch":
         return {"route": question.at}
     effect = answer_effect(session.resolved, session.history, request, answer["answer"])
-    body = {"stage": question.stage, "attempt": question.attempt, "asked": request.digest, **answer, **effect}
+    body = {"stage": question.stage, "attempt": question.attempt, "question": request.digest, **answer, **effect}
     return after_answer(
         session.trail.append(HumanAnswerEntry.model_validate(body), HumanAnswerEntry.key_of(request.key))
     )

@@ -25,13 +25,13 @@ def work_through(session: Session, stage: Stage, attempt: int) -> LaunchRequest:
     """Have the builder plan; a person is asked if it gives up or the gate sends too many attempts back."""
     back = revisions_in_a_row(session.history, stage.name)
     if back >= MOST_REVISIONS:
-        return LaunchRequest(reason=f"the gate sent {back} attempts in a row back", escalate=True)
+        return LaunchRequest(reason=f"the gate sent back {back} attempts in a row", escalate=True)
     bench = open_bench(session, stage, attempt, "plan")
     if not bench.done:
         session.builder.work(bench)
     if bench.work.launch is not None:
         return bench.work.launch
-    return LaunchRequest(reason=f"the builder stopped: {bench.gave_up or 'it asked for no launch'}", escalate=True)
+    return LaunchRequest(reason=f"the builder stopped: {bench.gave_up or 'it requested no launch'}", escalate=True)
 
 
 def watch_over(session: Session, stage: Stage, attempt: int) -> None:

@@ -144,7 +144,7 @@ def _keep_outputs(
         else:
             digest = session.store.put(read_regular(path)) if stored else digest_path(path)
         relative = path.relative_to(session.run).as_posix()
-        facts = {"kept": True} if flag else {}
+        facts = {"copied": True} if flag else {}
         outputs[name] = JobOutput(path=relative, digest=digest, bytes=size, stored=stored, **facts)
     return None if raw is None else session.store.put(raw), outputs
 

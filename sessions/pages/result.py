@@ -171,7 +171,7 @@ def why_it_ended(history: History, outcome: str) -> list[str]:
             if decision.outcome == "reject":
                 for check in history.attempt(decision.stage or DESIGN, decision.attempt).check_results:
                     if check.status == "FAIL" and check.blocking:
-                        lines += [f"{check.id}: {_row(row)}" for row in check.shown]
+                        lines += [f"{check.id}: {_row(row)}" for row in check.rows]
             return lines
         case None:
             return []
@@ -249,13 +249,13 @@ def comparison_of(history: History) -> dict[str, Any] | None:
 def _form_in(history: History, treatment: str) -> dict[str, Any] | None:
     """Return how many wrong answers hold the right one, where `scorer.length` warns of it."""
     checks = _newest_checks(history, treatment)
-    return next((check.shown[0] for check in checks if check.id == "scorer.length" and check.shown), None)
+    return next((check.rows[0] for check in checks if check.id == "scorer.length" and check.rows), None)
 
 
 def _without_kind(history: History, treatment: str) -> dict[str, Any] | None:
     """Return the least gain that is left without a kind of items, where it is less than the registered effect."""
     checks = _newest_checks(history, treatment)
-    return next((check.shown[0] for check in checks if check.id == "strata.sensitivity" and check.shown), None)
+    return next((check.rows[0] for check in checks if check.id == "strata.sensitivity" and check.rows), None)
 
 
 def _count_claimed_scores(history: History, stage: str) -> int:

@@ -26,7 +26,7 @@ class TrailPlace(NamedTuple):
 
     @property
     def is_export(self) -> bool:
-        """Whether this is an export, which holds only the trail and its store."""
+        """Return whether this is an export, which holds only the trail and its store."""
         return self.trail == self.folder
 
     @property

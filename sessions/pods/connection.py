@@ -175,7 +175,7 @@ def require_ssh() -> None:
     """Raise UserError if this machine has no OpenSSH client."""
     for program in ("ssh", "ssh-keygen"):
         if shutil.which(program) is None:
-            raise UserError(f"there is no '{program}' on this machine", hint="install the OpenSSH client")
+            raise UserError(f"'{program}' is not installed on this machine", hint="install the OpenSSH client")
 
 
 def failure(text: str, address: Address) -> PeergateError:

@@ -60,7 +60,7 @@ def confirm(connection: PodConnection, pins: tuple[str, ...], ask: Callable[[Hos
     if pins:
         if host_key.fingerprint not in pins:
             raise _make_mismatch(
-                connection, f"the pod shows the host key {host_key.fingerprint}, pinned is {' or '.join(pins)}"
+                connection, f"the pod shows the host key {host_key.fingerprint}, expected {' or '.join(pins)}"
             )
     elif before is not None:
         if before != host_key:

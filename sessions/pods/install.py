@@ -198,7 +198,7 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
         if not resolved.path(model).is_dir():
             hint = "make it here first, for example by the session that trains it, or name weights of the hub"
             raise UserError(
-                "there is no such folder with the weights of the model", where=str(resolved.path(model)), hint=hint
+                "the folder with the weights of the model does not exist", where=str(resolved.path(model)), hint=hint
             )
         paths += sorted(path for path in resolved.path(model).iterdir() if path.is_file())
     above = Path(os.path.commonpath([str(path.parent) for path in paths]))

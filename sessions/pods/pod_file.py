@@ -86,6 +86,6 @@ def read_pod_file(path: Path) -> PodFile:
     if pod.ssh_config is not None:
         config = (path.parent / pod.ssh_config).resolve()
         if not config.is_file():
-            raise UserError("there is no such SSH configuration", where=str(config))
+            raise UserError("no such SSH configuration", where=str(config))
         pod = pod.model_copy(update={"ssh_config": str(config)})
     return pod

@@ -65,7 +65,7 @@ class Rules(Contract):
 
     @property
     def any(self) -> bool:
-        """Whether any rule can end the pod."""
+        """Return whether any rule can end the pod."""
         return any(value is not None for value in (self.max_cost_usd, self.idle_minutes, self.dead_man_minutes))
 
 

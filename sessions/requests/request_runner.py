@@ -140,7 +140,7 @@ class Book:
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether requests go over the wire."""
+        """Return whether requests go over the wire."""
         return self.reviewer.asks_a_model and not self.reviewer.is_plugin
 
     @property
@@ -225,7 +225,7 @@ class Book:
             )
         except BaseException as error:
             # After Ctrl-C, for example, no one knows whether the call is billed, so its whole cap counts.
-            broken = ReviewerUnavailable(f"broken off: {type(error).__name__}", where=model.name)
+            broken = ReviewerUnavailable(f"interrupted: {type(error).__name__}", where=model.name)
             self._close(opened, "model", None, broken, usd=cap, usd_is_measured=False)
             raise
         error = None if statement.error is None else self._as_error(statement.error, statement.exchange.statuses)
@@ -329,7 +329,7 @@ class Book:
         answer = without_secrets(answer, current()) if answer else None
         stated = {
             "number": opened.body.number,
-            "asked": opened.entry.digest,
+            "question": opened.entry.digest,
             "by": by,
             "answer": self.store.put_value(answer) if answer else None,
             "error": plain(f"{type(error).__name__}: {error.message}", CHARACTERS) if error else "",

@@ -45,7 +45,7 @@ _DESIGN = {
     *("name", "objective", "task", "model", "control", "heldout", "analysis", "criteria", "thresholds", "budget"),
     "stages",
 }
-"""Of a registered spec: what a question is about, without notices, trackers and machines."""
+"""The parts of a registered spec that a question is about, without notices, trackers and machines."""
 
 _FREE_TEXT = ("topic", "question", "context", "note", "options")
 RequestT = TypeVar("RequestT", QuestionRequest, ReviewRequest, AdversarialRequest)
@@ -230,7 +230,7 @@ def _say_left_out(desk: ConsultContext, reader: RequestReader) -> None:
 
 def _policy_says(policy: PolicyAnswer) -> QuestionAnswer:
     """Return the policy's answer as an answer that approves nothing, because no one judged."""
-    text = "; ".join(f"{spec_value.pointer} = {spec_value.value}" for spec_value in policy.found)
+    text = "; ".join(f"{spec_value.pointer} = {spec_value.value}" for spec_value in policy.values)
     why = f"{policy.why[0].upper()}{policy.why[1:]}."
     recommendation = f"The registered spec says: {text}." if policy.rule == "answer.in_spec" else why
     reasoning = f"By rule {policy.rule} of the ask-policy: {policy.why}."

@@ -62,7 +62,7 @@ class LimitedConnection(H11Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether the headers of a request are whole, and its answer is not."""
+        """Return whether the headers of a request are whole, and its answer is not."""
         cycle: Any = self.cycle
         return cycle is not None and not cycle.response_complete
 

@@ -108,7 +108,7 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
                 message = f"{model.path} is {copied}, recorded as {model.digest}: nothing was copied"
                 raise AuditDamage(message, where=str(run), hint=_AUDIT)
     except FileExistsError as error:
-        raise UserError("is there already", where=str(folder), hint="name another folder") from error
+        raise UserError("already exists", where=str(folder), hint="name another folder") from error
     return model
 
 

@@ -52,7 +52,7 @@ def expiry(text: str | None, now: float) -> float | None:
         return None
     match = _DURATION.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise UserError(f"'{text}' is not a duration", hint="write minutes, hours or days: 90m, 12h, 2d")
+        raise UserError(f"invalid duration '{text}'", hint="write minutes, hours or days: 90m, 12h, 2d")
     return round(now + int(match[1]) * _SECONDS[match[2]], 3)
 
 
@@ -65,8 +65,8 @@ def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires:
         kind = resolved.spec.stage(stage).kind
         texts = [check.id for check in all_checks(resolved) if kind in check.kind_names()]
         if check not in texts:
-            hint = f"asked are: {', '.join(texts)}"
-            raise UserError(f"check '{check}' is not asked of stage '{stage}' ({kind})", where=str(run), hint=hint)
+            hint = f"its checks: {', '.join(texts)}"
+            raise UserError(f"check '{check}' does not apply to stage '{stage}' ({kind})", where=str(run), hint=hint)
         return _override(trail, by, reason, expires, {"check": check, "stage": stage, "condition": None})
 
 
@@ -124,7 +124,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             used = next((entry for entry in standing if wanted in (str(entry.seq), entry.key)), None)
             if used is None:
                 known = ", ".join(f"{value.seq} ({value.key})" for value in standing) or "none"
-                raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"those are: {known}")
+                raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"in force: {known}")
             since = history[used.seq :]
             act.end_jobs(session, since, "the judgement that granted it was taken back")
             end_witnesses(session, since, "the judgement that granted its job was taken back")
@@ -179,7 +179,7 @@ def raise_budget(
     def apply_budget(old: ResolvedSpec) -> tuple[ResolvedSpec, bytes]:
         most = old.spec.budget.max_cost_usd
         if not isfinite(usd) or usd <= most:
-            raise UserError(f"{usd:g} USD is not more than {most:g}", where="budget.max_cost_usd")
+            raise UserError(f"must be more than {most:g} USD, got {usd:g}", where="budget.max_cost_usd")
         spec = old.spec.model_copy(update={"budget": old.spec.budget.model_copy(update={"max_cost_usd": usd})})
         if problems := lint(spec):
             raise UserError(problems[0].message, where="budget.max_cost_usd", hint=problems[0].hint)

@@ -40,7 +40,7 @@ def _require(resolved: ResolvedSpec, seconds: float) -> None:
     _, marked, last = printed.rpartition(MARK)
     statements: dict[str, str] = json.loads(last.partition(b"\n")[0]) if marked else {}
     if statements.get("message") != DONE:
-        hint = statements.get("hint", "mend or uninstall that distribution")
+        hint = statements.get("hint", "fix or uninstall that distribution")
         raise PluginFault(statements.get("message", ended), where=statements.get("where", "plug-ins"), hint=hint)
 
 

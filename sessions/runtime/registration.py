@@ -58,7 +58,7 @@ def register(
             _fill(partial, run, resolved, material, state, replicates, signed)
     except FileExistsError as error:
         hint = "another process took the name meanwhile; choose another one with --name"
-        raise UserError("exists already", where=str(run), hint=hint) from error
+        raise UserError("already exists", where=str(run), hint=hint) from error
     except OSError as error:
         if (failure := no_room(error)) is not None:
             raise failure from error

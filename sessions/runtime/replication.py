@@ -58,7 +58,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
         EvidenceMissing: it did not come to its comparison.
     """
     if not 2 <= number <= MOST_SEEDS:
-        raise UserError(f"{number} further seeds", hint=f"from 2, so that there is a spread, to {MOST_SEEDS}")
+        raise UserError(f"expected 2 to {MOST_SEEDS} further seeds, got {number}", hint="a spread needs at least 2")
     with lease(require_run(run)):
         history = read_history(run)
         opened = history.find(OpenEntry)
@@ -70,7 +70,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
         if (before := history.find(Plan)) is not None:
             if len(before.body.seeds) != number:
                 message = f"{len(before.body.seeds)} further seeds are registered"
-                hint = "their number is not changed after results were seen; without --seeds these are run and counted"
+                hint = "their number cannot change after results were seen; without --seeds these are run and counted"
                 raise UserError(message, where=str(run), hint=hint)
             return before
         first = compare_seed(run, history)
@@ -78,7 +78,7 @@ def plan_seeds(run: Path, number: int, by: str) -> RecordedEntry[Plan]:
         seeds = tuple(seed for seed, _ in zip(_further(first.seed), range(number), strict=False))
         names = tuple(session_name(f"{run.name}-seed{seed}", run.name) for seed in seeds)
         if texts := [name for name in names if (run.parent / name).exists()]:
-            raise UserError(f"{', '.join(texts)} exist already", where=str(run.parent), hint="move them away")
+            raise UserError(f"{', '.join(texts)} already exist", where=str(run.parent), hint="move them away")
         body = Plan(by=by, design=first.design, measured_by=measured_by, seeds=seeds, sessions=names)
         with closing(Trail(run / TRAIL, history.session)) as trail:
             trail.verify_chain()
@@ -206,5 +206,7 @@ def _require_same_code(run: Path, history: History) -> str:
     now = digest_value(dict(measuring_files(history.resolved)))
     if now != history.opening.measured_by:
         hint = "run them with the version of Peergate that ran the session"
-        raise EvidenceMissing("other code measures now: the seeds would not be comparable", where=str(run), hint=hint)
+        raise EvidenceMissing(
+            "the measuring code has changed: the seeds would not be comparable", where=str(run), hint=hint
+        )
     return now

@@ -131,7 +131,7 @@ def _new_folder(runs: Path, name: str, display: Terminal, *, chosen: bool) -> Pa
         display.say(f"{name} spent nothing and is kept; this session is {free.name}")
         return free
     hint = f"`peergate resume {session_words(run)}` continues it; or choose another name: --name {free.name}"
-    raise UserError(f"{run} exists already", hint=hint)
+    raise UserError(f"{run} already exists", hint=hint)
 
 
 def resume(
@@ -259,7 +259,7 @@ def _answer_to(session: Session, history: History, arguments: dict[str, Any] | N
         return answer_of(history, request, arguments)
     if arguments is not None and arguments["answer"] == "retry" and (why := why_no_retry(history, request)):
         hint = "change it with `peergate amend`; or --answer approve, which is an override, or --answer stop"
-        raise UserError(f"'retry' is not an answer here: {why}", where=session.name, hint=hint)
+        raise UserError(f"cannot answer 'retry': {why}", where=session.name, hint=hint)
     return arguments
 
 

@@ -44,7 +44,7 @@ class Drafting:
     """The files that it may name."""
     drafts: int = 0
     resolved: ResolvedSpec | None = field(default=None, init=False)
-    """Of the newest draft without problems."""
+    """The spec of the newest draft without problems."""
     forecast: DesignForecast | None = field(default=None, init=False)
 
     def problems(self, text: str) -> str:
@@ -81,7 +81,7 @@ class Drafting:
                 yield f"line {problem.line}, column {problem.column}: {text}".strip()
             else:
                 # Words about a row may quote it, and held-out rows are shown to no model.
-                yield f"{Path(problem.path).name}, line {problem.line}: the row is not in the form that the spec says"
+                yield f"{Path(problem.path).name}, line {problem.line}: the row lacks the form that the spec declares"
 
     def _not_given(self, text: str) -> Iterator[str]:
         """Yield the names of files that exist and were not given, and the keys that are for a person."""
@@ -139,7 +139,7 @@ def draft_spec(
     drafting = Drafting(folder, (*named, *(_inside(other, folder) for other in others)))
     with Book(desk) as book:
         if not book.asks_a_model:
-            raise UserError("rules draft no spec", hint="--vendor and --model name a model to ask")
+            raise UserError("rules cannot draft a spec", hint="--vendor and --model name a model to ask")
         reader = RequestReader(masker_of(desk.environ), desk.readable, FOR_MODEL)
         reader.add_text("kinds.txt", "\n".join(_kinds()).encode(), "context")
         reader.add_text("example.yaml", EXAMPLE.read_bytes(), "context")

@@ -151,7 +151,7 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
         from sessions.jobs.skypilot.skypilot_engine import ASK_EVERY_S, sky_engine
 
         if place is None:
-            message = "a rented machine does not see this disk, and no place is named over which jobs move"
+            message = "a rented machine does not see this disk, and no place for transfers is named"
             raise UserError(message, where="PEERGATE_PLACE", hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
         return EngineLauncher(sky_engine(), place, python, ask_every_s=ASK_EVERY_S)
     from sessions.jobs.ray.cluster_head import SessionCluster

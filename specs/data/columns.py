@@ -45,7 +45,7 @@ class Meaning(NamedTuple):
     """Whether a value says it at all."""
 
 
-_TOOLS = Meaning("holds tools or calls of them, which are neither asked nor learned", "write calls into the text")
+_TOOLS = Meaning("holds tools or tool calls, which are neither prompted nor learned", "write calls into the text")
 _THOUGHTS = Meaning("holds reasoning that would not be learned", "write it into the content, such as <think>…</think>")
 _MEDIA = Meaning("holds images or sound, and only text is read", "use rows of text")
 _PART = Meaning("may be a part of the prompt", "join them")
@@ -182,9 +182,7 @@ def is_learned(message: Mapping[str, Any], drop: Iterable[str]) -> bool | None:
             value = _boolean(message[name])
             value = {0: False, 1: True}.get(message[name]) if value is None else value
             if value is None:
-                raise Wrong(
-                    name, f"a weight of {message[name]} cannot be given to a turn", f"0 or 1; {_drop_hint(name)}"
-                )
+                raise Wrong(name, f"invalid weight {message[name]} of a turn", f"0 or 1; {_drop_hint(name)}")
             return value
     return None
 
@@ -199,14 +197,14 @@ def _require_right(current: As, values: Mapping[str, Any]) -> None:
         if _boolean(value) is False:
             if current == "examples":
                 raise SkippedRow(f"`{name}` is false")
-            raise Wrong(name, "says that the answer is not a right one", f"remove the row; or {_drop_hint(name)}")
+            raise Wrong(name, "marks the answer as wrong", f"remove the row; or {_drop_hint(name)}")
     for name in WEIGHTS:
         if (value := values.get(name)) is None or current == "items":
             continue
         if str(value) == "0":
             raise SkippedRow(f"`{name}` is 0")
         if str(value) != "1":
-            raise Wrong(name, f"a weight of {value} cannot be given to a row", f"0 or 1; or {_drop_hint(name)}")
+            raise Wrong(name, f"invalid weight {value} of a row", f"0 or 1; or {_drop_hint(name)}")
 
 
 def _require_order(values: Mapping[str, Any]) -> None:

@@ -109,7 +109,7 @@ def convert(
     notes = [f"{count} of {len(rows)} rows are left out: {reason}" for reason, count in sorted(left_out.items())]
     if not made and not problems:
         message = f"no row is left: {'; '.join(notes)}"
-        problems.append(Problem(str(path), line, 1, "", message, "the rows say of themselves that nothing is learned"))
+        problems.append(Problem(str(path), line, 1, "", message, "every row is marked as not to be learned"))
     if names := ignored_columns(known, [row.values for row in rows]):
         notes.append(f"ignored: {', '.join(names)}")
     if selection.drop:
@@ -142,7 +142,7 @@ def _guess(columns: set[str]) -> As | None:
 
 
 def _told_apart(row: Example | Item, used: set[str]) -> Contract:
-    """Give equal rows ids of their own: ``-2`` for the second."""
+    """Give equal rows different ids: ``-2`` for the second."""
     field = "item" if isinstance(row, Example) else "id"
     id = name = str(getattr(row, field))
     number = 1

@@ -248,7 +248,7 @@ def _csv(text: str) -> list[TableRow]:
     """Return the rows below the header; a cell is text, and an empty one is missing."""
     first, _, rest = text.partition("\n")
     if first.startswith("{") and _is_json(first):
-        raise Unreadable("the file holds JSON lines, no table", "name it .jsonl")
+        raise Unreadable("the file holds JSON lines, not a table", "name it .jsonl")
     limit = csv.field_size_limit(MAX_DATA_BYTES)
     named = _SEPARATOR.fullmatch(first.rstrip("\r"))
     text = rest if named else text

@@ -17,9 +17,9 @@ class CodeState(Contract):
     """The state of Peergate's own code when a session or a job began, as the process that runs it found it."""
 
     digest: Digest
-    """Of the files that jobs run: ``training`` and ``specs``, rubrics included."""
+    """The digest of the files that jobs run: ``training`` and ``specs``, rubrics included."""
     version: str
-    """Of the installed distribution; empty if it is not installed."""
+    """The version of the installed distribution; empty if it is not installed."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")] | None
     branch: str | None
     """None when the commit is checked out without a branch, or is not known."""
@@ -30,7 +30,7 @@ class CodeState(Contract):
 
     @property
     def state(self) -> Literal["clean", "changed", "unknown"]:
-        """Whether the code is exactly that of the commit."""
+        """Return whether the code is exactly that of the commit."""
         if self.commit is None or self.changed is None:
             return "unknown"
         return "changed" if self.changed else "clean"
@@ -111,7 +111,7 @@ class Challenge(Contract):
     rows: tuple[Count, ...]
     """Their places in the file, from 0, in order."""
     segments: tuple[Segment, ...] = ()
-    """Of training: the same rows, by the steps they begin after."""
+    """For training: the same rows, by the steps they begin after."""
     others: dict[str, RowSelection] | None = None
     """The same of outputs next to ``rows`` that hold scores, by name."""
 
@@ -148,7 +148,7 @@ class JobOrder(Contract):
     task: str
     grant: Grant
     code: Digest
-    """Of the code the orchestrator runs: a job that would run another one refuses."""
+    """The digest of the code that the orchestrator runs: a job that would run other code refuses."""
     max_seconds: float
     dead_man_minutes: float | None = None
     """The job ends itself when no orchestrator was there for this long; None: never."""
@@ -157,7 +157,7 @@ class JobOrder(Contract):
     resumes: ResumeStep | None = None
     """None: the job begins at the beginning."""
     task_text: str | None = None
-    """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
+    """The text of a task file: ``task`` names its digest, and the grant ``task``."""
     verifier: VerifierLimits = VerifierLimits()
     """What the process of a verifier of the user's own may take."""
     challenge: Challenge | None = None

@@ -19,10 +19,10 @@ def lint_acceptance(spec: SessionSpec) -> Iterator[LintProblem]:
         loc: Loc = ("criteria", index)
         if (first := seen_counts.setdefault(criterion.id, index)) != index:
             message = f"id '{criterion.id}' is already used by criteria[{first}]"
-            yield LintProblem((*loc, "id"), message, "give each its own id, once and for all")
+            yield LintProblem((*loc, "id"), message, "ids are unique")
         if len(texts := [name for name in ("metric", "check", "ship") if getattr(criterion, name)]) > 1:
             message = f"'{criterion.id}' has {' and '.join(texts)}"
-            yield LintProblem((*loc, texts[1]), message, "give one of them, and another criterion the other")
+            yield LintProblem((*loc, texts[1]), message, "keep one, and give the other to another criterion")
         if criterion.stage not in names:
             yield LintProblem(
                 (*loc, "stage"), f"unknown stage '{criterion.stage}'", suggest(criterion.stage, names, "stages")

@@ -54,7 +54,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
             histories[name] = stage.parameters.history
             yield from _control(loc, stage, arm)
             if order.index(name) > order.index(last.name):
-                message = f"'{name}' comes after the treatment '{last.name}', which it is there to judge"
+                message = f"'{name}' comes after the treatment '{last.name}', which it must judge"
                 yield LintProblem(loc, message, "move it before")
         if len(set(histories.values())) > 1:
             message = "history is " + " and ".join(f"{history} at '{name}'" for name, history in histories.items())

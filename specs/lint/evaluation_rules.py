@@ -95,7 +95,7 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     known = {spec.stage(name).inputs.get("items") for _, name in named if name in order}
     if len(known) > 1:
         message = f"the stages of the gap read different items: {', '.join(sorted(map(str, known)))}"
-        yield LintProblem(("evaluation", "gap"), message, "they answer the same ones")
+        yield LintProblem(("evaluation", "gap"), message, "all must read the same items")
 
 
 def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -106,7 +106,7 @@ def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
     """
     names = [stage.name for stage in spec.stages]
     trains = [place for place, stage in enumerate(spec.stages) if _trains(stage)]
-    hint = "ask it of a data file, or at the registered comparison, after all training"
+    hint = "test it on a data file, or at the registered comparison, after all training"
     for place, stage in enumerate(spec.stages):
         later = next((names[other] for other in trains if other > place), None)
         registered = stage.name == spec.analysis.treatment

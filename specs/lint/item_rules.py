@@ -20,7 +20,7 @@ class WithoutAnswer(NamedTuple):
     name: str
     """As inputs call it: ``heldout`` or ``data.NAME``."""
     line: int
-    """Of the first such item, counted from 1."""
+    """The line of the first such item, counted from 1."""
     lacking: int
     items: int
 

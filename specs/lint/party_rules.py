@@ -57,7 +57,7 @@ def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
             message = f"{why}: it would judge its own work"
             yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
         elif builder.vendor == "external" and reviewer.asks_a_model and builder.model_vendor is None:
-            message = "the reviewer is a model and no one says whose model the external builder is"
+            message = "the reviewer is a model, and the spec does not state whose model the external builder is"
             hint = "add model_vendor: anthropic, openai or other to the builder; or take 'checklist' or 'person'"
             yield LintProblem((*place, "vendor"), message, hint)
 
@@ -137,7 +137,7 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
         same = first.setdefault((member.vendor, member.model, member.base_url), index)
         if same != index and member.vendor != "person":
             place: Loc = ("panel", "members", index)
-            yield LintProblem(place, f"is members[{same}] once more", "one voice counts once")
+            yield LintProblem(place, f"is members[{same}] once more", "each member counts once")
     if panel.tie_breaker is not None and panel.tie_breaker.vendor in vendors:
         loc: Loc = ("panel", "tie_breaker", "vendor")
         message = f"vendor '{panel.tie_breaker.vendor}' is a member already: it would break the tie for itself"
@@ -204,7 +204,7 @@ def _lint_depth(place: Loc, party: BuilderSpec | ReviewerSpec) -> Iterator[LintP
         }
     for loc, depth in requests.items():
         if depth in _NOT_ANTHROPICS:
-            yield LintProblem((*place, *loc), f"Anthropic has no effort '{depth}'", "low is the least it has")
+            yield LintProblem((*place, *loc), f"Anthropic has no effort '{depth}'", "low is its lowest")
 
 
 def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:

@@ -33,17 +33,17 @@ def _same(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
     """Inputs, parameters and ranges are those of the pilot; sizes may differ."""
     if stage.inputs != pilot.inputs:
         message = f"reads {dict(stage.inputs)}, its pilot '{pilot.name}' {dict(pilot.inputs)}"
-        yield LintProblem(("inputs",), message, "what was tried is what is done")
+        yield LintProblem(("inputs",), message, "a stage reads the inputs of its pilot")
     ours, theirs = stage.parameters.model_dump(mode="json"), pilot.parameters.model_dump(mode="json")
     for name in differing_parameters(ours, theirs):
         message = f"{name} is {ours.get(name)} here and {theirs.get(name)} at the pilot '{pilot.name}'"
         yield LintProblem(("parameters", name), message, "only sizes may differ")
     for name in differing_parameters(stage.ranges, pilot.ranges):
         message = f"the range of {name} is not that of the pilot '{pilot.name}'"
-        yield LintProblem(("ranges",), message, "what may be moved there may be moved here")
+        yield LintProblem(("ranges",), message, "copy the ranges of the pilot")
     for name in differing_parameters(stage.choices, pilot.choices):
         message = f"the choices of {name} are not those of the pilot '{pilot.name}'"
-        yield LintProblem(("choices",), message, "what may be chosen there may be chosen here")
+        yield LintProblem(("choices",), message, "copy the choices of the pilot")
 
 
 def _check_pilot_criteria(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
@@ -56,7 +56,7 @@ def _check_pilot_criteria(stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
             or any(_holds(current_criterion, criterion) for current_criterion in stage.gate.criteria)
         ):
             continue
-        message = f"its pilot '{pilot.name}' must meet '{criterion}', and this stage need not"
+        message = f"its pilot '{pilot.name}' must meet '{criterion}', but this stage need not"
         yield LintProblem(("gate",), message, "repeat the criterion, or write a stricter one")
 
 

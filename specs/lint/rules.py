@@ -98,7 +98,7 @@ def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes")
     if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:
         message = f"builder_max_usd is {budget.builder_max_usd:g}, max_cost_usd of the session {budget.max_cost_usd:g}"
-        yield LintProblem(("budget", "builder_max_usd"), message, "lower it: it is a part of it")
+        yield LintProblem(("budget", "builder_max_usd"), message, "lower it: it is a part of max_cost_usd")
 
 
 def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -134,11 +134,11 @@ def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProbl
     stage = spec.with_resources().stages[index]
     resources, launcher = stage.resources, spec.launcher_of(stage.name)
     if launcher == "skypilot" and (resources is None or resources.max_usd_per_hour is None):
-        message = "a rented machine has a price, and no one says how much it may cost"
+        message = "a rented machine costs money, and no price cap is given"
         yield LintProblem(("launcher",), message, "add resources.max_usd_per_hour to the stage or the session")
     if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (resources and resources.gpus):
         # Ray hides GPUs from jobs that ask for cores alone; jobs that ask for nothing share all of them.
-        message = "the stage has device: cuda, and Ray keeps a GPU only for what asks for one"
+        message = "the stage has device: cuda, and Ray reserves a GPU only for jobs that request one"
         yield LintProblem(("parameters", "device"), message, "add resources.gpus: 1 to the stage or the session")
     if resources is None:
         return
@@ -149,10 +149,10 @@ def _lint_machine(spec: SessionSpec, index: int, _: Stage) -> Iterator[LintProbl
         message = f"'local' cannot choose the kind of GPU '{resources.gpu}': it has what this machine has"
         yield LintProblem(("resources", "gpu"), message, "remove the line, or take another launcher")
     if resources.gpu is not None and not resources.gpus:
-        message = f"the kind of GPU is '{resources.gpu}', and no number of them is asked for"
+        message = f"the kind of GPU is '{resources.gpu}', and no number of GPUs is given"
         yield LintProblem(("resources", "gpu"), message, "add gpus: 1")
     if launcher == "skypilot" and resources.gpus and resources.gpu is None:
-        message = f"{resources.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
+        message = f"{resources.gpus} GPUs without a kind: SkyPilot rents machines by the kind of their GPU"
         yield LintProblem(("resources", "gpus"), message, "add gpu, as SkyPilot names it: gpu: H200")
     if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
         message = f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"

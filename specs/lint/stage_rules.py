@@ -114,7 +114,7 @@ def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
     needed = list(_reference(spec, index, loc, stage.inputs[role], "checkpoint"))
     # The rule on inputs reports a wrong reference.
     if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
-        message = f"trains '{role}', and '{stage.inputs[role]}' is not a checkpoint"
+        message = f"trains '{role}', but '{stage.inputs[role]}' is not a checkpoint"
         yield LintProblem(loc, message, _candidates(spec, index, "checkpoint"))
 
 
@@ -130,7 +130,7 @@ def lint_curated(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintPr
         return
     needed = list(_reference(spec, index, loc, stage.inputs[role], "examples"))
     if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
-        message = f"curates '{role}', and '{stage.inputs[role]}' holds no examples"
+        message = f"curates '{role}', but '{stage.inputs[role]}' holds no examples"
         yield LintProblem(loc, message, _candidates(spec, index, "examples"))
 
 
@@ -163,7 +163,7 @@ def _resolve_reference(spec: SessionSpec, index: int, loc: Loc, reference: str) 
     if head == "data" and tail not in spec.data:
         return LintProblem(loc, f"unknown data file '{tail}'", suggest(tail, spec.data, "data files"))
     if head == "data":
-        return _HELD[spec.data[tail].held or "items"]
+        return _HELD[spec.data[tail].row_kind or "items"]
     if (own := _OWN.get(reference)) is not None:
         return own
     if head not in names:
@@ -203,7 +203,7 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     checkpoints = ["model", "control"] if spec.control else ["model"]
     constitution = [] if spec.constitution is None else ["constitution"]
     texts = {"checkpoint": checkpoints, "constitution": constitution}.get(needed, [])
-    texts += [f"data.{name}" for name, data_file in spec.data.items() if _HELD[data_file.held or "items"] == needed]
+    texts += [f"data.{name}" for name, data_file in spec.data.items() if _HELD[data_file.row_kind or "items"] == needed]
     if needed == "items":
         texts += ["heldout"] if kind_of(spec.stages[index]).reads_heldout else []
     for stage in spec.stages[:index]:

@@ -41,7 +41,7 @@ def given_by(spec: SessionSpec, index: int) -> TrainingInputs | LintProblem:
 def _rows(spec: SessionSpec, index: int, role: str) -> Held | None:
     reference = spec.stages[index].inputs[role]
     head, _, name = reference.partition(".")
-    if head == "data" and name in spec.data and spec.data[name].held == "texts":
+    if head == "data" and name in spec.data and spec.data[name].row_kind == "texts":
         return "texts"
     kind = held_by(spec, index, reference)
     return kind if kind in ("examples", "preferences") else None

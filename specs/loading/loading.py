@@ -30,15 +30,15 @@ from specs.system.yaml.problems import LintProblem, Loc, closest, format_loc
 from specs.system.yaml.yaml_positions import Document, UnreadableError, read_yaml
 
 _HINTS: dict[Loc, str] = {
-    ("analysis", "baseline"): "name it where not just two stages measure the held-out split",
-    ("analysis", "treatment"): "name it where not just two stages measure the held-out split",
+    ("analysis", "baseline"): "name it unless exactly two stages measure the held-out split",
+    ("analysis", "treatment"): "name it unless exactly two stages measure the held-out split",
     ("analysis", "minimum_effect"): "the smallest gain that would matter, such as 0.2",
     ("budget",): "jobs on other machines need one: budget: {max_cost_usd: 20, machine_usd_per_hour: 2.5}",
     ("budget", "machine_usd_per_hour"): "what the machine costs you; 0 where it is your own",
 }
 """What to write where nothing can be filled in."""
 MAX_SPEC_BYTES = 1 << 24
-"""Of a spec or constitution."""
+"""The limit of a spec or constitution."""
 EXPERIMENT = "experiment.yaml"
 """The spec that a folder holds."""
 
@@ -228,7 +228,7 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
 
 
 def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:
-    """Tell where a seed is written, and what is wrong with the held-out split, or its digest."""
+    """Add remedies: where a seed is written, and what is wrong with the held-out split or its digest."""
     flag = any(problem.hint == "did you mean 'seed'?" for problem in problems)
     for problem in problems:
         missing = problem.message.endswith("is missing")

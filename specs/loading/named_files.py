@@ -34,7 +34,7 @@ Unconfined = Literal["never", "trusted", "named"]
 """Whether a spec's ``sandbox: false`` is honoured: never, as anyone who reads does; where this user started or signed
 such a spec with the same task; or because this user starts the spec now."""
 READING_BYTES = 64_000
-"""Of a reading list: every reviewer reads it again with every packet."""
+"""The limit of a reading list, which every reviewer reads with every packet."""
 _FITTING = "the task's file says in its Item which fields items have"
 
 
@@ -66,7 +66,7 @@ class NamedFiles:
             digests[name] = digest_bytes(value_index.data)
             pinned = {"digest": digests[name]} if named.digest else {}
             data[name] = named.model_copy(
-                update={"held": None if value_index.row_kind == "items" else value_index.row_kind} | pinned
+                update={"row_kind": None if value_index.row_kind == "items" else value_index.row_kind} | pinned
             )
             if heldout and value_index.data == heldout.data and named.path != spec.heldout.path:
                 message = f"'{named.path}' is a copy of the held-out split: their digests are equal"
@@ -259,7 +259,7 @@ class NamedFiles:
 
     def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> RegisteredData | None:
         """Check one data file and return it as it is registered; problems are collected."""
-        current, learned = (named.held, named.learned) if isinstance(named, DataFile) else ("items", "last")
+        current, learned = (named.row_kind, named.learned) if isinstance(named, DataFile) else ("items", "last")
         path = self.folder / named.path
         if self.allow_missing and not path.exists():
             return None

@@ -19,4 +19,4 @@ class Notify(Contract):
     """The environment variable with the address: ``https://...`` of a webhook, or an apprise address such as
     ``mailtos://`` or ``ntfys://``."""
     on: Annotated[tuple[NoticeEvent, ...], Field(min_length=1)] = get_args(NoticeEvent)
-    """What it is notified of."""
+    """The events that it is notified of."""

@@ -17,7 +17,7 @@ class Companion(Contract):
     """A document that belongs to the experiment: an analysis plan, the spec of a sibling, a discussion."""
 
     path: str | None = None
-    """A file, relative to the spec; its digest is registered, so that everybody can see which text was meant."""
+    """A file, relative to the spec; its digest is registered, so that everyone can see which text was meant."""
     link: Link | None = None
     digest: Digest | None = None
 
@@ -29,13 +29,13 @@ class Companion(Contract):
 
 
 class AcceptanceCriterion(Contract):
-    """Something that has to be shown, and the gate that shows it: nothing else discharges it, and no one's word.
+    """Something that must be shown. Only its gate can discharge it.
 
     The gate of ``stage`` has to approve. ``metric``, ``check`` or ``ship`` say what it has to find as well.
     """
 
     id: Annotated[str, StringConstraints(pattern=r"^AC-[A-Z0-9][A-Z0-9-]{0,31}$")]
-    """It never changes its meaning: no amendment touches a criterion."""
+    """Its meaning never changes: criteria cannot be amended."""
     text: Annotated[str, StringConstraints(min_length=10, max_length=500)]
     stage: Name
     """The stage whose gate discharges it."""
@@ -46,12 +46,12 @@ class AcceptanceCriterion(Contract):
     ship: bool = False
     """Every check of the ship gate that runs at the stage passes."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Its part of ship-%."""
+    """Its share of ship-%."""
     effort_hours: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    """What is planned for it, of machines and people; not stated, the limits of the stages that lead to it."""
+    """Planned hours of machines and people; by default the limits of the stages that lead to it."""
     model: Annotated[str, StringConstraints(pattern=r"^(model|[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)$")] | None = None
-    """Which of several models it speaks of: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage reads or
-    leaves. ship-% is then shown for each model as well."""
+    """The model that it is about, if there are several: ``model``, or a checkpoint (``STAGE.OUTPUT``) that its stage
+    reads or leaves. ship-% is then shown for each model as well."""
     issue: Link | None = None
     """Where it is discussed."""
     applies_if: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$")] | None = None

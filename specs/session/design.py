@@ -47,26 +47,26 @@ class HeldBack(Contract):
 
 
 BUILDER_SHARE = 0.2
-"""Of the budget: what a builder's model and its helpers may take where the spec does not say."""
+"""The share of the budget for a builder's model and its helpers, unless the spec states it."""
 DEAD_MAN_MINUTES = 720.0
 """Jobs outlive their orchestrator for half a day: an unattended night must not cost a training run."""
 
 
 class Budget(Contract):
-    """What the session may spend. The machine's rate is the user's own figure: Peergate cannot know it."""
+    """What the session may spend. The user states the machine's rate, because Peergate cannot know it."""
 
     max_cost_usd: Annotated[float, Field(gt=0)]
     machine_usd_per_hour: Annotated[float, Field(ge=0)]
     max_hours: Annotated[float, Field(gt=0)]
     held_back: HeldBack = HeldBack()
     builder_max_usd: Annotated[float, Field(gt=0)] | None = None
-    """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
+    """The most that the builder's model and its helpers may spend; by default a fifth of ``max_cost_usd``."""
     storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = None
-    """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
+    """The cost of keeping a GB (10**9 bytes) of a job's outputs, however long you keep it; free by default."""
     max_disk_gb: Annotated[float, Field(gt=0)] | None = None
-    """The most GB (10**9 bytes) that the outputs of all jobs may take, snapshots included. Not stated: what is free."""
+    """The most GB (10**9 bytes) for the outputs of all jobs, snapshots included; by default the free space."""
     dead_man_minutes: Annotated[float, Field(ge=1)] | None = DEAD_MAN_MINUTES
-    """A job ends itself when no orchestrator was there for this long; null: it never does."""
+    """A job ends itself after this long without an orchestrator; null: never."""
 
     @property
     def evaluation_usd(self) -> float:
@@ -97,10 +97,10 @@ class RowFile(Contract):
     """Rows of a file whose columns may need renaming before they are read."""
 
     columns: dict[Name, Sources] = {}
-    """Columns as they are read -> as the file names them: ``{prompt: question, completion: answer}``; several are
-    joined: ``{prompt: [context, question]}``."""
+    """Columns by the names that are read -> the names in the file: ``{prompt: question, completion: answer}``; several
+    are joined: ``{prompt: [context, question]}``."""
     drop: tuple[str, ...] = ()
-    """Columns, and keys of messages, that are passed over on purpose although they say something."""
+    """Columns, and keys of messages, that are ignored on purpose although they carry information."""
 
 
 class DataFile(RowFile):
@@ -115,11 +115,11 @@ class DataFile(RowFile):
 
     path: str
     digest: Digest | None = None
-    """Of the file, or of the folder's files."""
-    held: As | None = Field(default=None, alias="as")
-    """What the rows are; where the columns leave it open it has to be said."""
+    """The digest of the file, or of the folder's files."""
+    row_kind: As | None = Field(default=None, alias="as")
+    """What the rows are; required if the columns do not decide it."""
     learned: Learned = "last"
-    """Of ``messages``: whether the model learns the assistant's last turn, or every turn, each as its own example."""
+    """For ``messages``: whether the model learns the assistant's last turn, or every turn, each as its own example."""
 
 
 class HeldOut(RowFile):
@@ -151,9 +151,9 @@ class Analysis(Contract):
     baseline: Name
     treatment: Name
     kinds: KindRule | None = None
-    """What the kinds of held-out items have to show one by one."""
+    """What each kind of held-out items must show."""
     controls: tuple[Control, ...] = ()
-    """Of conversations: the arms with a history that tells nothing; the gain has to be larger than under each."""
+    """For conversations: the arms with an uninformative history. The gain must be larger than under each control."""
 
     def list_compared_stages(self) -> tuple[Name, ...]:
         """Return the stages that are compared, controls included: no builder moves their parameters."""
@@ -180,10 +180,10 @@ class Design(Contract):
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: SpecTask
     constitution: str | None = None
-    """Of a spec with a stage that reads one."""
+    """The constitution, for stages that read one."""
     model: ModelSource
     control: ModelSource | None = None
-    """Another model, known to follow instructions: what a test of base models has to notice."""
+    """Another model that is known to follow instructions, which a test of base models must notice."""
     builder: BuilderSpec = BuilderSpec()
     reviewer: ReviewerSpec = ReviewerSpec()
     panel: PanelSpec | None = None
@@ -196,17 +196,17 @@ class Design(Contract):
     data: dict[Name, DataFile]
     analysis: Analysis
     thresholds: Thresholds = Thresholds()
-    """Left out of a registration that sets none: registrations made before there were any stay the same."""
+    """Omitted from a registration that sets none."""
     verifier: OwnVerifier = OwnVerifier()
-    """Of tasks of the user's own: what the process of their verifier may take, and whether the builder may read it."""
+    """For the user's own tasks: the limits of the verifier's process, and whether the builder may read its file."""
     clean_code: Literal["stated", "required"] = "stated"
     """``required``: only code of a known commit opens sessions and gates. ``stated``: other code is a warning."""
     evaluation: EvaluationPlan | None = None
-    """The gap before training, what must not fall, and the sample that admits the scorer."""
+    """The gap before training, drift limits, and the labelled sample that admits the scorer."""
     criteria: tuple[AcceptanceCriterion, ...] = ()
     """What the session must show in the end. They decide no gate; ``peergate backlog`` ranks the open criteria."""
     companions: dict[Name, Companion] = {}
-    """Documents that belong to it; reports and the model card name them."""
+    """Documents of the experiment, which reports and the model card name."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
     def reviewers(self) -> tuple[ReviewerSpec, ...]:
@@ -235,7 +235,7 @@ class ResolvedDesign(Contract):
     plugins: dict[str, str] = {}
     """What the spec uses of other distributions -> its distribution, version and digest."""
     task_text: str | None = None
-    """Of a task in a file: its text, with which any reader of this can run it."""
+    """The text of a task file, with which any reader of this can run it."""
     scripts: dict[Digest, str] = {}
     """The text of each stage's ``script``."""
     reading: dict[Digest, str] = {}
@@ -257,12 +257,12 @@ class ResolvedDesign(Contract):
         if named != set(self.scripts) or any(
             digest_bytes(text.encode()) != digest for digest, text in self.scripts.items()
         ):
-            raise ValueError("the texts of the scripts are not the registered ones")
+            raise ValueError("the texts of the scripts differ from the registered texts")
         read = {script_file.digest_of(text) for text in self.spec.reading}
         if read != set(self.reading) or any(
             digest_bytes(text.encode()) != digest for digest, text in self.reading.items()
         ):
-            raise ValueError("the texts of the reading list are not the registered ones")
+            raise ValueError("the texts of the reading list differ from the registered texts")
         return self
 
     def read_first(self) -> tuple[dict[str, str], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from specs.stages.base.sampling import Share
 from specs.stages.base.stage import Criterion
@@ -13,7 +13,7 @@ from specs.system.exact import exact
 
 
 class Gap(Contract):
-    """What has to be shown before anything is trained: the base model fails the task, and it can be done."""
+    """What must be shown before any training: the base model fails the task, and the task is solvable."""
 
     base: tuple[Name, ...] = Field(min_length=1)
     """Evaluate or multi_turn stages of the untrained model, one for each way of prompting it."""
@@ -22,13 +22,13 @@ class Gap(Contract):
     base_at_most: Share = 0.3
     """Fraction of the items: the most the untrained model may have right, under any prompting."""
     ceiling_at_least: Share = 0.8
-    """Fraction of the items: the least the ceiling has to have right."""
+    """Fraction of the items: the least that the ceiling must have right."""
     slack: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """How far beyond its limit the end of a rate's 95 % interval may reach."""
 
 
 class Drift(Contract):
-    """Something the model could do before, and must still do: a non-inferiority test over the same items."""
+    """A non-inferiority test over the same items, of something that the model must still be able to do."""
 
     before: Name
     after: Name
@@ -42,9 +42,9 @@ class EvaluationPlan(Contract):
     gap: Gap | None = None
     drift: tuple[Drift, ...] = ()
     paired: tuple[PairedTest, ...] = ()
-    """Comparisons of stages next to the analysis, each with the test that its outcome asks for."""
+    """Comparisons of stages in addition to the analysis, each with the test that its outcome requires."""
     labelled: Name | None = None
-    """The data file with answers that people have labelled, against which the task's verifier is held."""
+    """The data file with answers that people have labelled, with which the task's verifier is compared."""
 
 
 Outcome = Literal["binary", "continuous", "ordinal"]
@@ -98,21 +98,23 @@ class KindRule(Contract):
     Each kind has its own exact McNemar test; the p-values are adjusted over all kinds (Benjamini and Hochberg).
     """
 
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
     primary: Name | None = None
     """A kind that must gain on its items alone."""
     risen: Least | None = None
-    """Kinds: how many at least have to gain."""
-    kept: Least | None = None
-    """Kinds: how many at least must keep the lower end of the 95 % interval of their gain above ``-margin``."""
+    """Kinds: the least number that must gain."""
+    not_fallen: Least | None = Field(default=None, alias="kept")
+    """Kinds: the least number whose 95 % interval of the gain must begin above ``-margin``."""
     false_discovery: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """A kind gains where it gained more than it lost and its adjusted p is below this."""
+    """A kind gains if it gained more than it lost and its adjusted p is below this."""
     margin: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """Fraction of the items of a kind: the largest loss that would not matter."""
 
     @model_validator(mode="after")
     def _asks_something(self) -> Self:
-        if self.primary is None and self.risen is None and self.kept is None:
-            raise ValueError("a rule on kinds asks for primary, risen or kept")
+        if self.primary is None and self.risen is None and self.not_fallen is None:
+            raise ValueError("a rule on kinds needs primary, risen or kept")
         return self
 
     def criteria(self) -> tuple[Criterion, ...]:
@@ -123,13 +125,13 @@ class KindRule(Contract):
             criteria.append(Criterion(metric="primary_kind_gain", above=0.0))
         if self.risen is not None:
             criteria.append(Criterion(metric="kinds_risen", at_least=float(self.risen)))
-        if self.kept is not None:
-            criteria.append(Criterion(metric="kinds_kept", at_least=float(self.kept)))
+        if self.not_fallen is not None:
+            criteria.append(Criterion(metric="kinds_kept", at_least=float(self.not_fallen)))
         return tuple(criteria)
 
 
 class Control(Contract):
-    """The two arms once more, with a history that tells nothing: what is gained there did not come from memory."""
+    """The two arms again, with an uninformative history: a gain there did not come from memory."""
 
     before: Name
     """A multi_turn stage with the baseline's model."""

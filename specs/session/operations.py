@@ -19,9 +19,9 @@ class Operations(Contract):
     """The part of a spec that no judge reads: a change of this code leaves the measuring code what it was."""
 
     launcher: LauncherName = "local"
-    """Where jobs run, unless their stage says otherwise."""
+    """Where jobs run by default; a stage may override it."""
     resources: Resources | None = None
-    """What jobs ask for, as far as their stage does not say."""
+    """Resources of jobs by default; a stage may override each."""
     notify: tuple[Notify, ...] = ()
     """Who is notified when a person is asked, money runs low, a job is lost, a gate rejects, or the session ends."""
     trackers: tuple[TrackerName, ...] = ()

@@ -73,7 +73,7 @@ class ResolvedSpec(ResolvedDesign):
         heldout = self.spec.heldout
         yield "heldout", (self.path(heldout.path), "items", "last", select_columns(heldout))
         for name, file in self.spec.data.items():
-            yield name, (self.path(file.path), file.held, file.learned, select_columns(file))
+            yield name, (self.path(file.path), file.row_kind, file.learned, select_columns(file))
 
 
 def select_columns(file: RowFile) -> Selection:

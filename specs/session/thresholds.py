@@ -13,14 +13,14 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Thresholds(Contract):
-    """Where the checks draw their lines. Each line says the unit and what is counted."""
+    """The limits of the checks. Each description states the unit and what is counted."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     items_per_kind: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Items: the least of each constraint kind in the held-out split; 8 gained of 8 reach p < 0.01 (2 / 2**8)."""
     common_answer: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    """Fraction of the held-out items that name their answer: those for which the most common answer is right."""
+    """Fraction of the held-out items that name their answer: items for which the most common answer is right."""
     kind_dependence: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Fraction of `minimum_effect`: if less of the gain remains without a constraint kind, that kind carries it."""
     prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8
@@ -55,7 +55,7 @@ class Thresholds(Contract):
     """Correlation of a scorer with length; or fraction: how much more than people a judge prefers longer answers."""
 
     scorer_labelled: Annotated[int, Field(ge=10, le=100_000)] = 20
-    """Labelled answers, or pairs for a judge: the least that admits one. Fewer leave kappa hardly known."""
+    """Labelled answers, or pairs for a judge: the least that admits one. Fewer leave kappa too uncertain."""
     scorer_sides: Annotated[float, Field(ge=0.05, le=0.5)] = 0.2
     """Fraction of the labelled answers of either label: the least longer, and shorter, than the overall median."""
     scorer_matched: Annotated[float, Field(ge=1, le=2)] = 1.25
@@ -64,17 +64,17 @@ class Thresholds(Contract):
     truncated_samples: Share = 0.25
     """Fraction of all sampled completions: samples that hit the token limit."""
     delimiters: Annotated[float, Field(ge=0, le=0.2)] = 0.01
-    """Fraction of the accepted completions: those with a delimiter, role or template mark no one asked for."""
+    """Fraction of the accepted completions: completions with an unrequested delimiter, role or template mark."""
     refusals: Share = 0.05
-    """Fraction of the accepted completions: that refuse, or speak as an evaluator."""
+    """Fraction of the accepted completions: completions that refuse, or speak as an evaluator."""
     prompt_copies: Annotated[float, Field(ge=0, le=0.5)] = 0.02
-    """Fraction of the accepted completions: that repeat their prompt or the worked example."""
+    """Fraction of the accepted completions: completions that repeat their prompt or the worked example."""
     repeated_edges: Annotated[float, Field(ge=0.02, lt=1)] = 0.1
     """Fraction of accepted completions, overall or of a kind: same first or last words on at least 3 groups."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 10
     """Completions: how often the most frequent accepted completion may occur, case and marks ignored."""
     near_duplicates: Annotated[float, Field(ge=0, le=0.9)] = 0.5
-    """Fraction of the accepted completions: that nearly repeat an earlier one."""
+    """Fraction of the accepted completions: completions that nearly repeat an earlier one."""
     base_follows: Annotated[float, Field(gt=0, le=0.5)] = 0.4
     """Fraction of the sentinels that are commands: the most a model declared base may follow as bare text."""
     control_follows: Annotated[float, Field(ge=0.3, le=1)] = 0.5
@@ -90,7 +90,7 @@ class Thresholds(Contract):
     labelled_minority: Annotated[int, Field(ge=2, le=10_000)] = 5
     """Items: the least a labelled sample of an A/B critic holds of the rarer label."""
     swap_inconsistency: Annotated[float, Field(ge=0, le=0.5)] = 0.25
-    """Fraction of an A/B critic's rows: verdicts that change when the labels swap places. A coin has 0.5."""
+    """Fraction of an A/B critic's rows: verdicts that change when the labels are swapped. A coin has 0.5."""
     length_bias: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Ratio: mean words by which chosen responses are longer or shorter than rejected ones, to the mean of both."""
 
@@ -105,12 +105,12 @@ class Thresholds(Contract):
     loss_drop: Share = 0.01
     """Fraction of the first loss (mean of the first fifth of the steps): the least by which the last fifth is lower."""
     lost_sequences: Share = 0.1
-    """Fraction of the sequences that replicas were to train on: those whose steps are not in the model."""
+    """Fraction of the sequences that replicas were to train on: sequences whose steps are not in the model."""
 
     warmup_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Fraction of the planned optimizer steps: warm-up above which training is warned of."""
+    """Fraction of the planned optimizer steps: warm-up above which a check warns."""
     idle_steps: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Fraction of the optimizer steps: those below a twentieth of the peak rate that explain a flat loss."""
+    """Fraction of the optimizer steps: steps below a twentieth of the peak rate that explain a flat loss."""
     loss_rise: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Fraction of the lowest loss (mean of a fifth of the steps): the most by which the last fifth may be higher."""
     training_speed: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -125,11 +125,11 @@ class Thresholds(Contract):
     rollout_length: Annotated[float, Field(gt=1, le=100)] = 2.0
     """Ratio: mean tokens of answers in the last and the first fifth of the rounds, the longer to the shorter."""
     tied_groups: Share = 0.8
-    """Fraction of the answers that were trained on: of groups in which all are worth the same."""
+    """Fraction of the answers that were trained on: answers of groups in which all have the same reward."""
     clipped_tokens: Share = 0.3
-    """Fraction of the tokens of a step: those whose ratio left the clipping range."""
+    """Fraction of the tokens of a step: tokens whose ratio left the clipping range."""
     verified_rise: Annotated[float, Field(gt=0, le=1)] = 0.25
-    """Fraction of the rise of the reward: the least that answers which the verifier accepts explain."""
+    """Fraction of the rise of the reward: the least part that accepted answers must explain."""
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

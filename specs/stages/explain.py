@@ -178,7 +178,8 @@ def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
     if any(name in value.model_fields for value in inner):
         return _UNDER_PARAMETERS
     only_in_files = _OF_FILES if len(raw) == 1 and "profile" in owner.model_fields else ()
-    return suggest(name, (*owner.model_fields, *only_in_files), "keys here")
+    keys = (info.alias or field for field, info in owner.model_fields.items())
+    return suggest(name, (*keys, *only_in_files), "keys here")
 
 
 def _model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:

@@ -23,7 +23,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """A name that a spec gives: of a stage, an input or a kind."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-"""Of tokens, rows or bytes."""
+"""A number of tokens, rows or bytes."""
 Positive = Annotated[int, Field(ge=1, lt=2**53)]
 Quantity = Annotated[float, Field(ge=0)]
 """A time, a size or a norm."""
@@ -45,7 +45,7 @@ class Contract(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     unique_by: ClassVar[tuple[str, ...]] = ()
-    """Of a row: the fields that no other row of its file has the same values of."""
+    """For a row: the fields whose values no other row of its file may share."""
 
     def canonical(self) -> bytes:
         """Return the RFC 8785 bytes of this value."""

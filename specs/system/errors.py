@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 EXIT_MEANINGS: dict[ExitCode, str] = {
     ExitCode.DONE: 'Accepted, or closed as a null ("no significant difference"), which is a result; or the command did '
     "what it was asked.",
-    ExitCode.FAULT: "Peergate or its surroundings broke.",
+    ExitCode.FAULT: "Peergate or its environment failed.",
     ExitCode.USAGE: "The request cannot be carried out, the spec has problems, or `--runs` names no place where a "
     "session can be kept. Nothing was started.",
     ExitCode.REJECTED: "A gate said no, whether a person lifted it or not; or a person stopped the session at a gate.",
@@ -52,7 +52,7 @@ VERIFY_EXIT_MEANINGS: dict[int, str] = {
     3: "Unreadable: no trail there, or an anchor or policy that was given cannot be read.",
     4: "Verified, but with `--again` a row was not reproduced, or a stage could not be witnessed: it says which.",
 }
-"""Of `peergate audit verify` alone."""
+"""For `peergate audit verify` only."""
 NOT_WITNESSED = 4
 
 
@@ -80,7 +80,7 @@ class UserError(PeergateError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a file: 1-based line and column, the path of keys, what and how to mend it."""
+    """One thing wrong in a file: 1-based line and column, the path of keys, what and how to fix it."""
 
     path: str
     line: int

@@ -24,11 +24,11 @@ def new_folder(target: Path, *, mode: int = 0o777) -> Generator[Path]:
     Otherwise nothing is left. What killed processes left for the same target is removed.
 
     Raises:
-        FileExistsError: the target is there already, or is when the folder is complete: another process was first.
+        FileExistsError: the target already exists, or is when the folder is complete: another process was first.
         OSError: the folder cannot be made.
     """
     if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "is there already", str(target))
+        raise FileExistsError(errno.EEXIST, "already exists", str(target))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:  # A file stands where a folder has to be.
@@ -51,12 +51,12 @@ def _rename(partial: Path, target: Path) -> None:
     """Give the folder its name; raises FileExistsError if it is taken."""
     try:
         if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, "is there already", str(target))
+            raise FileExistsError(errno.EEXIST, "already exists", str(target))
         # A folder that was made since then and holds something is not replaced.
         partial.rename(target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise FileExistsError(errno.EEXIST, "is there already", str(target)) from error
+            raise FileExistsError(errno.EEXIST, "already exists", str(target)) from error
         raise
 
 

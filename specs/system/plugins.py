@@ -52,7 +52,7 @@ def find(group: Group, name: str) -> EntryPoint | None:
 def _only(key: str, entry_points: Sequence[EntryPoint]) -> EntryPoint:
     if len(entry_points) > 1:
         owners = " and ".join(release(entry_point) for entry_point in entry_points)
-        raise PluginFault(f"{key} is brought by {owners}", hint="uninstall all but one of them")
+        raise PluginFault(f"{key} is provided by {owners}", hint="uninstall all but one of them")
     return entry_points[0]
 
 
@@ -173,7 +173,7 @@ def run_bounded(work: Callable[[], Loaded], text: str, seconds: float | None = N
         raise broken(failed[0], text, what) from failed[0]
     if not results:
         reported_text = f"cannot {what}: it takes more than {seconds:g} s"
-        raise PluginFault(reported_text, where=text, hint="mend or uninstall that distribution")
+        raise PluginFault(reported_text, where=text, hint="fix or uninstall that distribution")
     return results[0]
 
 
@@ -186,7 +186,7 @@ def broken(error: BaseException, text: str, what: str = "be loaded") -> PluginFa
         error, lambda file: not file.startswith(ours) and (not file.startswith(standard) or "site-packages" in file)
     )
     return PluginFault(
-        reported_text, where=f"{text}, {place}" if place else text, hint="mend or uninstall that distribution"
+        reported_text, where=f"{text}, {place}" if place else text, hint="fix or uninstall that distribution"
     )
 
 
@@ -209,5 +209,7 @@ class _WithoutHeavy(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return nothing, so that others look; raises ImportError for one of those libraries."""
         if fullname.partition(".")[0] in HEAVY and threading.current_thread() is self._thread:
-            raise ImportError(f"it imports {fullname} at its top; contracts and judges import it nowhere, jobs inside")
+            raise ImportError(
+                f"it imports {fullname} at module level; contracts and judges must not, jobs only in functions"
+            )
         return None

@@ -14,7 +14,7 @@ Accelerator = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 
 
 class Resources(Contract):
-    """What a job asks for. What is not stated is left to the machine."""
+    """What a job requests. The machine decides what is not stated."""
 
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
     gpu: Accelerator | None = None

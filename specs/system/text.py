@@ -46,7 +46,7 @@ def plain(text: str, limit: int) -> str:
         ValueError: the limit is negative.
     """
     if limit < 0:
-        raise ValueError(f"limit is {limit}; it cannot be negative")
+        raise ValueError(f"limit must not be negative, got {limit}")
     if not _ODD.search(text):
         return _cut(text, limit)
     text = _LINE_END.sub("\n", _ESCAPE.sub("", text))

@@ -28,7 +28,7 @@ class Teacher(Contract):
     key_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)$")] | None = None
     """The environment variable of an endpoint's key."""
     usd_per_million_tokens: TokenPrice | None = None
-    """Its price; needed with ``base_url`` and for models no price is known of."""
+    """Its price; required with ``base_url`` and for models without a known price."""
     max_output_tokens: Annotated[int, Field(ge=256, le=32_000)] = 2_000
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
 

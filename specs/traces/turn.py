@@ -78,9 +78,9 @@ class TraceTurn(Contract):
     unanswered: tuple[str, ...] = omit_default(())
     """Calls of an action whose results the transcript lacks: it was interrupted, or cut."""
     compacted: str | None = omit_default(None)
-    """Of a summary: the last turn that it stands for."""
-    kept: tuple[str, ...] = omit_default(())
-    """Of a summary: turns before it that the agent kept word for word behind it."""
+    """For a summary: the last turn that it stands for."""
+    kept_turns: tuple[str, ...] = omit_default(())
+    """For a summary: earlier turns that the agent kept verbatim after it."""
     source: tuple[Lines, ...]
 
 
@@ -143,7 +143,7 @@ class Agreement(Contract):
     states: Count
     """States in which every teacher answered with a whole step; of a local one, in which two answers are whole."""
     agreed: Count
-    """Of these, states in which teachers of two families or more called the same tools."""
+    """States in which teachers of two families or more called the same tools."""
     split: Count
     """States in which no two families did the same: no pair comes of them."""
     unanimous: Count

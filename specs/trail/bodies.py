@@ -14,7 +14,7 @@ MOST_PROBLEMS = 3
 
 
 VERSION = 1
-"""Of every kind: an entry of a later version is newer than this Peergate, not damaged."""
+"""The version of every kind: an entry of a later version is newer than this Peergate, not damaged."""
 
 _CLASSES: tuple[type[Body], ...] = (
     session_bodies.OpenEntry,

@@ -136,7 +136,7 @@ class HelperTask(Arguments):
     max_usd: Annotated[float, Field(gt=0, le=1000)] = 0.5
     """The most it may cost, out of the builder's remaining money."""
     max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = 20_000
-    """Of all its answers together."""
+    """The limit for all its answers together."""
     timeout_minutes: Annotated[float, Field(gt=0, le=120)] = 20
 
 

@@ -38,7 +38,7 @@ class Entry(Contract):
     kind: str
     """One of :data:`EntryKind`; a kind that a newer Peergate wrote is kept and shown, never dropped."""
     version: int = 1
-    """Of the form of this kind's body."""
+    """The version of this kind's body."""
     session: str
     key: str
     """Idempotency key: appending the same key twice leaves one entry."""

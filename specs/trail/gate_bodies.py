@@ -20,7 +20,7 @@ class TurnEntry(AttemptBody):
 
     phase: Phase
     number: int
-    said: Digest
+    answer: Digest
     request: Digest
     response: Digest
     model: str
@@ -58,7 +58,7 @@ class ToolResultEntry(AttemptBody):
     is_error: bool
     ends_phase: bool
     image: Digest | None = None
-    """Of the PNG next to the text."""
+    """The digest of a PNG next to the text."""
 
 
 class NoteEntry(AttemptBody):
@@ -140,7 +140,7 @@ class LookupEntry(AttemptBody):
     KIND = "look"
 
     packet: Digest
-    """Of the packet, or of what was read for the request."""
+    """The digest of the packet, or of the request's reading."""
     reviewer: str
     number: int
     tool: str
@@ -166,7 +166,7 @@ class VerdictEntry(AttemptBody):
     same_as: int | None = None
     """The earlier attempt whose verdict this is, because nothing has changed since."""
     members: int | None = None
-    """Of a panel: how many were asked."""
+    """For a panel: how many members were asked."""
     reservation: str | None = None
     usd: float | None = None
     usd_is_measured: bool | None = None
@@ -207,7 +207,7 @@ class DecisionEntry(Body):
     decision: Digest
     opens: Opens | None
     code: Digest
-    """Of the code that measured."""
+    """The digest of the measuring code."""
     conditions: tuple[NamedCondition, ...] = ()
     met: tuple[str, ...] = ()
 
@@ -223,8 +223,8 @@ class HumanAnswerEntry(Body):
 
     stage: str | None
     attempt: int
-    asked: Digest
-    """Of the entry that asks."""
+    question: Digest
+    """The digest of the entry that asks."""
     answer: Literal["retry", "approve", "stop"]
     reason: str
     by: str

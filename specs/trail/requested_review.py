@@ -101,7 +101,7 @@ class ReadFile(Contract):
     name: str
     role: Literal["context", "file", "claims", "evidence"]
     digest: Digest
-    """Of the file's bytes, before anything was masked."""
+    """The digest of the file's bytes, before masking."""
     bytes: int
     masked: int = 0
     """How many secrets were replaced by a mark in ``text``."""
@@ -149,7 +149,7 @@ class PolicyAnswer(Contract):
     ask: bool
     rule: str
     why: str
-    found: tuple[SpecValue, ...] = ()
+    values: tuple[SpecValue, ...] = ()
 
 
 class Citation(Contract):
@@ -258,7 +258,7 @@ class Overclaim(Contract):
 
 
 class Fix(Contract):
-    """What to mend: ``delta`` is how much it changes (1 to 5), ``effort`` how much work it is (1 to 5)."""
+    """What to fix: ``delta`` is how much it changes (1 to 5), ``effort`` how much work it is (1 to 5)."""
 
     text: str
     delta: int
@@ -310,9 +310,9 @@ class AskedEntry(Body):
     topic: str
     request: Digest
     read: Digest
-    """Of the :class:`RequestReading`: what was read, with its digests, and what was left out."""
+    """The digest of the :class:`RequestReading`: the files read, with their digests, and the omitted files."""
     instructions: Digest | None
-    """Of the prompt; None when no model is asked."""
+    """The digest of the prompt; None when no model is asked."""
     same: Digest
     """What makes two requests the same: the question, what was read, and the reviewer."""
     policy: PolicyAnswer | None
@@ -324,7 +324,7 @@ class AskedEntry(Body):
     timeout_s: float | None
     by: str
     readable: Digest | None = None
-    """Of a list of texts, name to digest, that the reviewer may look into with tools."""
+    """The digest of a list of texts, name to digest, that the reviewer may look into with tools."""
 
     def entry_key(self) -> str:
         """Return ``asked/NUMBER``."""
@@ -337,20 +337,20 @@ class AnsweredEntry(Body):
     KIND = "answered"
 
     number: int
-    asked: Digest
-    """Of the entry that is answered."""
+    question: Digest
+    """The digest of the entry that is answered."""
     by: AnsweredBy
     same_as: int | None = None
     """The number of the request whose recorded answer this is."""
     answer: Digest | None
-    """Of the answer; reviews may state a best case."""
+    """The digest of the answer; reviews may state a best case."""
     error: str
     reservation: str | None = None
     usd: float = 0.0
     usd_is_measured: bool = True
     model: str | None = None
     request: Digest | None = None
-    """Of the body that was sent."""
+    """The digest of the body that was sent."""
     response: Digest | None = None
     statuses: tuple[int | None, ...] = ()
     usage: dict[str, int] | None = None

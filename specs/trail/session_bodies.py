@@ -42,7 +42,7 @@ class Replicates(Contract):
 
     session: str
     plan: Digest
-    """Of the ``replication`` entry in that session's trail."""
+    """The digest of the ``replication`` entry in that session's trail."""
 
 
 class SpecSignature(Contract):
@@ -64,7 +64,7 @@ class OpenEntry(Body):
     registration: Digest
     spec: Digest
     source: Digest
-    """Of the spec file as it was given."""
+    """The digest of the spec file as given."""
     constitution: Digest | None = None
     """None of a spec without one."""
     data: dict[str, Digest]
@@ -76,13 +76,13 @@ class OpenEntry(Body):
     """Whether the reviewer's process is kept by the system from writing anywhere."""
     lease: Lease
     measured_by: Digest
-    """Of the measuring code that is registered with the spec, which is kept by file."""
+    """The digest of the registered measuring code, which is stored by file."""
     code_state: CodeState
     """Which code registered the session."""
     replicates: Replicates | None = None
     """Only of a session that ``peergate replicate`` began."""
     signed: SpecSignature | None = None
-    """Of a spec that a person signed with ``peergate spec sign``."""
+    """The signature of a spec that a person signed with ``peergate spec sign``."""
 
 
 class WorkspaceEntry(Body):
@@ -127,7 +127,7 @@ class LaunchEntry(_LaunchedBody):
     resumes: ResumeStep | None = None
     """The saved step that the job resumes from."""
     clock: MachineClock | None = None
-    """Of a job that runs on the orchestrator's machine."""
+    """For a job that runs on the orchestrator's machine."""
     prepared: str | None = None
     """Where what lay in the job's folder before its launch was moved to, from ``jobs`` on; as ``clock``."""
 
@@ -140,7 +140,7 @@ class JobOutput(Contract):
     bytes: int
     stored: bool
     """Whether its bytes are in the content store."""
-    kept: bool = False
+    copied: bool = False
     """Whether the store holds a copy of the folder: a list of its files, and them."""
 
 
@@ -162,7 +162,7 @@ class ExitEntry(_LaunchedBody):
     observed: ObservedRuntime | None = None
     """How long the job can have run, as it was seen from here."""
     heldout: HeldoutUse | None = None
-    """Of a job that evaluated the held-out split."""
+    """For a job that evaluated the held-out split."""
 
 
 class LostJobEntry(_LaunchedBody):
@@ -200,7 +200,7 @@ class WitnessEntry(_JobBody):
     log: Digest | None
     observed: ObservedRuntime | None
     why: str
-    """Of a lost one, in untrusted words; empty otherwise."""
+    """Why it was lost, in untrusted words; empty otherwise."""
 
 
 class SpendEntry(Body):
@@ -215,9 +215,9 @@ class SpendEntry(Body):
     stage: str
     usd: float
     seconds: float | None = None
-    """Of a settled job: its wall time."""
+    """The wall time of a settled job."""
     bytes: int | None = None
-    """Of settled storage: what is kept; None when no one knows."""
+    """The bytes of settled storage; None if unknown."""
     task: str = ""
     """A helper's."""
 
@@ -288,9 +288,9 @@ class ReplicationEntry(_PersonalBody):
     KIND = "replication"
 
     design: Digest
-    """Of everything registered but the session's name and its seed."""
+    """The digest of everything registered except the session's name and seed."""
     measured_by: Digest
-    """Of the measuring code, as in ``open``."""
+    """The digest of the measuring code, as in ``open``."""
     seeds: tuple[int, ...]
     sessions: tuple[str, ...]
     """The names of the sessions, a seed each, next to the closed one."""
@@ -302,9 +302,9 @@ class ReplicationResultEntry(_PersonalBody):
     KIND = "replicated"
 
     plan: Digest
-    """Of the ``replication`` entry."""
+    """The digest of the ``replication`` entry."""
     result: Digest
-    """Of the stored figures."""
+    """The digest of the stored figures."""
     heads: dict[str, Digest]
     """By session, the newest entry that the figures were computed from."""
 
@@ -353,4 +353,4 @@ class CloseEntry(Body):
 
     decision: Ending
     report: Digest
-    """Of the ``report`` entry."""
+    """The digest of the ``report`` entry."""

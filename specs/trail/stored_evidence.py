@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 EVIDENCE: dict[str, tuple[str, ...]] = {
     "open": ("spec", "source", "constitution", "measured_by", "data.*"),
-    "turn": ("said", "request", "response"),
+    "turn": ("answer", "request", "response"),
     "call": ("arguments",),
     "result": ("text", "image"),
     "note": ("text",),
     "launch": ("order",),
-    "exit": ("exit", "manifest", "log", "outputs.*.digest?stored", "outputs.*.digest?kept/"),
+    "exit": ("exit", "manifest", "log", "outputs.*.digest?stored", "outputs.*.digest?copied/"),
     "challenge": ("order",),
     "witness": ("exit", "manifest", "rows", "log"),
     "metrics": ("metrics",),

@@ -66,14 +66,14 @@ def read_as(form: type[ArgumentsT], text: str) -> ArgumentsT:
         Refused: they are too long, no JSON object, say something twice, or do not fit the form.
     """
     if len(text) > MOST_ARGUMENTS:
-        raise ToolCallRefusal(f"the arguments have {len(text)} characters, at most {MOST_ARGUMENTS} are read")
+        raise ToolCallRefusal(f"the arguments have {len(text)} characters, the limit is {MOST_ARGUMENTS}")
     try:
         value = read_json(text or "{}")
         written = json.dumps(value, allow_nan=False).encode()
     except ValueError as error:
-        raise ToolCallRefusal(f"malformed arguments: no JSON that can be read: {error}") from error
+        raise ToolCallRefusal(f"malformed arguments: invalid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ToolCallRefusal(f"malformed arguments: one JSON object is needed, this is a {type(value).__name__}")
+        raise ToolCallRefusal(f"malformed arguments: expected one JSON object, got a {type(value).__name__}")
     try:
         return form.model_validate_json(written, strict=True)
     except ValidationError as error:
@@ -138,8 +138,8 @@ class QueryRows(Arguments):
 class CompareRows(Arguments):
     """Compare one field of the rows of two artifacts, item by item: which differ, and which are in one alone."""
 
-    left: ArtifactName
-    right: ArtifactName
+    first: ArtifactName
+    second: ArtifactName
     field: Annotated[str, StringConstraints(min_length=1, max_length=100)]
     by: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "item"
     """The field that names the item."""

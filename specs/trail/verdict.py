@@ -27,8 +27,8 @@ HELP: dict[Cause, str] = {
     "cost_cap": "raise max_cost_usd under reviewer.effort in a new session",
     "budget": "raise the budget with `peergate amend`",
     "withdrawn": "nothing: another attempt begins if one is left",
-    "process_lost": "ask again; the reviewer's process is started anew",
-    "no_quorum": "mend what kept the members from answering, and ask again",
+    "process_lost": "ask again; the reviewer's process is restarted",
+    "no_quorum": "fix what kept the members from answering, and ask again",
     "unusable": "ask again, or decide yourself",
 }
 """What a person can do, by cause."""
@@ -104,18 +104,18 @@ class CheckResult(Contract):
     detail: str
     figure: float | None = None
     threshold: str | None = None
-    shown: tuple[dict[str, Any], ...] = ()
+    rows: tuple[dict[str, Any], ...] = ()
     evidence: tuple[Digest, ...] = ()
     required_change: RequiredChange | None = None
     repairable: bool = True
-    """False when no parameter can mend it: the data or the design itself is wrong."""
-    due: str | None = None
+    """False when no parameter can fix it: the data or the design itself is wrong."""
+    scheduled_by: str | None = None
     """The defect at another stage that scheduled it: a blocking check has to pass then, and a warning is not enough."""
 
     @property
     def closes(self) -> bool:
-        """Whether it keeps the gate closed, if no person lifts it."""
-        return self.blocking and (self.status in CLOSED or (self.due is not None and self.status == "WARN"))
+        """Return whether it keeps the gate closed, if no person lifts it."""
+        return self.blocking and (self.status in CLOSED or (self.scheduled_by is not None and self.status == "WARN"))
 
 
 class Span(Contract):
@@ -172,7 +172,7 @@ class Verdict(Contract):
     approve: bool
     not_judged: tuple[str, ...] = ()
     votes: tuple[Vote, ...] = ()
-    """Of a panel, what each member said; the findings are those of all of them."""
+    """For a panel: the vote of each member; the findings are those of all members."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
     analysis: str = ""
@@ -187,7 +187,7 @@ class CriterionResult(Contract):
     criterion: Criterion
     value: float | None
     counts: tuple[int, int] | None = None
-    """Of a fraction: how many of how many."""
+    """For a fraction: its numerator and denominator."""
     met: bool
     hypothesis: bool = False
     """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""
@@ -207,7 +207,7 @@ class ConditionResult(Contract):
     id: str
     """``STAGE.ATTEMPT/NUMBER`` of the approval it comes from."""
     condition: Condition
-    due: bool
+    is_due: bool
     """Return whether the stage it blocks is this gate's next stage, or an earlier stage."""
     value: float | None
     counts: tuple[int, int] | None = None

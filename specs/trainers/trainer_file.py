@@ -46,7 +46,7 @@ class TrainingInputs(NamedTuple):
 
     model: str
     train: str
-    held: Held
+    row_kind: Held
     eval: str | None = None
     gpu: bool = False
 
@@ -78,7 +78,7 @@ def as_script(path: Path, raw: bytes, arguments: TrainingInputs) -> AsScript:
     config, notes = _resolve_config(trainer, document.data, arguments)
     settings: dict[str, Any] = {
         "trainer": trainer.distribution,
-        "command": "dpo" if arguments.held == "preferences" else "sft",
+        "command": "dpo" if arguments.row_kind == "preferences" else "sft",
         **arguments._asdict(),
         "config": config,
     }
@@ -113,12 +113,12 @@ def _recognise_trainer(data: Mapping[str, Any]) -> Trainer | LintProblem:
 
 
 def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: TrainingInputs) -> Iterator[LintProblem]:
-    keys = known_keys("dpo" if arguments.held == "preferences" else "sft") if trainer is TRL else None
-    others = EXAMPLE_KEYS if arguments.held == "preferences" else PREFERENCE_KEYS
+    keys = known_keys("dpo" if arguments.row_kind == "preferences" else "sft") if trainer is TRL else None
+    others = EXAMPLE_KEYS if arguments.row_kind == "preferences" else PREFERENCE_KEYS
     settled = {*trainer.replacements, *trainer.off, *trainer.refused, *others}
     for key, value in data.items():
         if keys is not None and key not in keys and key not in settled:
-            command = "dpo" if arguments.held == "preferences" else "sft"
+            command = "dpo" if arguments.row_kind == "preferences" else "sft"
             yield LintProblem(
                 (key,), f"is not a key of `trl {command}` as it is installed", _likely(key, command, keys)
             )
@@ -128,12 +128,12 @@ def _problems(trainer: Trainer, data: Mapping[str, Any], arguments: TrainingInpu
             yield from _outside((key,), value)
     if trainer is TRL:
         for key, value in data.items():
-            same, why = LOSS_SETTINGS.get((arguments.held, key), ((value,), ""))
+            same, why = LOSS_SETTINGS.get((arguments.row_kind, key), ((value,), ""))
             if value is not None and value not in same:
                 yield LintProblem((key,), f"is {show(value)}, which is not honoured: {why}", "remove it")
         for key in sorted(set(data) & others):
-            pending = "examples" if arguments.held == "preferences" else "preferences"
-            message = f"belongs to training on {pending}, and '{arguments.train}' holds {arguments.held}"
+            pending = "examples" if arguments.row_kind == "preferences" else "preferences"
+            message = f"belongs to training on {pending}, and '{arguments.train}' holds {arguments.row_kind}"
             yield LintProblem((key,), message, "give the stage the rows that the file is for")
     if trainer is AXOLOTL:
         yield from _axolotl_problems(data, arguments)
@@ -147,13 +147,13 @@ def _likely(key: str, command: str, keys: Collection[str]) -> str:
 
 def _axolotl_problems(data: Mapping[str, Any], arguments: TrainingInputs) -> Iterator[LintProblem]:
     rl = data.get("rl")
-    if arguments.held == "preferences" and rl not in RL:
+    if arguments.row_kind == "preferences" and rl not in RL:
         yield LintProblem(
             ("rl",), f"'{arguments.train}' holds preferences: rl is one of {', '.join(RL)}", "add the line"
         )
-    elif arguments.held != "preferences" and rl:
+    elif arguments.row_kind != "preferences" and rl:
         yield LintProblem(
-            ("rl",), f"trains on pairs, and '{arguments.train}' holds {arguments.held}", "remove the line"
+            ("rl",), f"trains on pairs, and '{arguments.train}' holds {arguments.row_kind}", "remove the line"
         )
     for key in ("datasets", "test_datasets", "pretraining_dataset"):
         sets: Any = data.get(key)

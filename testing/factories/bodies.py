@@ -29,7 +29,7 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     },
     "model": {"source": "path:m", "kind": "base", "path": "m", "digest": NAME},
     "turn": {
-        **PHASE, "said": NAME, "request": NAME, "response": NAME, "model": "m", "stop": "end", "usage": None,
+        **PHASE, "answer": NAME, "request": NAME, "response": NAME, "model": "m", "stop": "end", "usage": None,
         "usd": 0.5, "usd_is_measured": True, "reservation": "turn/sft.1",
     },
     "call": {**PHASE, "turn": 1, "call_id": "c1", "tool": "read_spec", "arguments": NAME},
@@ -61,7 +61,7 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     },
     "spend": {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.5},
     "budget": {**AT, "at": "launch", "reasons": []},
-    "human": {**AT, **WHO, "asked": NAME, "answer": "stop", "opens": None},
+    "human": {**AT, **WHO, "question": NAME, "answer": "stop", "opens": None},
     "override": {**WHO, "check": "c", "condition": None},
     "amendment": {
         **WHO, "outcome": "approve", "reasons": [], "registration": NAME, "spec": NAME, "source": NAME, "changes": [],
@@ -78,7 +78,7 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         **ASKED, "number": 1, "request": NAME, "read": NAME, "instructions": None, "same": NAME, "policy": None,
         "policy_code": None, "max_cost_usd": None, "timeout_s": None,
     },
-    "answered": {"number": 1, "asked": NAME, "by": "model", "answer": NAME, "error": ""},
+    "answered": {"number": 1, "question": NAME, "by": "model", "answer": NAME, "error": ""},
     "workspace": {"what": "requested reviews, of no session"},
     "keys": {**WHO, "role": "log", "old": "0" * 64, "new": "1" * 64, "revoked": False},
     "pause": {"by": "ada"},

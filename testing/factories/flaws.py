@@ -625,7 +625,7 @@ IRREPARABLE = {
     "witness.training",
     "witness.weights",
 }
-"""What no parameter can mend: the data, the design or the record itself is wrong."""
+"""What no parameter can fix: the data, the design or the record itself is wrong."""
 
 CASES = [
     ("base", "an answer of other weights", "witness.answers", "FAIL"),

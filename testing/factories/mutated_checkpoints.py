@@ -21,7 +21,7 @@ class Mutation(NamedTuple):
     """A change of a checkpoint folder and the flaws that must be found, ``layer.name``."""
 
     spoil: Spoil
-    found: frozenset[str]
+    flaws: frozenset[str]
     base: bool = False
     """Whether only a comparison with the base shows it."""
 

@@ -63,7 +63,7 @@ class OnDisk:
         """Answer that a stage is tried again."""
         entries = list(self.trail.iterate())
         opens = {"stage": stage, "attempt": History(entries).next_attempt(stage)}
-        body = body_of("human", stage=stage, attempt=0, asked=entries[-1].digest, answer="retry", opens=opens)
+        body = body_of("human", stage=stage, attempt=0, question=entries[-1].digest, answer="retry", opens=opens)
         return append_json(self.trail, "human", f"human/{len(entries)}", body)
 
     def mint(self, stage: str = "base", changes: dict[str, Any] | None = None, **other: Any) -> Grant:

@@ -98,7 +98,7 @@ def seed_items() -> list[Item]:
 
 
 SELF_INSTRUCT = SelfInstructParameters(
-    target=4, shown=3, per_call=3, calls_per_round=1, shards=2, topics=("home", "nature")
+    target=4, examples_per_prompt=3, per_call=3, calls_per_round=1, shards=2, topics=("home", "nature")
 )
 
 
@@ -121,7 +121,7 @@ def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]
                 "seed": seed_of(0, shard, 0, ""),
                 "form": form,
                 "topic": call.topic,
-                "shown": [shown_state.id for shown_state in call.examples],
+                "examples": [shown_state.id for shown_state in call.examples],
                 "first": call.first,
                 "prompt": call.text if form == "completion" else f"<|start|>user\n{call.text}<|end|>",
                 "prompt_tokens": 50,

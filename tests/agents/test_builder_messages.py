@@ -20,17 +20,17 @@ from tests.agents.test_builder_wire import quick as quick
 pytestmark = pytest.mark.integration
 
 AGAIN = "`peergate resume` asks again"
-MEND = f"{AGAIN}; mend the cause first"
+FIX = f"{AGAIN}; fix the cause first"
 EARLY = {
     ANTHROPIC: "the stream ended before the message did, with stop reason 'None'",
     OPENAI: "the stream ended before the response did",
     ENDPOINT: "the stream ended with finish reason 'None'",
 }
 STATUSES = {
-    400: ("BadRequestError", MEND),
-    401: ("AuthenticationError", MEND),
-    403: ("PermissionDeniedError", MEND),
-    404: ("NotFoundError", MEND),
+    400: ("BadRequestError", FIX),
+    401: ("AuthenticationError", FIX),
+    403: ("PermissionDeniedError", FIX),
+    404: ("NotFoundError", FIX),
     429: ("RateLimitError", AGAIN),
     500: ("InternalServerError", AGAIN),
 }
@@ -57,10 +57,10 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
     steps: tuple[tuple[list[Turn], str], ...] = (
         ([Said("hello", cut=True)] * 4, f"{lost} (asked 4 times)\n  {AGAIN}"),
         ([Said("hello", ends_early=3)] * 4, f"{CUT_OFF}: {EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
-        ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {MEND}"),
+        ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {FIX}"),
         (
             [Step(b"", 307, {"location": "/"})],
-            f"{answered}: APIStatusError: Error code: 307\n  {MEND}",
+            f"{answered}: APIStatusError: Error code: 307\n  {FIX}",
         ),
     )
     for turns, told in steps:

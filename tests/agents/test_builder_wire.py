@@ -460,7 +460,7 @@ def test_what_does_not_pass_is_told_at_once(sdk: str, monkeypatch: pytest.Monkey
     assert isinstance(ran.error, BuilderUnavailable) and f"answered {status} (" in str(ran.error)
     assert (
         "[masked: the key]" in str(ran.error)
-        and "mend the cause first" in str(ran.error)
+        and "fix the cause first" in str(ran.error)
         and ran.bench.waits == []
         and ran.bench.settled == {"turn/1": 0.0}
     )
@@ -692,7 +692,7 @@ def test_a_response_that_failed_is_asked_for_again(monkeypatch: pytest.MonkeyPat
 def test_a_response_that_failed_for_what_was_asked_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run(OPENAI, monkeypatch, failed_response("invalid_prompt"))
     assert isinstance(ran.error, BuilderUnavailable) and "invalid_prompt: it did not work" in str(ran.error)
-    assert ran.bench.waits == [] and "mend the cause first" in str(ran.error)
+    assert ran.bench.waits == [] and "fix the cause first" in str(ran.error)
 
 
 @pytest.mark.parametrize(("code", "passes"), [("server_error", True), ("insufficient_quota", False)])
@@ -747,7 +747,7 @@ def test_what_cannot_be_a_key_is_told_without_repeating_it(key: str) -> None:
 
 
 def test_a_model_without_a_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
+    with pytest.raises(UserError, match="no price is known for model 'nobody-knows-it'"):
         _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model="nobody-knows-it"), {KEYS[OPENAI]: KEY}).model
 
 

@@ -310,7 +310,7 @@ def test_failure_46_conditions_are_not_forgotten(tmp_path: Path) -> None:
     verdict = Checklist().review(packet, packet.content_digest()).model_copy(update={"conditions": (rare,)})
     decision = settle(evidence.resolved, packet, verdict, 1)
     assert (decision.outcome, decision.conditions) == ("approve", (rare,))
-    due = ConditionResult(id="base.1/1", condition=rare, due=True, value=2.0, met=False)
+    due = ConditionResult(id="base.1/1", condition=rare, is_due=True, value=2.0, met=False)
     later = packet_of(evidence_of(tmp_path, "sample"))
     bound = later.model_copy(update={"conditions": (due,)})
     asked = Checklist().review(bound, bound.content_digest())

@@ -88,5 +88,5 @@ def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so(
 @pytest.mark.parametrize("channel", learning.CHANNELS)
 def test_what_is_measured_is_about_other_topics_than_what_is_trained_on(channel: str) -> None:
     data = learning.data_of(channel)
-    assert len(data.held) >= learning.FEWEST == len({one.id for one in data.held})
-    assert {one.group for one in data.train}.isdisjoint(one.group for one in data.held)
+    assert len(data.heldout) >= learning.FEWEST == len({one.id for one in data.heldout})
+    assert {one.group for one in data.train}.isdisjoint(one.group for one in data.heldout)

@@ -30,7 +30,7 @@ def test_from_transcripts_to_a_gate_on_measured_facts(tmp_path: Path) -> None:
     assert decided["evaluate"] in ("approve", "null", "reject")
     # Healthy, and diagnosed so: most groups of answers differ in what they are worth.
     (found,) = json.loads(peergate("diagnose", run, "--json").stdout)["attempts"]
-    assert found["cause"] is None, found["told"]
+    assert found["cause"] is None, found["description"]
     assert [one["status"] for one in found["readings"] if one["check"] == "rollouts.ties"] == ["PASS"]
     code, told = verify(run)
     assert code == 0 and not told["damage"], told

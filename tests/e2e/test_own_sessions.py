@@ -33,7 +33,7 @@ def test_the_page_looks_plans_and_writes_a_spec_that_registers_the_sessions(fold
     assert planned.returncode == 0 and "design gate: approve" in planned.stdout, planned
     spec = load_spec(folder / "mine" / "experiment.yaml").spec
     assert [one.kind for one in spec.stages] == ["evaluate", "replay_traces", "composer", "evaluate"]
-    assert spec.data["sessions"].held == "transcripts"
+    assert spec.data["sessions"].row_kind == "transcripts"
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
 def test_a_name_is_taken_once(finished: Path) -> None:
     spec = finished.parents[1] / "spec" / "small.yaml"
     done = called("start", spec, "--runs", finished.parent)
-    assert done.returncode == 2 and "exists already" in done.stderr
+    assert done.returncode == 2 and "already exists" in done.stderr
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
         assert done == sorted(done)
     assert len(entries(killed, "pause")) == 1 and len(entries(killed, "resume")) == 2
     told = [one["what"] for one in json.loads((killed / "report" / "report.json").read_bytes())["interruptions"]]
-    assert len(told) == 3 and sum("ended without a word" in one for one in told) == 1
+    assert len(told) == 3 and sum("the previous process was killed" in one for one in told) == 1
     assert "## Interruptions" in (killed / "report" / "report.md").read_text(encoding="utf-8")
     assert entries(killed)[-1].raw["decision"] == "approve"
     assert verify(killed)[0] == 0

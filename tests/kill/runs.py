@@ -275,7 +275,7 @@ def _ends(by_kind: dict[str, list[RecordedEntry]], store: Any) -> list[str]:
     for one in (*by_kind.get("exit", []), *by_kind.get("lost", []), *by_kind.get("witness", [])):
         ends.setdefault(one.raw["key"], []).append(one)
     decided = {(one.raw["stage"], one.raw["attempt"]): one for one in by_kind.get("decision", [])}
-    answered = {one.raw["asked"]: one for one in by_kind.get("human", [])}
+    answered = {one.raw["question"]: one for one in by_kind.get("human", [])}
     for launch in (*by_kind.get("launch", []), *by_kind.get("challenge", [])):
         body = launch.raw
         of_job = ends.get(body["key"], [])

@@ -113,7 +113,7 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     entries, store = entries_of(run), Store(run / "store")
     told = answers_to(History(entries, store), last_question(History(entries)), "small")
     assert not [one for one in told if "retry" in one.commands[0]]
-    with pytest.raises(UserError, match=r"'retry' is not an answer here: the design was judged"):
+    with pytest.raises(UserError, match=r"cannot answer 'retry': the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before
     drive(quick_session(run, reviewer=Checklist()), answer("stop"))
@@ -138,7 +138,7 @@ def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: P
     drive(quick_session(run, reviewer=Away()))
     lost = entries_of(run)
     again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2, "packet": DIGEST})
-    answered = {"stage": None, "attempt": 1, "asked": DIGEST, "reason": "", "by": "ada", "opens": None}
+    answered = {"stage": None, "attempt": 1, "question": DIGEST, "reason": "", "by": "ada", "opens": None}
     wanted = ("human", "human/decision/design.1", answered | {"answer": "retry"})
     other = ("human", "human/decision/design.1", answered | {"answer": "approve"})
     assert packets(wanted, again, of=lost) == []
@@ -218,7 +218,7 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     asked = last_question(History(entries))
     resolved = History(entries, Store(run / "store")).resolved
     trail = Trail(run / "trail.sqlite", "small")
-    body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
+    body = {"stage": None, "attempt": 1, "question": asked.digest, **answer(word)}
     append_json(trail, "human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
     trail.close()
 

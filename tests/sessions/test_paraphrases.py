@@ -28,7 +28,7 @@ class Reader(Checklist):
     def review(self, packet: Packet, packet_digest: Digest) -> Verdict:
         verdict = super().review(packet, packet_digest)
         for place, check in enumerate(packet.checks):
-            for row, pair in enumerate(check.shown):
+            for row, pair in enumerate(check.rows):
                 if check.id == "design.nearest" and (pair["train_text"], pair["heldout_text"]) == (
                     PARAPHRASE,
                     HELD_OUT,

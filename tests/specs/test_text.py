@@ -93,7 +93,7 @@ def test_a_limit_too_small_for_the_mark_just_cuts() -> None:
 
 
 def test_a_negative_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="limit is -1"):
+    with pytest.raises(ValueError, match="limit must not be negative, got -1"):
         plain("x", -1)
 
 

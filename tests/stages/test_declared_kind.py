@@ -152,7 +152,7 @@ def test_an_instruct_model_reads_its_template(
 
 @pytest.mark.parametrize("name", BY_KIND)
 def test_a_model_declared_instruct_without_a_template_is_refused(name: str, plain: Path, tmp_path: Path) -> None:
-    with pytest.raises(EncodingFault, match="declared instruct, and its tokenizer has no chat template"):
+    with pytest.raises(EncodingFault, match="declared instruct, but its tokenizer has no chat template"):
         STAGES[BY_KIND[name].kind](job_of(tmp_path, plain, BY_KIND[name], "instruct"))
 
 

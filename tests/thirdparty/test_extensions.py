@@ -340,7 +340,7 @@ LATE = {
         "judge.py", "import math\n", "import torch\n", "judge.py:5: cannot be loaded: ImportError: it imports"
     ),
     "no judge": Flaw("contract.py", '"acme_reward.judge"', '"acme_reward.jug"', "No module named 'acme_reward.jug'"),
-    "taken": Flaw("judge.py", '"reward.loss"', '"jobs.device"', "check id 'jobs.device' is already that of peergate"),
+    "taken": Flaw("judge.py", '"reward.loss"', '"jobs.device"', "check id 'jobs.device' is already used by peergate"),
     "kind": Flaw("judge.py", '("reward_model",)', '("reward",)', "not a check of a known stage kind"),
     "no job": Flaw("contract.py", "acme_reward.job:run", "acme_reward.jb:run", "No module named 'acme_reward.jb'"),
     "no run": Flaw("contract.py", "acme_reward.job:run", "acme_reward.job:go", "acme_reward.job has no function go"),

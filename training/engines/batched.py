@@ -156,7 +156,7 @@ def common(*prompts: Sequence[int]) -> int:
 
 
 def pad_rows(
-    rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
+    rows: Sequence[Sequence[int]], device: torch.device, *, pad_left: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids and the mask of what is not padding, [rows, longest]: what is read never looks at ids on its right."""
     import torch
@@ -164,7 +164,7 @@ def pad_rows(
     longest = max(map(len, rows))
     ids, mask = torch.zeros((2, len(rows), longest), dtype=torch.long)
     for place, row in enumerate(rows):
-        part = slice(longest - len(row), None) if left else slice(len(row))
+        part = slice(longest - len(row), None) if pad_left else slice(len(row))
         ids[place, part] = torch.tensor(row)
         mask[place, part] = 1
     return ids.to(device), mask.to(device)
@@ -191,7 +191,7 @@ class Batch:
             self._cache.batch_repeat_interleave(len(prompts))
             prompts = [prompt[common:] for prompt in prompts]
         # The last position of every row predicts.
-        ids, mask = pad_rows(prompts, model.device, left=True)
+        ids, mask = pad_rows(prompts, model.device, pad_left=True)
         positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
         self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
         self._last = positions[:, -1:]

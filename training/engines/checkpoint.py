@@ -78,7 +78,7 @@ def tokenizer_in(folder: Path) -> Any:
 
 
 PART = "4GB"
-"""Of weights in one file, as of published models: files are digested side by side."""
+"""The size of one file of weights, as in published models: files are digested in parallel."""
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

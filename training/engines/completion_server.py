@@ -28,7 +28,7 @@ from training.engines.token_sampling import TokenSampling
 PATH = "/v1/chat/completions"
 ROLES = ("system", "user", "assistant")
 MOST_BYTES = 4 << 20
-"""Of one request."""
+"""The limit of one request."""
 GATHER_S = 0.2
 """How long a batch that has room waits for the next request: anyone who was answered asks again at about the same
 time."""
@@ -125,7 +125,7 @@ class CompletionServer:
             raise RequestRefusal("the request is not a JSON object")
         for name, value in request.items():
             if name not in _KNOWN and value not in _ONLY.get(name, (None,)):
-                raise RequestRefusal(f"'{str(name)[:40]}' is not served here")
+                raise RequestRefusal(f"'{str(name)[:40]}' is not supported here")
         messages = _messages(request.get("messages"))
         sampling = self._sampling(request)
         try:
@@ -154,7 +154,7 @@ class CompletionServer:
         stops = request.get("stop") or ()
         stops = (stops,) if isinstance(stops, str) else tuple(stops)
         if len(stops) > MOST_STOPS or not all(stop and type(stop) is str for stop in stops):
-            raise RequestRefusal(f"stop has to be up to {MOST_STOPS} texts")
+            raise RequestRefusal(f"stop must be at most {MOST_STOPS} texts")
         return TokenSampling(most, granted.temperature, stops=stops)
 
     def _seed(self, request: Any, prompt: tuple[int, ...]) -> int:
@@ -208,7 +208,7 @@ def _messages(arguments: Any) -> tuple[Message, ...]:
     for value in arguments:
         role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
         if role not in ROLES or not isinstance(content, str):
-            raise RequestRefusal(f"a message has to be a text of one of the roles {', '.join(ROLES)}")
+            raise RequestRefusal(f"a message must be text with one of the roles {', '.join(ROLES)}")
         messages.append({"role": role, "content": content})
     return tuple(messages)
 

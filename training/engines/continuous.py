@@ -97,7 +97,7 @@ class Continuous(CompletionEngine):
         try:
             result = manager.output_router.output_queue.get(timeout=SILENT_S)
         except queue.Empty as error:
-            raise IncompleteCompletion(f"continuous batching ended no answer in {SILENT_S:g} s") from error
+            raise IncompleteCompletion(f"continuous batching finished no answer in {SILENT_S:g} s") from error
         if result.error is not None:
             raise IncompleteCompletion(f"continuous batching gave up on prompt {result.request_id}: {result.error}")
         return result

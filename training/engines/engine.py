@@ -43,7 +43,7 @@ class CompletionEngine(ABC):
     tokenizer: Any
     device: str
     dtype: str
-    """Of the weights, as torch names it."""
+    """The type of the weights, as torch names it."""
     at_once: int = 1
     """Batches to hand over together: more than one where a row that ends makes room for another."""
     facts: Mapping[str, Any] = MappingProxyType({})

@@ -40,7 +40,7 @@ def write_gguf(folder: Path, target: Path, format: Format = "f32", *, vocabulary
     name = ARCHITECTURES.get(architecture)
     if name is None:
         known = ", ".join(ARCHITECTURES)
-        raise NoGguf(f"the checkpoint is a {architecture}; written for llama.cpp are {known}")
+        raise NoGguf(f"cannot convert a {architecture} for llama.cpp; supported: {known}")
     require_plain(config)
     writer = gguf.GGUFWriter(target, name)
     try:

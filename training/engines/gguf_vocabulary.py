@@ -24,11 +24,13 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
 
     file = folder / "tokenizer.json"
     if not file.is_file():
-        raise NoGguf("the checkpoint has no tokenizer.json; a sentencepiece tokenizer is not written for llama.cpp")
+        raise NoGguf(
+            "the checkpoint has no tokenizer.json; a sentencepiece tokenizer cannot be converted for llama.cpp"
+        )
     described: dict[str, Any] = json.loads(read_regular(file))
     model: dict[str, Any] = described["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback"):
-        raise NoGguf(f"its tokenizer is a {model.get('type')}, and only byte-level BPE is written for llama.cpp")
+        raise NoGguf(f"its tokenizer is a {model.get('type')}, and only byte-level BPE can be converted for llama.cpp")
     try:
         pre = split_name(described)
     except ValueError as error:

@@ -33,7 +33,7 @@ def require_plain(config: Any) -> None:
     other = {name: flag for name, (flag, known) in plain.items() if flag != known}
     if other:
         message = ", ".join(f"{name} {flag}" for name, flag in other.items())
-        raise NoGguf(f"the checkpoint has {message}, which is not written for llama.cpp")
+        raise NoGguf(f"the checkpoint has {message}, which cannot be converted for llama.cpp")
 
 
 def describe(writer: Any, config: Any) -> None:

@@ -42,9 +42,7 @@ class LlamaFile:
         try:
             self._model = model(str(file), wanted, verbose=True)
         except (ValueError, RuntimeError, OSError) as error:
-            raise EngineMissing(
-                f"llama.cpp refuses {file.name}: {error}", "what it says is in the log above"
-            ) from error
+            raise EngineMissing(f"llama.cpp refuses {file.name}: {error}", "see the log above") from error
         self._vocabulary = self._model.get_vocab()
         self.size = int(self._vocabulary.n_vocab)
         """Tokens of the vocabulary."""

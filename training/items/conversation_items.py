@@ -135,7 +135,7 @@ def build(each: int, seed: int = 0) -> list[Item]:
         turns = itertools.chain.from_iterable(itertools.zip_longest(*pools))
         items = [item for item in turns if item is not None]
         if len(items) < each:
-            raise ValueError(f"there are {len(items)} different conversations of kind {kind}, {each} are asked for")
+            raise ValueError(f"kind {kind} has {len(items)} different conversations, {each} were requested")
         matching_items += items[:each]
     return matching_items
 

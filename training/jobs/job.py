@@ -241,7 +241,7 @@ def _inputs_compared(job: Job) -> Generator[None]:
         except (OSError, ValueError) as error:
             refuse(f"{order.key}: input '{role}' cannot be read: {error}")
         if text != due_digests[role]:
-            refuse(f"{order.key}: input '{role}' is {text}, granted was {due_digests[role]}")
+            refuse(f"{order.key}: input '{role}' is {text}, expected {due_digests[role]}")
 
 
 def read_back(granted: dict[str, Any], done: StageResult) -> dict[str, Any]:

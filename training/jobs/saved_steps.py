@@ -86,7 +86,7 @@ def _whole(checkpoint: Path) -> bool:
 
 
 FOLDER = "trainer"
-"""Of the checkpoints, in a job folder."""
+"""The folder of checkpoints in a job folder."""
 
 
 class NotTheStep(Exception):
@@ -117,7 +117,7 @@ def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise NotTheStep(f"the checkpoint {resumes.path} cannot be read: {error}") from error
     if text != resumes.digest or step_of(source) != resumes.step:
-        raise NotTheStep(f"the checkpoint {resumes.path} is {text}, ordered was {resumes.digest}")
+        raise NotTheStep(f"the checkpoint {resumes.path} is {text}, expected {resumes.digest}")
     target = job_folder / FOLDER / source.name
     target.parent.mkdir(exist_ok=True)
     shutil.copytree(source, target, copy_function=_link)

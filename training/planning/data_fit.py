@@ -32,7 +32,7 @@ Row = Example | Preference | Item
 
 
 def has_template(folder: Path) -> bool:
-    """Say by its files whether a model's tokenizer has a chat template; True where they cannot be read."""
+    """Return whether a model's tokenizer has a chat template, by its files; True if they cannot be read."""
     if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:
@@ -129,7 +129,7 @@ def data_faults(
         if path is not None and not has_template(path):
             hint = "kind: base, or a model with a template"
             yield DataFitFault(
-                ("model", "kind"), "the model is declared instruct, and its tokenizer has no chat template", hint
+                ("model", "kind"), "the model is declared instruct, but its tokenizer has no chat template", hint
             )
             return
         closed = False
@@ -163,7 +163,7 @@ def _template_faults(data: dict[str, bytes], spec: SessionSpec, folder: Path) ->
         return
     talks: list[list[dict[str, str]]] = []
     for name in ("heldout", *spec.data):
-        current = "items" if name == "heldout" else spec.data[name].held or "items"
+        current = "items" if name == "heldout" else spec.data[name].row_kind or "items"
         form = {"items": Item, "examples": Example, "preferences": Preference}.get(current)
         rows = _rows(data[name], form) if form is not None and name in data else []
         chosen = [*_first_by_roles(rows), *rows[:1], *sorted(rows, key=lambda row: len(_text(row)))[-1:]]
@@ -317,7 +317,7 @@ def _marks(place: Loc, rows: Sequence[Row], model: _Model) -> Iterator[DataFitFa
     if any(texts):
         count, first = sum(map(bool, texts)), next(filter(None, texts))
         message = f"{count} rows hold tokens of the chat template, such as {first}, which the model reads as such"
-        yield DataFitFault(place, message, "take them out, unless they are meant", False)
+        yield DataFitFault(place, message, "remove them unless they are intended", False)
 
 
 def _shorter(context: int) -> str:

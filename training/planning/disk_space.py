@@ -39,7 +39,7 @@ class StageDisk(NamedTuple):
     weights: ByteRange | None
     snapshots: ByteRange | None
     steps: float
-    """Of saved steps from which it could resume, at most; they are deleted at its end."""
+    """The most that saved steps take, from which it could resume; they are deleted at its end."""
 
     def most(self) -> float:
         """Return the most bytes it may leave, saved steps included; what is not known counts as nothing."""

@@ -22,7 +22,7 @@ class Shape(NamedTuple):
     """Whether input and output embedding are one matrix."""
     qkv_bias: bool = False
     head_size: int = 0
-    """Of one head; 0 for hidden / heads."""
+    """The size of one head; 0 for hidden / heads."""
 
     @property
     def attention(self) -> int:

@@ -61,7 +61,7 @@ def registered_lengths(spec: SessionSpec, reference: str, origin: Path) -> list[
         data = registered_data(origin / spec.heldout.path, "items", selection=select_columns(spec.heldout))
     elif reference.startswith("data."):
         named = spec.data[reference.removeprefix("data.")]
-        data = registered_data(origin / named.path, named.held, named.learned, select_columns(named))
+        data = registered_data(origin / named.path, named.row_kind, named.learned, select_columns(named))
     else:
         return None
     rows = [json.loads(line) for line in data.splitlines() if line.strip()]
@@ -93,7 +93,7 @@ def _characters(contract: Contract, form: Form, item: str) -> int:
     if isinstance(contract, BaseModelCheckParameters):
         return max(len(sentinel.prompt) for sentinel in SENTINELS)
     if isinstance(contract, SelfInstructParameters):
-        visible = [ExampleInstruction(str(number), item) for number in range(contract.shown)]
+        visible = [ExampleInstruction(str(number), item) for number in range(contract.examples_per_prompt)]
         call = calls_of_round(contract.model_copy(update={"calls_per_round": 1}), form, 0, 0, visible, [])[0]
         return len(call.text) + max(map(len, contract.topics), default=0)
     if isinstance(contract, SampleResponsesParameters):
@@ -102,7 +102,7 @@ def _characters(contract: Contract, form: Form, item: str) -> int:
         # The answer and the critique were themselves written within these limits; a token is up to five characters.
         written = 5 * (contract.critique_tokens + contract.revision_tokens)
         words = chain_prompts()
-        return len(words.worked) + len(words.asked) + len(words.revision_question) + len(item) + written + TEMPLATE
+        return len(words.worked) + len(words.question) + len(words.revision_question) + len(item) + written + TEMPLATE
     if isinstance(contract, GenerateParameters):
         # A worked example is an instruction and an answer like those of the task.
         return 3 * len(item) if contract.worked_example else len(item)
@@ -148,7 +148,7 @@ class Volume(NamedTuple):
     texts: int
     """Items, examples or pairs."""
     tokens: int
-    """Of one of them: prompt and response."""
+    """Tokens of one of them: prompt and response."""
 
 
 def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:

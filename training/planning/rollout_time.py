@@ -16,7 +16,7 @@ class RolloutTime(NamedTuple):
     """What a training on rollouts takes with the most data it can get."""
 
     tokens: int
-    """Of prompts and answers, in one pass over the prompts."""
+    """Tokens of prompts and answers, in one pass over the prompts."""
     hours: float
 
 

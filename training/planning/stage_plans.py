@@ -34,8 +34,8 @@ class StagePlan(NamedTuple):
     """What the stage is granted: ``auto``, ``cpu`` or ``cuda``. Planned is a GPU for ``cuda``, else the CPU."""
     device_bytes: float | None
     host_bytes: float | None
-    """Of the machine's memory, next to what a GPU holds."""
-    told: str
+    """Bytes of the machine's memory, in addition to the GPU's."""
+    description: str
 
 
 def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:

@@ -61,7 +61,7 @@ class MergeMemory(NamedTuple):
     device: float
     """On the device that trained."""
     host: float
-    """Of the machine's memory, for a device that is a GPU; 0 where training itself was in it."""
+    """Bytes of the machine's memory if the device is a GPU; 0 if training itself used it."""
 
 
 def as_texts(grpo_parameters: GrpoParameters, prompt: int) -> SftParameters:

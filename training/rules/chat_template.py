@@ -94,7 +94,7 @@ class ChatTemplate:
 
     @property
     def writes_date(self) -> bool:
-        """Whether it asks for today's date in a form that :meth:`with_date` fixes."""
+        """Return whether it asks for today's date in a form that :meth:`with_date` fixes."""
         return writes_date(self._text)
 
     def with_date(self, day: date | None) -> ChatTemplate:

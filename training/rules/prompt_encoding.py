@@ -59,7 +59,7 @@ def encode_chat(tokenizer: Any, text: str) -> EncodedPrompt:
 def require_template(tokenizer: Any) -> None:
     """Refuse a tokenizer without a chat template; raises EncodingFault if it has none."""
     if tokenizer.chat_template is None:
-        raise EncodingFault("the model is declared instruct, and its tokenizer has no chat template")
+        raise EncodingFault("the model is declared instruct, but its tokenizer has no chat template")
 
 
 def _in_template(tokenizer: Any, messages: Sequence[Message]) -> str:
@@ -143,7 +143,7 @@ def item_ids(tokenizer: Any, item: Item, parameters: EvaluateParameters, form: F
         turns = [turn.model_dump() for turn in item.before]
         return list(dialogue_ids(tokenizer, [*turns, {"role": "user", "content": prompt}], form).ids)
     if item.before:
-        raise EncodingFault(f"item '{item.id}' has turns before its prompt, for which a wrapper has no place")
+        raise EncodingFault(f"item '{item.id}' has turns before its prompt, which a wrapper cannot hold")
     return list(bare_ids(tokenizer, in_wrapper(parameters.wrapper or "{prompt}", prompt)).ids)
 
 

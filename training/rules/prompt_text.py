@@ -56,8 +56,8 @@ def calls_of_round(
     calls: list[InstructionPrompt] = []
     for number in range(parameters.calls_per_round):
         part = (parameters.seed, shard, round, number)
-        of_grown = min(len(grown), parameters.shown // 2) if parameters.growing else 0
-        of_seeds = min(len(seeds), parameters.shown - of_grown)
+        of_grown = min(len(grown), parameters.examples_per_prompt // 2) if parameters.growing else 0
+        of_seeds = min(len(seeds), parameters.examples_per_prompt - of_grown)
         visible = _draw_examples(
             [*_draw_examples(seeds, of_seeds, part), *_draw_examples(grown, of_grown, part)], of_seeds + of_grown, part
         )

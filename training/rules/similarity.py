@@ -176,4 +176,4 @@ def jaccard(shingles: Shingles, other: Shingles) -> float:
 def check_threshold(threshold: float) -> None:
     """Refuse a similarity that no pair or every pair would reach: raises ValueError outside of 0 < t <= 1."""
     if not 0 < threshold <= 1:
-        raise ValueError(f"threshold is {threshold}; it must be above 0 and at most 1")
+        raise ValueError(f"threshold must be above 0 and at most 1, got {threshold}")

@@ -13,7 +13,7 @@ from specs.system.regular_files import read_regular
 
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20
-"""Of one file: the largest vocabularies take a third of it."""
+"""The limit of one file: the largest vocabularies take a third of it."""
 
 
 class Difference(NamedTuple):

@@ -110,7 +110,7 @@ class CheckpointChange(NamedTuple):
     replaced: tuple[str, ...]
     """Matrices that are further from those of the base than zeros would be."""
     shifts: tuple[Shift, ...]
-    """Of each floating-point tensor that both hold, by name."""
+    """The shift of each floating-point tensor that both hold, by name."""
 
     def as_facts(self) -> dict[str, Any]:
         """Return the facts for a manifest, with figures of nine digits, which do not depend on the order of a sum."""

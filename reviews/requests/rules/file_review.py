@@ -60,12 +60,12 @@ def review_by_rule(material: RuleMaterial, kind: ReviewKind) -> ReviewAnswer:
         recommendations=tuple(result.recommendations),
         statistical_concerns=tuple(result.concerns),
         overall_assessment=(
-            "Not to be used as it is: mend the CRITICAL and HIGH issues first. "
+            "Not usable as it is: fix the CRITICAL and HIGH issues first. "
             if fault
             else "No rule found a fault, which is not an assessment. "
         )
         + "Rules find what is certainly there, and in prose nominate sentences by their words; a model or a person "
-        "has to say whether the work may be used.",
+        "must decide whether the work is usable.",
         not_judged=tuple(dict.fromkeys(not_judged)),
     )
 

@@ -80,16 +80,16 @@ def _check_sentences(result: RuleFindings, file: ReadFile) -> None:
         if rule.id in lines:
             places = [place(file, line) for line in dict.fromkeys(lines[rule.id])]
             result.issue(rule.severity, f"by its words ({rule.id}): {rule.statement}", places)
-            result.recommend(rule.mend, f"Where the text means it: {rule.statement}.")
+            result.recommend(rule.fix, f"Where the text means it: {rule.statement}.")
 
 
 def _check_unsaid(result: RuleFindings, file: ReadFile) -> None:
     if not all(words.search(file.text) for words in IS_PLAN):
         return
-    for words, statement, mend in UNSAID:
+    for words, statement, fix in UNSAID:
         if not re.search(words, file.text, re.IGNORECASE):
             result.concern(f"{statement}, as far as its words show", [place(file, 1)])
-            result.recommend(mend, f"{file.name}: {statement}.")
+            result.recommend(fix, f"{file.name}: {statement}.")
 
 
 def find_rule_words(rule: Rule, sentence: Sentence) -> int | None:

@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     words: str
     """Pattern over one sentence in small letters."""
     statement: str
-    mend: str
+    fix: str
     says_no: bool = False
     """Whether its words are negative themselves ("without a baseline"), so that only a negation before them counts."""
 

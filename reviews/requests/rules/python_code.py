@@ -65,7 +65,7 @@ def _check_draws(result: RuleFindings, file: ReadFile, tree: ast.Module, seeded:
     result.issue("HIGH", f"random numbers are drawn {why}", [place(file, line) for line in lines])
     result.recommend(
         "Set every seed in one place, from a registered value.",
-        "Without it a result cannot be repeated, and the luck of one run cannot be distinguished from an effect.",
+        "Without it a result cannot be repeated, and chance in one run cannot be distinguished from an effect.",
     )
 
 

@@ -32,7 +32,7 @@ MAX_ROWS = 300
 MAX_FIXES = 30
 MAX_EVIDENCE = 3
 _LINE_CHARACTERS = 200
-"""Of the lines of a report that differ."""
+"""The limit for lines of a report that differ."""
 
 _NEGATED = re.compile(
     r"\b(?:no|not|non|without|never|neither|nor|lack of|isn't|wasn't|cannot)\W*(?:\w+\W+){0,2}$", re.I
@@ -265,11 +265,11 @@ def _overclaims(file: ReadFile) -> list[Overclaim]:
 
 
 def _fixes(rows: Sequence[ScoreRow], overclaimed: Sequence[Overclaim]) -> list[Fix]:
-    """Return what to mend: a wrong number matters most and is quickly corrected, a missing measurement takes work."""
+    """Return what to fix: a wrong number matters most and is quickly corrected, a missing measurement takes work."""
     fixes = [
         Fix(text=f"{row.stated_at}: put '{row.claim}' right ({row.explanation})", delta=5, effort=1)
         if row.status == "contradicted"
-        else Fix(text=f"{row.stated_at}: give evidence for '{row.claim}', or take it out", delta=3, effort=2)
+        else Fix(text=f"{row.stated_at}: give evidence for '{row.claim}', or remove it", delta=3, effort=2)
         for row in rows
         if row.status != "supported"
     ]

@@ -64,7 +64,7 @@ def _check_spec(result: RuleFindings, file: ReadFile, material: RuleMaterial) ->
             message = str(problem).split(": ", 1)[-1]
             where = place(file, problem.line) if here else _naming(file, Path(problem.path))
             result.issue("CRITICAL", f"{'' if here else Path(problem.path).name + ': '}{message}", [where])
-        result.recommend("Mend the spec until `peergate spec check` is silent.", "A spec with problems is not started.")
+        result.recommend("Fix the spec until `peergate spec check` is silent.", "A spec with problems is not started.")
         return
     except (PeergateError, OSError, ValueError) as error:
         result.not_judged.append(f"{file.name}: cannot be loaded as a session spec: {error}")
@@ -80,7 +80,7 @@ def _take(result: RuleFindings, file: ReadFile, check: CheckResult) -> None:
     if check.status == "FAIL":
         result.issue("CRITICAL" if check.blocking else "HIGH", message, where)
         result.recommend(
-            "Mend the design before it is registered.",
+            "Fix the design before it is registered.",
             "The design gate closes on a failed check, before anything is paid for.",
         )
     elif check.status in ("BLOCKED", "ERROR"):

@@ -80,7 +80,7 @@ def spawn(birth: Birth) -> Child:
 
 
 def _nothing(look: messages.Look) -> messages.LookupAnswerMessage:
-    raise ValueError(f"it calls '{plain(look.tool, 60)}', and nothing can be looked up")
+    raise ValueError(f"it calls '{plain(look.tool, 60)}', but lookups are not available")
 
 
 class ReviewerProcess:
@@ -204,7 +204,7 @@ class ReviewerProcess:
             answer = messages.read_answer(came)
             if isinstance(answer, messages.Look):
                 if self._rest:
-                    raise ValueError("no message: something follows a call")
+                    raise ValueError("invalid message: data follows a call")
                 line = messages.line_of(self.look(answer))
                 waits_until = time.monotonic()
                 deadline = waits_until + seconds
@@ -212,7 +212,7 @@ class ReviewerProcess:
             if not isinstance(answer, messages.Waiting):
                 if self._rest:
                     # It would be taken for the answer to the next question.
-                    raise ValueError("no message: something follows it")
+                    raise ValueError("invalid message: data follows it")
                 return answer
             self.waiting_usd = answer.usd
             self.waits(answer.seconds, plain(answer.why, _ERROR_CHARACTERS))
@@ -247,7 +247,7 @@ def _converse(
         while True:
             seconds = deadline - time.monotonic()
             if seconds <= 0:
-                raise ValueError("it took too long and was killed")
+                raise ValueError("it timed out and was killed")
             if time.monotonic() < waits_until:
                 meanwhile()
                 seconds = min(seconds, _LOOK_S)

@@ -149,7 +149,7 @@ class RefusalMessage(ProcessMessage):
 
     op: Literal["refused"] = "refused"
     is_users: bool = False
-    """The user can mend it: a key file, an environment variable, a package."""
+    """The user can fix it: a key file, an environment variable, a package."""
     message: str
     where: str = ""
     hint: str = ""
@@ -193,4 +193,4 @@ def _read(form: TypeAdapter[Any], line: bytes) -> Any:
         return form.validate_json(line, strict=True)
     except ValidationError as error:
         first: Mapping[str, Any] = error.errors(include_input=False, include_url=False)[0]
-        raise ValueError(f"no message: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(f"invalid message: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -168,7 +168,7 @@ class Duty:
                 raise Refusal(f"a member's verdict is on {body['packet']}, the panel's on {requested_merge.packet}")
             silent = verdict.no_verdict
             if bool(body["error"]) != bool(silent):
-                raise Refusal("a member's entry and its verdict differ about whether there is one")
+                raise Refusal("a member's entry and its verdict disagree on whether it gave a verdict")
             answers.append(ReviewerAnswer(body["reviewer"], None if silent else verdict, silent))
         return self._remember(requested_merge.packet, merge(answers, requested_merge.quorum), {"members": len(answers)})
 
@@ -227,7 +227,7 @@ class Duty:
         try:
             packet = Packet.model_validate(json.loads(text))
         except ValueError as error:
-            raise Refusal(f"no packet: {str(error).splitlines()[0]}") from error
+            raise Refusal(f"invalid packet: {str(error).splitlines()[0]}") from error
         if packet.canonical() != data:
             raise Refusal("the packet is not in canonical form")
         return packet
@@ -240,7 +240,7 @@ class Duty:
                 raise ValueError("not the encoding that is signed")
             entry = entry_of(payload)
         except ValueError as error:
-            raise Refusal(f"no entry: {error}") from error
+            raise Refusal(f"invalid entry: {error}") from error
         if why := self._why_not(entry):
             raise Refusal(f"'{entry.key}' is not signed: {why}")
         return data

@@ -13,7 +13,7 @@ from specs.system.vendors.prices import MARGIN_TOKENS, ModelPrice, TokenUsage
 from specs.system.vendors.tool_calls import SENDABLE
 
 ROUND_BYTES = 24_000
-"""Of all answers to one message."""
+"""The limit for all answers to one message."""
 ANSWER_BYTES = 12_000
 MOST_CALLS = 8
 """In one message; more are answered that they were not carried out."""

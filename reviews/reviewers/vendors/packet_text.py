@@ -11,11 +11,11 @@ from specs.trail.verdict import CheckResult, Packet
 CLOSING = "Review the packet by your instructions and answer with the JSON object only."
 _QUIET = ("PASS", "NOT_APPLICABLE")
 _NOT_SHOWN = {"evidence", "title"}
-"""Of a check: digests say nothing to a reader, and its id says what its title says."""
+"""Fields of a check that are omitted: digests mean nothing to a reader, and the title repeats the id."""
 
 
 _ELSEWHERE = {"checks", "checks_digest", "metrics_digest", "registration", "reading"}
-"""Of a packet: what is shown in another way, or says nothing to a reader."""
+"""Fields of a packet that are shown in another way, or mean nothing to a reader."""
 
 
 def render(packet: Packet, more: str = "") -> str:
@@ -44,7 +44,7 @@ def build_packet_view(packet: Packet) -> dict[str, Any]:
 
 
 def _is_quiet(check: CheckResult) -> bool:
-    return check.status in _QUIET and not check.shown
+    return check.status in _QUIET and not check.rows
 
 
 def _of(check: CheckResult) -> dict[str, Any]:

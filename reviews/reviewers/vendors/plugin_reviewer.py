@@ -29,7 +29,7 @@ class PluginReviewRequest(NamedTuple):
     """What a reviewer gets next to the packet."""
 
     digest: str
-    """Of the packet; spans name it as their artifact."""
+    """The digest of the packet; spans name it as their artifact."""
     model: str | None
     key: str
     effort: ReviewLimits
@@ -64,7 +64,7 @@ class PluginReviewer:
                 lambda: _function(self._vendor)(packet, request), self.name, seconds, "review"
             )
         except PluginFault as fault:
-            hint = "mend that distribution, or decide yourself"
+            hint = "fix that distribution, or decide yourself"
             cause = "timed_out" if fault.__cause__ is None else "unusable"
             raise ReviewerUnavailable(fault.message, where=self.name, hint=hint, cause=cause) from fault
         return self._verdict(statement)
@@ -82,9 +82,9 @@ class PluginReviewer:
                 warnings.simplefilter("ignore")  # Of fields of another type, which reading again refuses.
                 verdict = Verdict.model_validate_json(statement.canonical(), strict=True)
         except (ValueError, TypeError, AttributeError) as error:
-            raise refuse("returns a verdict that is not whole", plain(str(error), 200)) from error
+            raise refuse("returns an invalid verdict", plain(str(error), 200)) from error
         if verdict.no_verdict is not None or verdict.votes or verdict.quorum != 1:
-            raise refuse("returns a verdict for others: only Peergate states votes, or that there is none")
+            raise refuse("returns a verdict for others: only Peergate states votes or a missing verdict")
         return verdict.model_copy(update={"reviewer": self.name})
 
 

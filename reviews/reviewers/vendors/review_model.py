@@ -37,11 +37,11 @@ MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""
 LEAST_OUTPUT_TOKENS = 1_000
 ENOUGH_TOKENS = 8_000
-"""Of an answer, thinking included."""
+"""Tokens that suffice for an answer, thinking included."""
 LEAST_WITH_CALLS = 2_000
 """An answer with calls may be a verdict as well, so less is not worth asking for."""
 MOST_BYTES = 16 * 2**20
-"""Of one stream, which spends some 300 bytes on a token of an answer."""
+"""The limit of one stream, which spends some 300 bytes on a token of an answer."""
 
 MOST_REPEATED = 60_000
 """Characters of an answer outside of the form that a model is shown again."""

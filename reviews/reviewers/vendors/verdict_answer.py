@@ -32,7 +32,7 @@ class AnswerSpan(AnswerPart):
 
 
 class AnswerChange(AnswerPart):
-    """What would mend a finding."""
+    """What would fix a finding."""
 
     text: str
     parameter: str | None

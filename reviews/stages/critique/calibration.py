@@ -19,7 +19,7 @@ class CalibrationAgreement(NamedTuple):
     exact: Fraction
     """Cohen's kappa."""
     interval: tuple[float, float]
-    """Of kappa, 95 %."""
+    """The 95 % interval of kappa."""
 
     @property
     def kappa(self) -> float:

@@ -98,7 +98,7 @@ def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
 @CHECKS.add(
     "critics.follows",
     "Every verdict follows from its log-probabilities",
-    source="critiques written as good and confident although confidence was never tested",
+    source="critiques labelled good and confident although confidence was never tested",
 )
 @_of_critic
 def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -124,7 +124,7 @@ def rubric_of(evidence: Evidence) -> Rubric:
 
 @CHECKS.add(
     "critics.prompts",
-    "What was scored is the rubric's prompt for the row",
+    "The scored text is the rubric's prompt for the row",
     source="the stored prompt was not the one used; several scorers with rubrics of their own",
 )
 @_of_critic
@@ -159,10 +159,10 @@ def _due(row: CriticRow, rubric: Rubric, arguments: Any) -> tuple[JudgementPromp
         flag = (row.shown_first, row.shown_second) == (first, second)
         return prompts_of_comparison(rubric, row.instruction, first, second), flag
     if row.response is None:
-        return prompts_of_instruction(rubric, row.instruction), row.shown is None
+        return prompts_of_instruction(rubric, row.instruction), row.shown_response is None
     assert isinstance(arguments, ShownResponse)
     text = shown_of(row.response, arguments)
-    return prompts_of_response(rubric, row.instruction, text), row.shown == text
+    return prompts_of_response(rubric, row.instruction, text), row.shown_response == text
 
 
 def _subjects(evidence: Evidence) -> list[Subject]:
@@ -174,7 +174,7 @@ def _subjects(evidence: Evidence) -> list[Subject]:
 
 @CHECKS.add(
     "critics.complete",
-    "Everything that was to be judged has a row",
+    "Everything to be judged has a row",
     source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
 )
 @_of_critic
@@ -224,7 +224,7 @@ def _same(pending: Iterable[Any], results: Iterable[Any], what: str) -> CheckOut
 
 @CHECKS.add(
     "critics.accepted",
-    "What was kept is what the critic accepted",
+    "The kept rows are the accepted rows",
     kinds=_ACCEPTING,
     source="repaired rows that carried the critique of another row",
 )
@@ -237,7 +237,7 @@ def _check_accepted_lines(evidence: Evidence, _: MetricSet | None) -> CheckOutco
     kept_rows = read_rows(evidence.outputs.get("accepted"), kind, "what was accepted", may_be_empty=True)
     if len(input_rows) != len(rows):
         raise EvidenceMissing(
-            f"{len(input_rows)} {role} came in, {len(rows)} rows are there", where="rows of the critic"
+            f"{len(input_rows)} {role} were read, {len(rows)} rows were written", where="rows of the critic"
         )
     pending = [value for value, row in zip(input_rows, rows, strict=True) if row.accepted]
     return _same(pending, kept_rows, "accepted lines")
@@ -303,16 +303,16 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if result.n < thresholds.labelled_items:
         return CheckOutcome("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", result.kappa)
     if not holds(result.exact, ">=", thresholds.critic_kappa):
-        return CheckOutcome("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", result.kappa)
+        return CheckOutcome("FAIL", f"{detail}; kappa must reach {thresholds.critic_kappa:g}", result.kappa)
     if result.interval[0] <= 0:
-        return CheckOutcome("FAIL", f"{detail}: too few to tell it from chance", result.kappa)
+        return CheckOutcome("FAIL", f"{detail}: too few to distinguish it from chance", result.kappa)
     return CheckOutcome("PASS", detail, result.kappa)
 
 
 @CHECKS.add(
     "critics.swap",
-    "The verdict stays when the labels change places",
-    source="judges that like a label or a place (Zheng et al. 2023, arXiv:2306.05685)",
+    "The verdict does not change when the labels are swapped",
+    source="judges that prefer a label or a position (Zheng et al. 2023, arXiv:2306.05685)",
     limits=(CheckLimit("<=", "thresholds.swap_inconsistency"),),
 )
 @_of_critic

@@ -101,7 +101,7 @@ def calibration_of(evidence: Evidence) -> CalibrationAgreement:
     rows = sound_rows(evidence, "calibration", CalibrationRow)
     requests = [(subject.item, subject.instruction, subject.response, label) for subject, label in pairs]
     if [(row.item, row.instruction, row.response, row.label) for row in rows] != requests:
-        raise EvidenceMissing("the rows are not those of the labelled sample", where="calibration of the critic")
+        raise EvidenceMissing("the rows do not match the labelled sample", where="calibration of the critic")
     return measure_calibration([row.accepted for row in rows], [label == "good" for _, label in pairs])
 
 
@@ -110,7 +110,7 @@ def _judged_pairs(evidence: Evidence, sample: Sequence[Item]) -> CalibrationAgre
     pairs = labelled_pairs(sample)
     requests = [(pair.item, pair.instruction, pair.first, pair.second, label) for pair, label in pairs]
     if [(row.item, row.instruction, row.first, row.second, row.label) for row in rows] != requests:
-        raise EvidenceMissing("the rows are not those of the labelled sample", where="calibration of the critic")
+        raise EvidenceMissing("the rows do not match the labelled sample", where="calibration of the critic")
     return measure_calibration([row.preferred or "neither" for row in rows], [label for _, label in pairs])
 
 

@@ -45,9 +45,7 @@ def _chains(evidence: Evidence) -> tuple[RevisionRow, ...]:
     return read_rows(evidence.outputs.get("rows"), RevisionRow, "revision rows")
 
 
-@CHECKS.add(
-    "revise.follows", "Faults and final texts follow from what was written", source="provenance that was made up"
-)
+@CHECKS.add("revise.follows", "Faults and final texts follow from the raw texts", source="invented provenance")
 def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute what is wrong with each revision, and what each chain comes to, again from its texts."""
     revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
@@ -119,7 +117,7 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
 
 
-@CHECKS.add("revise.prompts", "Each prompt is that of its texts", source="the stored prompt was not the one used")
+@CHECKS.add("revise.prompts", "Each prompt follows from its texts", source="the stored prompt was not the one used")
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
@@ -140,10 +138,10 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
                 wrong.append({"item": row.item, "round": number, "prompt": revision_round.critique_prompt[-200:]})
             text = text if revision_round.faults else revision_round.revision
     message = f"{len(wrong)} prompts are not those of their texts"
-    return unless(wrong, message, f"the prompts of all {len(rows)} chains are those of their texts")
+    return unless(wrong, message, f"the prompts of all {len(rows)} chains follow from their texts")
 
 
-@CHECKS.add("revise.examples", "What was kept are the final revisions", source="edited training data")
+@CHECKS.add("revise.examples", "The kept examples are the final revisions", source="edited training data")
 def _examples(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the examples that were kept with the final texts of usable chains."""
     examples = collect_revised_examples(revision_rows(evidence))
@@ -223,7 +221,7 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Check each pair separately, and look for pairs that occur twice."""
     pairs = preferences_of(evidence)
     if not pairs:
-        return CheckOutcome("FAIL", "not one pair was kept")
+        return CheckOutcome("FAIL", "no pair was kept")
     wrong = [
         {"item": preference.item, "wrong": fault, "chosen": preference.chosen}
         for preference in pairs
@@ -258,7 +256,7 @@ def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         )
     bare = sum(preference.split is None for preference in pairs)
     if bare:
-        return CheckOutcome("FAIL", f"{bare} pairs are on no side", float(bare))
+        return CheckOutcome("FAIL", f"{bare} pairs are on neither side", float(bare))
     for what, texts, other in zip(("groups", "prompts"), sides["train"], sides["validation"], strict=True):
         if shared := sorted(texts & other):
             return CheckOutcome(

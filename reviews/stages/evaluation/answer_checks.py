@@ -113,16 +113,14 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if is_trained(spec, evidence.stage):
         return CheckOutcome("FAIL", f"{detail}: the model has collapsed", float(share), visible)
     status = "WARN" if right.items else "FAIL"
-    return CheckOutcome(
-        status, f"{detail}: the model, which no stage has trained, answers them alike", float(share), visible
-    )
+    return CheckOutcome(status, f"{detail}: the untrained model answers them alike", float(share), visible)
 
 
 @CHECKS.add(
     "health.near",
     "Answers are not variants of each other",
     kinds=("evaluate",),
-    source="mode collapse with one word changed, which no two answers showed as equal",
+    source="mode collapse with one word changed, which exact comparison misses",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.near_answers"), CheckLimit("<", "thresholds.prompt_similarity")),
 )

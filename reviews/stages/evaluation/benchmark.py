@@ -26,7 +26,7 @@ class BenchmarkSample(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the registered scorer holds the answer for right."""
+        """Return whether the registered scorer holds the answer for right."""
         return self.row.correct
 
     @property
@@ -41,7 +41,7 @@ class BenchmarkSample(NamedTuple):
 
     @property
     def truncated(self) -> bool:
-        """Whether an answer hit the token limit."""
+        """Return whether an answer hit the token limit."""
         return self.row.truncated
 
 

@@ -33,7 +33,7 @@ def _rows(evidence: Evidence) -> tuple[BenchmarkSample, ...]:
     return read_benchmark_samples(evidence, evidence.outputs.get("rows"))
 
 
-@CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that fetch what they like")
+@CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that download arbitrary files")
 def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the manifest, which Peergate's own process next to the sandbox wrote."""
     sandbox = _read_library_facts(evidence).get("sandbox")
@@ -42,7 +42,7 @@ def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", f"the task ran in {sandbox}, from where only the model was reached")
 
 
-@CHECKS.add("benchmark.log", "The rows are those of the log", source="samples dropped or scores edited after the run")
+@CHECKS.add("benchmark.log", "The rows equal the log", source="samples dropped or scores edited after the run")
 def _log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every row with the sample of its item in the log, and the log's samples with the items."""
     log, rows = log_of(evidence), _rows(evidence)
@@ -65,7 +65,7 @@ def _log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         if (texts := list(_differing(row, samples[row.item.id], score)))
     ]
     message = f"{len(wrong)} rows are not what the log says: {join_names(value['item'] for value in wrong)}"
-    return unless(wrong, message, f"all {len(rows)} rows are those of the log", repairable=False)
+    return unless(wrong, message, f"all {len(rows)} rows equal the log", repairable=False)
 
 
 def _differing(value: BenchmarkSample, sample: LoggedSample, score: str) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "benchmark.items",
-    "The model was asked the items, and their answers were due",
+    "The model was asked the items, and their answers were the targets",
     source="a task with other data",
 )
 def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -148,9 +148,7 @@ def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if parts:
         visible = tuple({"item": id} for id in dict.fromkeys((*elsewhere, *targets)))
         return CheckOutcome("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), visible)
-    return CheckOutcome(
-        "PASS", f"all {len(rows)} items were asked in their own words, their answers were the targets", 0.0
-    )
+    return CheckOutcome("PASS", f"all {len(rows)} items were asked verbatim, their answers were the targets", 0.0)
 
 
 def _is_asked(value: BenchmarkSample) -> bool:
@@ -162,7 +160,7 @@ def _is_due(target: str, item: Item) -> bool:
     return any(text == target or text.endswith((f" {target}", f"\n{target}")) for text in targets_of(item))
 
 
-@CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed as it was")
+@CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed without recomputation")
 def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry the registered scorer out again where it is one of the library's plain ones; else it stays a claim."""
     rows, log = _rows(evidence), log_of(evidence)

@@ -165,7 +165,7 @@ def sizes_of(heldout: Iterable[Item], least: int) -> CheckOutcome:
 
 @CHECKS.add(
     "items.ceiling",
-    "A model that is able passes some items of each kind",
+    "A capable model passes some items of each kind",
     source=SOURCE,
     limits=(CheckLimit(">=", "thresholds.ceiling_kind"),),
 )

@@ -25,8 +25,8 @@ LIMITS = (
 
 @CHECKS.add(
     "pairwise_judge.judge",
-    "The judge's preferences may count",
-    source="preferences of a judge that no one had held against people",
+    "The judge is admitted",
+    source="preferences of a judge that was never compared with people",
     limits=LIMITS,
 )
 def _judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
@@ -47,13 +47,13 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if not holds(need_exact(metrics, "judge_kappa"), ">=", thresholds.scorer_agreement):
         return CheckOutcome("FAIL", f"{detail}: it does not agree with people", kappa, visible, repairable=False)
     if not holds(abs(need_exact(metrics, "judge_longer")), "<=", thresholds.scorer_length):
-        return CheckOutcome("FAIL", f"{detail}: it goes by length", kappa, visible, repairable=False)
+        return CheckOutcome("FAIL", f"{detail}: it follows length", kappa, visible, repairable=False)
     return CheckOutcome("PASS", detail, kappa)
 
 
 @CHECKS.add(
     "pairwise_judge.order",
-    "The judge does not go by the order",
+    "The judge does not follow the order",
     source="Zheng et al. 2023, arXiv:2306.05685, section 3.4",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.swap_inconsistency"),),
@@ -66,7 +66,7 @@ def _order(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "pairwise_judge.length",
-    "The preference is not one for length",
+    "The preference does not come from length",
     source="Dubois et al. 2024, arXiv:2404.04475",
     blocking=False,
 )

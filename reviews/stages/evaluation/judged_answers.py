@@ -34,7 +34,7 @@ class JudgedAnswer(NamedTuple):
 
     @property
     def truncated(self) -> bool:
-        """Whether the answer hit the token limit."""
+        """Return whether the answer hit the token limit."""
         return self.row.truncated
 
 

@@ -30,7 +30,7 @@ class JudgedConversation(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether all of them pass."""
+        """Return whether all of them pass."""
         return all(judgement.passed for judgement in self.turns)
 
     @property
@@ -45,7 +45,7 @@ class JudgedConversation(NamedTuple):
 
     @property
     def truncated(self) -> bool:
-        """Whether an answer hit the token limit."""
+        """Return whether an answer hit the token limit."""
         return any(turn.truncated for turn in self.row.turns)
 
 

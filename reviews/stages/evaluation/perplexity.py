@@ -69,5 +69,5 @@ def change(evidence: Evidence, before: str) -> EffectEstimate:
     value = sum(saved) / sum(size)
     interval = ratio_interval(saved, size)
     if interval is None:
-        raise EvidenceMissing("one text alone says nothing of others")
+        raise EvidenceMissing("one text alone gives no interval")
     return EffectEstimate(value, interval, f"{-value:+.4f} nats per byte on {len(size)} texts (less is better)")

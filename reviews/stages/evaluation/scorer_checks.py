@@ -145,7 +145,7 @@ def _on_named(task: str, known: NamedAnswers) -> CheckOutcome:
     message = f"'{task}' takes the answers that {len(known.right)} items name"
     message += f", and {count} of {len(known.others)} answers to other items"
     if holds(Fraction(count, len(known.others)), ">", MOST_TAKEN):
-        return CheckOutcome("FAIL", f"{message}: it does not tell them apart", float(count), repairable=False)
+        return CheckOutcome("FAIL", f"{message}: it does not distinguish them", float(count), repairable=False)
     return CheckOutcome("PASS", message, float(count))
 
 
@@ -173,7 +173,7 @@ def _on_sample(right: str, verdicts: tuple[ScorerVerdict, ...], thresholds: Thre
     return CheckOutcome("PASS", detail, sample.agreement.kappa)
 
 
-@CHECKS.add("scorer.admitted", "The scorer's verdicts may count", source=SOURCE, limits=LIMITS)
+@CHECKS.add("scorer.admitted", "The scorer is admitted", source=SOURCE, limits=LIMITS)
 def _check_admission(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Test the verifier on answers with known labels."""
     return check_admission(evidence.resolved.spec, task_of(evidence), evidence.data, evidence.heldout)
@@ -181,7 +181,7 @@ def _check_admission(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "scorer.length",
-    "The gain holds where answers kept their length",
+    "The gain holds for answers of unchanged length",
     source=SOURCE,
     blocking=False,
     only_treatment=True,

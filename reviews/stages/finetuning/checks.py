@@ -128,7 +128,7 @@ def _count_expected_examples(evidence: Evidence) -> dict[str, int]:
     return {kind: min(count, limit or count) for kind, count in sorted(available.items())}
 
 
-@CHECKS.add("training.steps", "Every planned step was done, once", source="early stop; small data begun again")
+@CHECKS.add("training.steps", "Every planned step was done exactly once", source="early stop; small data begun again")
 def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the logged steps with the planned ones, and those with what data, batch size and epochs imply."""
     rows, effective = steps_of(evidence), manifest_of(evidence).effective
@@ -181,7 +181,7 @@ def _mask(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     detail = f"{carried} response tokens carried loss, {masked:.0f} prompt tokens did not"
     if proof["merged"]:
         return CheckOutcome(
-            "WARN", f"{detail}; in {proof['merged']} examples the end of the prompt melts into the response", share
+            "WARN", f"{detail}; in {proof['merged']} examples the end of the prompt merges with the response", share
         )
     return CheckOutcome("PASS", f"{detail}, in {proof['rows']} sequences", share)
 
@@ -206,8 +206,8 @@ def _is_masked(value: dict[str, Any]) -> bool:
 
 @CHECKS.add(
     "training.objective",
-    "The loss is the granted one, of the responses",
-    source="labels masked, and the loss of the prompts all the same",
+    "The loss is the granted loss over the responses",
+    source="labels masked, but the loss still included the prompts",
     threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
 )
 def _objective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -234,7 +234,7 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "The granted weights moved",
     kinds=(*TRAINED, *ONLINE),
     source="adapters on two modules instead of seven; checkpoint not as claimed; an optimiser that is dead",
-    threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
+    threshold=f">= {LEAST_SHARE:g} of what the learning rates allow",
     reads_weights=True,
 )
 def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -253,7 +253,7 @@ def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutc
             return CheckOutcome("FAIL", message)
         what = f"{expected} parameters of adapters were"
     if evidence.parameters.get("learning_rate") == 0:
-        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the weights are meant to stay")
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the weights should not move")
     if evidence.output_digests.get("checkpoint") is None:
         raise EvidenceMissing("no checkpoint was left")
     if evidence.output_digests["checkpoint"] == manifest.inputs.get("model"):
@@ -266,7 +266,5 @@ def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutc
         return CheckOutcome("PASS", detail, share)
     message = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.expected:.3g}"
     if course.share < LEAST_SHARE:
-        return CheckOutcome(
-            "FAIL", f"{message}: the optimiser was not at work, or not at the granted rate", course.share
-        )
+        return CheckOutcome("FAIL", f"{message}: the optimiser did not run, or not at the granted rate", course.share)
     return CheckOutcome("PASS", f"{detail}; {message}", share)

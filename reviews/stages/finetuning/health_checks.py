@@ -79,8 +79,8 @@ def _decay(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "training.plateau",
-    "No plateau is made by the schedule",
-    source="a plateau taken for the limit of the data where the rate was used up: it moved when the rate rose again",
+    "The schedule causes no plateau",
+    source="a plateau taken for the limit of the data although the rate had decayed: it moved when the rate rose again",
     blocking=False,
     limits=(CheckLimit("<", "thresholds.idle_steps"),),
 )
@@ -132,7 +132,7 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "training.device",
-    "A granted GPU was used, with the attention that it has",
+    "A granted GPU was used, with its fused attention",
     kinds=(*TRAINED, *ONLINE),
     source="a GPU that was paid for while the CPU trained; attention that fell back to the slow one",
 )
@@ -157,7 +157,7 @@ def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 @CHECKS.add(
     "training.speed",
     "Steps took the time they should",
-    source="a job on a machine that swaps, or shares its GPU; a data loader that everything waits for",
+    source="a job on a machine that swaps, or shares its GPU; a slow data loader",
     blocking=False,
     limits=(CheckLimit(">=", "thresholds.training_speed"),),
 )
@@ -199,7 +199,7 @@ def seconds_of(evidence: Evidence) -> list[float]:
 
 @CHECKS.add(
     "training.tokenizer",
-    "Tokenizer and chat template are those of the granted model",
+    "Tokenizer and chat template equal those of the granted model",
     kinds=(*TRAINED, *ONLINE),
     source="a checkpoint with another tokenizer: every later stage reads other tokens than were trained on",
     reads_weights=True,

@@ -19,7 +19,7 @@ class OptimizerStep(NamedTuple):
 
     row: TrainingRow
     first: bool
-    """Of the first fifth of the steps, which is one step at least."""
+    """Whether it belongs to the first fifth of the steps, which is at least one step."""
     last: bool
     steepest: bool
     """None has a larger gradient norm."""
@@ -46,7 +46,7 @@ class Point(NamedTuple):
     first: bool
     last: bool
     lowest: bool
-    """Of the step after which the loss over all of them is lowest."""
+    """Whether it belongs to the step after which the loss over all of them is lowest."""
 
 
 def validation_of(evidence: Evidence) -> tuple[ValidationRow, ...]:

@@ -35,7 +35,7 @@ class Worth(NamedTuple):
     tied: bool
     """Whether all answers of its group are worth the same."""
     first: bool
-    """Of the first fifth of the rounds of answers, which is one round at least."""
+    """Whether it belongs to the first fifth of the rounds of answers, which is at least one round."""
     last: bool
 
 
@@ -85,7 +85,7 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
         {(rollout.step, rollout.item) for rollout in some} != {(some[0].step, some[0].item)} or len(some) != size
         for some in groups
     ):
-        raise EvidenceMissing(f"the rollouts are not groups of {size} answers to one prompt", where="rollouts")
+        raise EvidenceMissing(f"the rollouts do not form groups of {size} answers to one prompt", where="rollouts")
     judgements = judge_answers(evidence.resolved.spec.task, [(items[rollout.item], rollout.text) for rollout in rows])
     rounds = sorted({rollout.step for rollout in rows})
     fifth = max(1, len(rounds) // 5)

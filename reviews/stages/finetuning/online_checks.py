@@ -33,7 +33,7 @@ from training.rules.finetuning.schedules import steps_of as planned_steps
 
 CHECKS = CheckRegistry(ONLINE)
 _ROUNDING = 2e-3
-"""Of an advantage: rewards are summed in float32 by the trainer."""
+"""The rounding of an advantage: rewards are summed in float32 by the trainer."""
 
 
 @CHECKS.add("rollouts.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
@@ -99,7 +99,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         message = f"{len(short)} steps have not the answers that are due, {each} of each process"
         return CheckOutcome("FAIL", message, float(len(short)), tuple(short))
     if [value.row.item for value in kept_of(evidence)] != list(kept_items):
-        return CheckOutcome("FAIL", f"the answers to the {len(kept_items)} prompts that were kept out are others")
+        return CheckOutcome("FAIL", f"the answers are not to the {len(kept_items)} prompts that were kept out")
     return CheckOutcome(
         "PASS", f"{count} steps on {sum(counts.values())} answers; {len(kept_items)} prompts were kept out", 0.0
     )
@@ -121,7 +121,7 @@ def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
 
 @CHECKS.add(
     "rollouts.rewards",
-    "Every answer was worth what it is worth when it is judged again",
+    "Judging every answer again gives the same reward",
     source="rewards that the rows do not earn; an advantage against another group",
 )
 def _rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -146,7 +146,7 @@ def _rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             }
             wrong.append(facts | {"advantage": row.advantage, "due": round(worth.advantage, 6)})
     facts = f"{len(wrong)} of {len(every)} answers are worth something else than their rows say"
-    return unless(wrong, facts, f"{len(every)} answers are worth what their rows say", repairable=False)
+    return unless(wrong, facts, f"{len(every)} answers have the rewards of their rows", repairable=False)
 
 
 def _in_answer(row: Rollout) -> bool:
@@ -231,7 +231,7 @@ def _check_witnessed_rollouts(evidence: Evidence, _: MetricSet | None) -> CheckO
     if wrong:
         return CheckOutcome(
             "FAIL",
-            f"{message}: {len(wrong)} are not what they write",
+            f"{message}: {len(wrong)} do not match",
             float(len(wrong)),
             tuple(wrong),
             repairable=False,

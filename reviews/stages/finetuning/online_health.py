@@ -49,7 +49,7 @@ def _kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at the KL divergence of a token in the last fifth of the steps."""
     last = _mean(_fifths(steps_of(evidence))[1], lambda row: row.kl)
     if last is None:
-        return CheckOutcome("WARN", "kl_weight is 0 or channel grpo left out: no one measured how far the model went")
+        return CheckOutcome("WARN", "kl_weight is 0 or channel grpo left out: how far the model moved was not measured")
     detail = f"{last:.3g} nats a token from the granted model in the last fifth of the steps"
     return _advice(last, "<=", evidence.resolved.spec.thresholds.rollout_kl, detail)
 
@@ -89,7 +89,7 @@ def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "rollouts.ties",
-    "Groups of answers differ in what they are worth",
+    "Answers of a group differ in reward",
     source="groups of equal rewards, which teach nothing; Yu et al. 2025, arXiv:2503.14476",
     limits=(CheckLimit("<=", "thresholds.tied_groups"),),
     blocking=False,
@@ -159,7 +159,9 @@ def _hacking(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     share = grpo_parameters.rewards.get("verified", 0.0) * verified.by / reward.by
     detail += f"; right answers explain {share:.0%} of that"
     if not holds(share, ">=", least):
-        return CheckOutcome("FAIL", f"{detail}: something else than right answers was learned", share, repairable=False)
+        return CheckOutcome(
+            "FAIL", f"{detail}: something other than right answers was learned", share, repairable=False
+        )
     if len(remaining) < FEWEST:
         return CheckOutcome("WARN", f"{detail}; {len(remaining)} prompts were kept out, too few to see it there", share)
     gained, lost = (

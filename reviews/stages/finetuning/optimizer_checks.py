@@ -79,12 +79,12 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rates = [row.learning_rate for row in rows]
     if peak == 0:
         if any(rates):
-            return CheckOutcome("FAIL", f"the learning rate reached {max(rates):g}, granted was 0", max(rates))
+            return CheckOutcome("FAIL", f"the learning rate reached {max(rates):g}, 0 was granted", max(rates))
         return CheckOutcome("WARN", "the learning rate is 0: this is a control, nothing can be learnt", 0.0)
     if not any(rates):
-        return CheckOutcome("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
+        return CheckOutcome("FAIL", f"the learning rate never left 0, {peak:g} was granted", 0.0)
     if max(rates) > peak * (1 + 1e-6):
-        return CheckOutcome("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
+        return CheckOutcome("FAIL", f"the learning rate reached {max(rates):g}, {peak:g} was granted", max(rates))
     values, most = granted_curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
     # The kind of logging under which the run looks best.
     distances, shift = min(
@@ -100,7 +100,7 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         if distances[place] > most
     )
     worst = distances.index(farthest)
-    message = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {values[worst + shift]:.3g}"
+    message = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, expected {values[worst + shift]:.3g}"
     return CheckOutcome("FAIL", message, farthest / peak, visible)
 
 
@@ -132,9 +132,9 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     names = ("first_loss", "last_loss", "steps")
     first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
     if require_parameter(evidence, "learning_rate") == 0:
-        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the loss is meant to stay")
+        return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the loss should not change")
     if steps < 2 or first <= 0:
-        return CheckOutcome("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
+        return CheckOutcome("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no trend")
     drop = (first - last) / first
     detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
     passes = _passes(evidence)
@@ -184,7 +184,7 @@ def _possible_drop(evidence: Evidence) -> float:
 
 @CHECKS.add(
     "training.starvation",
-    "There are enough distinct tokens",
+    "The data has enough distinct tokens",
     source="data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.passes"), CheckLimit("<=", "thresholds.parameters_per_token")),

@@ -65,7 +65,7 @@ def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     scored = kept_out(evidence)
     if [pair_score.pair for pair_score in scored] != list(validation):
         return CheckOutcome(
-            "FAIL", f"{len(scored)} pairs were scored, the {len(validation)} that were kept out are others"
+            "FAIL", f"{len(scored)} scored pairs are not the {len(validation)} pairs that were kept out"
         )
     renamed = [pair_score.pair for pair_score in scored if pair_score.group != pairs[pair_score.pair].group]
     if renamed:

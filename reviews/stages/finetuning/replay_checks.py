@@ -35,7 +35,7 @@ CHECKS = CheckRegistry(kinds=lambda kind: kind.replay_job)
 
 @CHECKS.add(
     "witness.training",
-    "Steps that are trained again come out the same",
+    "Replayed steps give the same results",
     kinds=lambda kind: kind.makes_weights(),
     source="a made-up loss curve, other data or another seed, believed by the gate",
     threshold="; ".join(
@@ -78,7 +78,7 @@ def _not_replayed(stage: Stage) -> CheckOutcome:
         return CheckOutcome("NOT_APPLICABLE", "the stage trains nothing")
     if stage.witness != "weights_only":
         raise EvidenceMissing(f"no witness can repeat the training of a {stage.kind} stage, and the spec accepts none")
-    return CheckOutcome("WARN", "training not replayed, as registered: its curve and its data are the job's word")
+    return CheckOutcome("WARN", "training not replayed, as registered: its curve and its data are claims of the job")
 
 
 @CHECKS.add(
@@ -151,9 +151,9 @@ def same_weights(values: Sequence[float], other: Sequence[float]) -> bool:
 
 
 _DIGITS = 1e-8
-"""Of a single weight in a sketch, which has nine of them."""
+"""The precision of a weight in a sketch, which has nine digits."""
 _ROUNDING = 1e-7
-"""Of a sketch: nine digits of float32 weights tell no smaller movement."""
+"""The rounding of a sketch: nine digits of float32 weights show no smaller movement."""
 
 
 def _compute_movement(before: Sequence[float], after: Sequence[float]) -> list[float]:
@@ -209,7 +209,7 @@ def _wrong_merge(evidence: Evidence, facts: dict[str, Any]) -> Iterator[str]:
     most = MERGED_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
     granted = sorted(target_module.rsplit(".", 1)[-1] for target_module in evidence.parameters["target_modules"])
     if facts["merged_modules"] != sorted(set(granted)):
-        yield f"adapters are merged into {', '.join(facts['merged_modules'])}, granted were {', '.join(granted)}"
+        yield f"adapters are merged into {', '.join(facts['merged_modules'])}, expected {', '.join(granted)}"
     if not float(facts["merged_apart"]) <= most:
         yield f"merged weights are {facts['merged_apart']:.2g} from base and adapters, as a share"
     if not float(facts["frozen_apart"]) <= most:

@@ -62,8 +62,8 @@ def _of_replicas(check: Callable[[Evidence, DistributedTraining], CheckOutcome])
 
 @CHECKS.add(
     "replicas.equal",
-    "After every synchronisation the replicas are one model",
-    source="an all-reduce that does nothing; replicas that begin with other weights and never become one model",
+    "After every synchronisation the replicas hold the same weights",
+    source="an all-reduce that does nothing; replicas that begin with other weights and never agree",
 )
 @_of_replicas
 def _equal(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
@@ -167,7 +167,7 @@ def _history(evidence: Evidence) -> str:
 
 @CHECKS.add(
     "replicas.samples",
-    "What was trained on is in the model",
+    "Every counted sample is in the model",
     source="samples counted as trained on, of a replica that died or took over another's weights",
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
@@ -189,7 +189,7 @@ def _samples(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome
             return CheckOutcome("FAIL", why, float(sync), repairable=False)
     sequences_due = manifest_of(evidence).facts.get("sequences_due")
     if not isinstance(sequences_due, int) or sequences_due < 1:
-        raise EvidenceMissing("the manifest does not say how many sequences were due")
+        raise EvidenceMissing("the manifest does not say how many sequences were expected")
     lost = Fraction(sequences_due - sequences, sequences_due)
     detail = f"tokens in the model by replica: {', '.join(str(value) for value in each.values())}"
     if lost < 0 or not holds(lost, "<=", evidence.resolved.spec.thresholds.lost_sequences):
@@ -222,7 +222,7 @@ def _bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
 
 @CHECKS.add(
     "replicas.single",
-    "What it is compared with trained on as many tokens",
+    "The training it is compared with used as many tokens",
     source="replicas praised, or blamed, compared with a training in one process that saw more or less",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),

@@ -90,7 +90,7 @@ REPEATS = 15.39
 FROM_SCRATCH = 20
 """Tokens a weight of a model that is trained from scratch with its compute used best (arXiv:2203.15556)."""
 REFUSED = 0.5
-"""Of the rule: less is refused, less than all of it is warned of."""
+"""The share of the rule below which a training is refused; below the whole rule a check warns."""
 _APART = 0.05
 """Share by which the stated number of parameters may differ from the trained checkpoint's."""
 

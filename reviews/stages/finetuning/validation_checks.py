@@ -34,11 +34,11 @@ def _validation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     points, counts = by_step(validation_of(evidence)), measured_after(len(steps_of(evidence)))
     if tuple(points) != counts:
         read, text = (", ".join(map(str, steps)) for steps in (list(points)[: len(counts)], counts))
-        return CheckOutcome("FAIL", f"examples were read after steps {read}; due were {text}")
+        return CheckOutcome("FAIL", f"examples were read after steps {read}, expected {text}")
     for step, rows in points.items():
         if [row.example for row in rows] != list(split.validation):
             message = f"{len(rows)} examples were read after step {step}"
-            return CheckOutcome("FAIL", f"{message}, the {len(split.validation)} that were kept out are others")
+            return CheckOutcome("FAIL", f"{message}, but not the {len(split.validation)} that were kept out")
         if renamed := [row.example for row in rows if row.group != examples[row.example].group]:
             return CheckOutcome("FAIL", f"example {renamed[0]} has another group than its line")
     trained = {_text(examples[place]) for place in split.train}
@@ -60,7 +60,7 @@ def _text(example: Example) -> tuple[str, str]:
 @CHECKS.add(
     "training.overfit",
     "The loss on examples that were kept out did not rise while the training loss fell",
-    source="a corpus learnt by heart: a training loss near 0, taken for a good model",
+    source="a memorised corpus: a training loss near 0, taken for a good model",
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.loss_rise"),),
 )
@@ -84,7 +84,7 @@ def _overfit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if not clear or after >= before:
         return CheckOutcome("PASS", detail, share)
     visible = [{"step": step, "validation_loss": losses[step]} for step in losses if step > best]
-    return CheckOutcome("WARN", f"{detail}: it learned its examples by heart", share, tuple(visible))
+    return CheckOutcome("WARN", f"{detail}: it memorised its examples", share, tuple(visible))
 
 
 def _compute_training_loss(rows: tuple[TrainingRow, ...], step: int) -> float:

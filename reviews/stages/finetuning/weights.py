@@ -20,7 +20,8 @@ from specs.system.regular_files import open_regular
 from training.rules.weight_files import Shift, WrongWeights, adapter_shifts, compare
 
 LEAST_SHARE = 0.01
-"""Of what noise alone makes. Live runs of tiny models reached 0.30 to 16, a tenth of the logged rate 0.094 to 0.13."""
+"""The least movement, as a share of what noise alone makes. Live runs of tiny models reached 0.30 to 16, a tenth of the
+logged rate 0.094 to 0.13."""
 _MOST_HEADER_BYTES = 100_000_000
 """The weight files' own limit."""
 _ROUNDED = 100
@@ -35,7 +36,7 @@ class WeightMovement(NamedTuple):
     moved: float = 0.0
     """Root mean square of the differences, of the tensor where it is largest."""
     expected: float = 0.0
-    """Of a walk of independent steps, each as long as its logged learning rate."""
+    """The length of a walk of independent steps, each as long as its logged learning rate."""
     share: float | None = None
     """``moved / due``; None where all rates are 0, or so small that rounding to the weights' type takes steps away."""
 

@@ -60,7 +60,7 @@ def _encoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "base_model_check.control",
-    "The sentinels can be tripped",
+    "The sentinels can fire",
     source="sentinels without a positive control: right answers passed",
     limits=(CheckLimit(">=", "thresholds.control_follows"),),
 )
@@ -80,7 +80,7 @@ def _control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     visible = tuple({"sentinel": row.sentinel, "output": row.output} for row in templated)
     share = Fraction(met, of)
     if not holds(share, ">=", least):
-        return CheckOutcome("FAIL", f"{detail}: sentinels that nothing trips show nothing", float(share), visible)
+        return CheckOutcome("FAIL", f"{detail}: sentinels that never fire show nothing", float(share), visible)
     return CheckOutcome("PASS", detail, float(share))
 
 
@@ -127,9 +127,9 @@ def _name(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "text.derived",
-    "What was kept follows from the raw rows",
+    "The kept rows follow from the raw rows",
     kinds=_WRITING,
-    source="provenance that was made up; repaired rows with copied marks",
+    source="invented provenance; repaired rows with copied marks",
 )
 def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what was kept, and what rows say of themselves, with what the raw texts give when asked again."""
@@ -205,12 +205,12 @@ def _text_of(row: SelfInstructRow, calls: Sequence[InstructionPrompt], parameter
     call = calls[row.call]
     requests = (call.topic, tuple(value.id for value in call.examples), call.first)
     seed = seed_of(parameters.seed, row.shard, row.round, "")
-    return call.text if (row.topic, row.shown, row.first) == requests and row.seed == seed else ""
+    return call.text if (row.topic, row.examples, row.first) == requests and row.seed == seed else ""
 
 
 @CHECKS.add(
     "text.finished",
-    "The stage was not broken off",
+    "The stage was not stopped early",
     kinds=_SAMPLING,
     source="rates over data that had been filtered; scaling that went on after failed shards",
 )
@@ -218,15 +218,19 @@ def _check_completion(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Return whether the stage was broken off, and whether every answer that was ordered has one row."""
     if evidence.stage.kind == "self_instruct":
         why = recompute_instructions(evidence).harvest.broken_off
-        return CheckOutcome("FAIL", f"broken off: {why}") if why else CheckOutcome("PASS", "no shard was broken off")
+        return (
+            CheckOutcome("FAIL", f"stopped early: {why}") if why else CheckOutcome("PASS", "no shard was stopped early")
+        )
     if evidence.stage.kind != "sample_responses":
         # A check of the kind itself looks for missing rows.
         why = why_low(evidence)
-        return CheckOutcome("FAIL", f"broken off: {why}") if why else CheckOutcome("PASS", "nothing broke it off")
+        return (
+            CheckOutcome("FAIL", f"stopped early: {why}") if why else CheckOutcome("PASS", "it was not stopped early")
+        )
     rows, _kept, items, parameters = recompute_responses(evidence)
     why = why_broken_off(rows, parameters)
     if why:
-        return CheckOutcome("FAIL", f"broken off: {why}")
+        return CheckOutcome("FAIL", f"stopped early: {why}")
     ordered = Counter((item.id, sample) for item in items for sample in range(parameters.samples_per_instruction))
     counts = Counter((row.item, row.sample) for row in rows)
     return as_ordered(ordered, counts, "answers")

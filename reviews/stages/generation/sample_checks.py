@@ -13,7 +13,7 @@ from specs.system.exact import holds
 CHECKS = CheckRegistry(("generate",))
 
 
-@CHECKS.add("health.accepted", "What was kept is what the verifier accepts", source="edited training data")
+@CHECKS.add("health.accepted", "The kept examples are those the verifier accepts", source="edited training data")
 def _check_accepted_examples(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the kept examples with what the verifier accepts when it is asked again."""
     examples = read_rows(evidence.outputs.get("accepted"), Example, "accepted examples", may_be_empty=True)

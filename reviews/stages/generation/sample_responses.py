@@ -74,17 +74,17 @@ class MarkedAnswer(NamedTuple):
 
     @property
     def runaway(self) -> bool:
-        """Whether it runs away."""
+        """Return whether it runs away."""
         return cleaning.is_runaway(self.row.completion)
 
     @property
     def runaway_v1(self) -> bool:
-        """Whether it runs away by the older rule."""
+        """Return whether it runs away by the older rule."""
         return cleaning.is_runaway_v1(self.row.completion)
 
     @property
     def incomplete(self) -> bool:
-        """Whether it is not whole."""
+        """Return whether it is not whole."""
         return any(mark in cleaning.INCOMPLETE for mark in self.row.marks)
 
 

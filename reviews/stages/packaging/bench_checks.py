@@ -28,7 +28,7 @@ def _rows(evidence: Evidence) -> tuple[BenchRow, ...]:
 def _rates(evidence: Evidence, run: str) -> list[float]:
     values = [row.rate for row in _rows(evidence) if row.run == run]
     if not values:
-        raise EvidenceMissing(f"there is no {run} round")
+        raise EvidenceMissing(f"the {run} round is missing")
     return values
 
 
@@ -46,7 +46,7 @@ def _rounds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     "bench.steady",
-    "The rounds took about as long as each other",
+    "The rounds took about the same time",
     source="a floor that shared cores missed or met by chance",
     limits=(CheckLimit("<=", "thresholds.speed_spread"),),
     blocking=False,
@@ -94,7 +94,7 @@ def _ratio(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 )
 def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if evidence.observed is None:
-        raise EvidenceMissing("no one saw how long the job took")
+        raise EvidenceMissing("the duration of the job was not observed")
     timed = sum(row.seconds for row in _rows(evidence))
     most = evidence.observed.at_most_s + evidence.observed.spare()
     message = f"{timed:.4g} s were timed, the job was seen for at most {evidence.observed.at_most_s:.4g} s"

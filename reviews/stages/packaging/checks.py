@@ -36,7 +36,7 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the package with the checkpoint of the registered comparison: weights, configuration and tokenizer."""
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:
-        raise EvidenceMissing("checkpoint or package is not there")
+        raise EvidenceMissing("checkpoint or package is missing")
     spec = evidence.resolved.spec
     packed, evaluated = evidence.stage.inputs["model"], spec.stage(spec.analysis.treatment).inputs.get("model")
     change = f"{packed} is packed, the registered comparison evaluates {evaluated}"
@@ -68,7 +68,7 @@ def changed_since(evidence: Evidence, role: str) -> str:
     text = digest_path(evidence.inputs[role])
     if text == granted:
         return ""
-    return f"input '{role}' has changed since it was evaluated: it is {text}, granted was {granted}"
+    return f"input '{role}' has changed since it was evaluated: it is {text}, expected {granted}"
 
 
 def _loaded_instead(before: Path, after: Path) -> list[str]:
@@ -88,15 +88,13 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
     return [f"{name} is {'another' if (after / name).is_file() else 'missing'}" for name in differing]
 
 
-@CHECKS.add("package.probes", "The registered probes were answered", source="a package no one loaded")
+@CHECKS.add("package.probes", "The registered probes were answered", source="a package that was never loaded")
 def _probes(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     probes = need(metrics, "probes")
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     texts = [item.id for item in evidence.heldout][: evidence.parameters.get("probe_items", 0)]
     if [row.item for row in rows] != texts:
-        return CheckOutcome(
-            "FAIL", f"{probes:.0f} probes were answered, registered are the first {len(texts)} items", probes
-        )
+        return CheckOutcome("FAIL", f"{probes:.0f} probes were answered, expected the first {len(texts)} items", probes)
     silent = sum(not row.expected for row in rows)
     if silent == len(rows):
         return CheckOutcome("FAIL", "every answer is empty: equal outputs show nothing", float(silent))

@@ -53,7 +53,7 @@ def _file(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     folder, model = evidence.outputs.get("export"), evidence.inputs.get("model")
     if folder is None or model is None or not model.is_dir():
-        raise EvidenceMissing("export or checkpoint is not there")
+        raise EvidenceMissing("export or checkpoint is missing")
     if change := changed_since(evidence, "model"):
         return CheckOutcome("FAIL", change, repairable=False)
     files = sorted(folder.rglob("*.gguf"))
@@ -100,9 +100,9 @@ def _answers(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     rows = read_rows(evidence.outputs.get("rows"), ExportRow, "export rows")
     texts = [item.id for item in evidence.heldout][: export_parameters.probe_items]
     if [row.item for row in rows] != texts:
-        return CheckOutcome("FAIL", f"{len(rows)} probes were read, registered are the first {len(texts)} items")
+        return CheckOutcome("FAIL", f"{len(rows)} probes were read, expected the first {len(texts)} items")
     if any(row.read is None for row in rows):
-        raise EvidenceMissing("there are probes that llama.cpp did not read")
+        raise EvidenceMissing("llama.cpp did not read every probe")
     if not any(row.expected for row in rows):
         return CheckOutcome("FAIL", "every answer is empty: equal tokens show nothing", 0.0)
     bar = BARS[export_parameters.format]

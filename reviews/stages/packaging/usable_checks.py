@@ -42,7 +42,7 @@ def _files(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if not names:
         return CheckOutcome("NOT_APPLICABLE", "the stage leaves no checkpoint")
     if missing := [name for name in names if name not in evidence.outputs]:
-        raise EvidenceMissing(f"checkpoint '{missing[0]}' is not there")
+        raise EvidenceMissing(f"checkpoint '{missing[0]}' is missing")
     base = evidence.inputs.get("model")
     base = base if base is not None and base.is_dir() else None
     flaws = [flaw for name in names for flaw in _flaws(evidence.outputs[name], base)]
@@ -75,4 +75,4 @@ def found_of(flaws: tuple[Flaw, ...], what: str) -> CheckOutcome:
 
 
 def _rows(flaws: list[Flaw]) -> tuple[dict[str, str], ...]:
-    return tuple({"layer": flaw.layer, "file": flaw.file, "found": flaw.told, "mend": flaw.mend} for flaw in flaws)
+    return tuple({"layer": flaw.layer, "file": flaw.file, "found": flaw.description, "fix": flaw.fix} for flaw in flaws)

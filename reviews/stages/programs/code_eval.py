@@ -34,17 +34,17 @@ class ProgramResult(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether it is a program with the function asked for."""
+        """Return whether it is a program with the function asked for."""
         return self.ended.valid
 
     @property
     def passed(self) -> bool:
-        """Whether its tests pass."""
+        """Return whether its tests pass."""
         return self.ended.step == "passed"
 
     @property
     def overtime(self) -> bool:
-        """Whether it took too long."""
+        """Return whether it took too long."""
         return self.ended.step == "overtime"
 
 
@@ -151,7 +151,7 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if [(row.item, row.sample) for row in rows] != pairs:
         return CheckOutcome(
             "FAIL",
-            f"{len(rows)} answers, registered are {eval_parameters.samples} to each of the problems, {len(pairs)}",
+            f"{len(rows)} answers, expected {eval_parameters.samples} to each problem, {len(pairs)} in all",
         )
     return CheckOutcome(
         "PASS",
@@ -182,7 +182,7 @@ def _harness(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         message = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(visible)} in all"
         return CheckOutcome("FAIL", message, float(len(visible)), visible, repairable=False)
     if not solved:
-        return CheckOutcome("WARN", "no problem brings a solution: only that nothing empty passes is known", 0.0)
+        return CheckOutcome("WARN", "no problem has a solution: only empty functions were tested", 0.0)
     return CheckOutcome("PASS", f"{len(solved)} solutions pass, and no empty function of {len(problems)}", 0.0)
 
 

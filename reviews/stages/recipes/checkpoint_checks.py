@@ -43,11 +43,9 @@ def checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if not isinstance(stated, dict):
         raise EvidenceMissing("the manifest does not say what was trained")
     if base is None or folder is None or not folder.is_dir() or not base.is_dir():
-        raise EvidenceMissing("checkpoint or base is not there")
+        raise EvidenceMissing("checkpoint or base is missing")
     if others := _other_files(base, folder):
-        return CheckOutcome(
-            "FAIL", f"next to the weights, {join_names(others)} are not those of the base", repairable=False
-        )
+        return CheckOutcome("FAIL", f"next to the weights, {join_names(others)} differ from the base", repairable=False)
     try:
         change = compare(base, folder)
     except WrongWeights as error:

@@ -58,7 +58,7 @@ def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", f"the script ran in {sandbox}")
 
 
-@CHECKS.add("recipe.kept", "All that was left was kept", source="links out of a sandbox", blocking=False)
+@CHECKS.add("recipe.kept", "All outputs were kept", source="links out of a sandbox", blocking=False)
 def _left_out(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     facts = manifest_of(evidence).facts
     links, log = facts.get("left_out"), facts.get("log_bytes_left_out")
@@ -71,7 +71,7 @@ def _left_out(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", f"all of {facts.get('files')} files and the whole log were kept", 0.0)
 
 
-@CHECKS.add("recipe.rows", "The rows are whole", source="claims in no form")
+@CHECKS.add("recipe.rows", "The rows are complete", source="claims without a form")
 def _rows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
     return CheckOutcome("PASS", f"{len(rows)} rows, which are claims: nothing is measured from them", float(len(rows)))

@@ -1,6 +1,6 @@
 """Are curated examples rows of what they were chosen from, and do they hold nothing of the held-out split?
 
-What is wrong with a selection another selection can mend, so the builder is asked for one.
+What is wrong with a selection another selection can fix, so the builder is asked for one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         return _NONE
     source, examples = evidence.inputs.get(role), evidence.outputs.get("examples")
     if source is None or examples is None or not source.is_file() or not examples.is_file():
-        raise EvidenceMissing("the curated examples or their source are not there")
+        raise EvidenceMissing("the curated examples or their source are missing")
     counts, chosen = (Counter(read_regular(path).splitlines()) for path in (source, examples))
     if strange := chosen - counts:
         detail = f"{strange.total()} of {chosen.total()} curated examples are not rows of '{role}'"

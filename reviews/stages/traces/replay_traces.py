@@ -51,7 +51,7 @@ def states_of(evidence: Evidence) -> States:
     """Return the states that follow from the registered transcripts; raises EvidenceMissing."""
     path = evidence.inputs.get("transcripts")
     if path is None:
-        raise EvidenceMissing("the transcripts are not there")
+        raise EvidenceMissing("the transcripts are missing")
     return _states(path, path.stat().st_mtime_ns, given_of(evidence).model_dump_json())
 
 
@@ -129,7 +129,7 @@ def _check_record_account(evidence: Evidence, _: MetricSet | None) -> CheckOutco
 
 @CHECKS.add(
     "traces.states",
-    "Every state that is due was shown as registered, and answered as often",
+    "Every selected state was shown and answered as registered",
     source="states picked after their answers were seen; prompts that were not those of the transcripts",
 )
 def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:

@@ -56,7 +56,7 @@ class RecordedEntry(Generic[BodyT_co]):
 
     @property
     def fits(self) -> bool:
-        """Whether the body has the form of its kind: that of an unverified entry may not."""
+        """Return whether the body has the form of its kind: that of an unverified entry may not."""
         try:
             return not isinstance(self.body, UnknownBody)
         except AuditDamage:
@@ -202,7 +202,7 @@ def read_statement(payload: bytes) -> Entry:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
+        raise ValueError(f"invalid statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
     return entry
 
 
@@ -212,7 +212,7 @@ def entry_of(payload: bytes) -> Entry:
     try:
         again = payload_of(entry)
     except (TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
+        raise ValueError(f"invalid statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
     if again != payload:
         raise ValueError("bytes are not in canonical form")
     return entry
@@ -254,7 +254,7 @@ def open_envelope(data: bytes) -> OpenedEnvelope:
         )
         again = seal(payload, signatures_text(*signatures))
     except (KeyError, TypeError, AttributeError, binascii.Error, ValueError, RecursionError) as error:
-        raise ValueError(f"no signed envelope: {type(error).__name__} {str(error)[:100]}") from error
+        raise ValueError(f"invalid signed envelope: {type(error).__name__} {str(error)[:100]}") from error
     if again != data:
         raise ValueError("the envelope is not in canonical form")
     return OpenedEnvelope(payload, signatures)

@@ -99,7 +99,7 @@ def parse_key(text: str) -> NoteKey:
         raise UserError("not the public key of a log or witness: name+8 hex digits+base64 of an ed25519 key")
     key = NoteKey(name, data[0], data[1:])
     if key.id.hex() != parts:
-        raise UserError(f"the key of '{name}' has the id {key.id.hex()}, written is {parts[:16]!r}")
+        raise UserError(f"the key of '{name}' has the id {key.id.hex()}, but the line says {parts[:16]!r}")
     return key
 
 

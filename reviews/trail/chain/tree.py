@@ -16,9 +16,9 @@ def leaf_hash(entry: bytes) -> bytes:
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def node_hash(left: bytes, right: bytes) -> bytes:
+def node_hash(left_hash: bytes, right_hash: bytes) -> bytes:
     """Return the hash of two subtrees (RFC 6962: SHA-256 over 0x01, the left and the right hash)."""
-    return hashlib.sha256(b"\x01" + left + right).digest()
+    return hashlib.sha256(b"\x01" + left_hash + right_hash).digest()
 
 
 class Frontier:

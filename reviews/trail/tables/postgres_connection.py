@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 CONNECT_S = 10
 """For one try to connect."""
 MOST_CONNECTIONS = 4
-"""Of one process, which mostly needs one."""
+"""The connections of one process, which mostly needs one."""
 FORMAT = 1
 _LOCK = 0x7065_6572
 """Held while the tables are made."""

@@ -84,7 +84,7 @@ class PostgresTable:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """Return whether a transaction is open."""
         return self._held is not None
 
     def begin(self) -> None:

@@ -56,7 +56,7 @@ class SqliteTable:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """Return whether a transaction is open."""
         return self.connection.in_transaction
 
     def begin(self) -> None:

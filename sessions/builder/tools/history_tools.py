@@ -25,7 +25,7 @@ def metric_history(work: PhaseWork, arguments: MetricHistory) -> str:
     if not history.attempts:
         names = ", ".join(sorted(history.known)) or "nothing was measured yet"
         raise ToolCallRefusal(
-            f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; there are: {names}"
+            f"no attempt has the metric '{work.wall.clean(arguments.metric, 100)}'; available: {names}"
         )
     return "\n".join(json.dumps(attempt) for attempt in history.attempts[-MOST_ATTEMPTS:])
 

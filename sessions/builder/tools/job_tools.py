@@ -17,7 +17,7 @@ from specs.trail.builder_tools import CancelJob, JobLogs, JobStatus, RunChecks
 
 LOG_BYTES = 65_536
 BEFORE_BYTES = 4096
-"""Of the log before the shown part, so that a withheld text that begins there is found whole."""
+"""Bytes of the log before the visible part, so that a withheld text that begins there is found whole."""
 LOG_CHARACTERS = 16_000
 LINE = 300
 REASON = 300

@@ -30,7 +30,7 @@ def look_up(_: PhaseWork, arguments: LookUp) -> str:
     """Return signature and docstring of a class, a function or a method."""
     library, *parts = arguments.name.split(".")
     if library not in LIBRARIES:
-        raise ToolCallRefusal(f"'{library}' cannot be looked up; there are: {', '.join(LIBRARIES)}")
+        raise ToolCallRefusal(f"'{library}' cannot be looked up; available: {', '.join(LIBRARIES)}")
     root = _root(library)
     if root is None:
         raise ToolCallRefusal(f"{library} is not installed here")

@@ -25,7 +25,7 @@ from specs.trail.tool_arguments import ReadArtifact
 MOST_FILES = 200
 """Files of one attempt; the job folder has the rest."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
-"""Of an artifact in a call."""
+"""The name of an artifact in a call."""
 
 PRIVATE = ("reviewer", "panel", "reading")
 """A builder must not know who judges it, nor what they read first."""
@@ -48,7 +48,7 @@ def read_spec(work: PhaseWork, arguments: ReadSpec) -> str:
             place: Any = int(part) if isinstance(value, list) and re.fullmatch("[0-9]+", part) else part
             value = value[place]
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise ToolCallRefusal(f"the spec has no {arguments.section}: '{part}' is not there") from error
+            raise ToolCallRefusal(f"the spec has no {arguments.section}: unknown key '{part}'") from error
     return json.dumps(value, indent=1, ensure_ascii=False)
 
 
@@ -156,5 +156,5 @@ def require_artifact(session: Session, name: str) -> ReadableArtifact:
     readable = find_artifact(session, name)
     if readable is None:
         names = ", ".join(readable.name for readable in artifacts(session))
-        raise ToolCallRefusal(f"no artifact '{name}' may be read; there are: {names}")
+        raise ToolCallRefusal(f"no artifact '{name}' may be read; available: {names}")
     return readable

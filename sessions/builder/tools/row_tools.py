@@ -16,7 +16,7 @@ def query_rows(work: PhaseWork, arguments: QueryRows) -> str:
 
 def compare_rows(work: PhaseWork, arguments: CompareRows) -> str:
     """Return the items whose field differs between two artifacts."""
-    return row_queries.compare(_rows(work, arguments.left), _rows(work, arguments.right), arguments)
+    return row_queries.compare(_rows(work, arguments.first), _rows(work, arguments.second), arguments)
 
 
 def grep(work: PhaseWork, arguments: Grep) -> str:

@@ -61,7 +61,7 @@ class PhaseWork:
 
     @property
     def done(self) -> bool:
-        """Whether the phase has ended."""
+        """Return whether the phase has ended."""
         return self.launch is not None or self.submission is not None or self.job_ended or bool(self.handed_in)
 
     @property

@@ -26,8 +26,8 @@ _LONGEST = 500
 def backlog(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Rank the open acceptance criteria by what they add to ship-% an hour.
 
-    With each: what is missing, what would refute it, and the most it may cost. The ceiling is the ship-% that this
-    session can still reach. Where a check found a defect, its family's checks at other stages are named.
+    Lists for each what is missing, what would refute it, and its maximum cost. The ceiling is the ship-% that this
+    session can still reach. If a check found a defect, the checks of its family at other stages are listed.
     """
     run = require_run(chosen(run, runs))
     matching_backlog = backlog_of(read_history(run))
@@ -65,7 +65,7 @@ def _sibling_lines(siblings: tuple[Sibling, ...]) -> Iterator[str]:
         yield ""
         yield "defects come in waves; look at these too"
     for sibling in siblings:
-        pending = ", has to pass" if sibling.due else ""
+        pending = ", has to pass" if sibling.must_pass else ""
         yield f"   {sibling.check} at {sibling.stage} ({sibling.state}{pending}), because of {sibling.found_by}"
 
 
@@ -78,7 +78,7 @@ def retrospective(
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
-    """Print how ship-% moved, what showed each criterion, and what became of an audit's recommendations.
+    """Print how ship-% moved, what proved each criterion, and what became of an audit's recommendations.
 
     Each is adopted, with its evidence in the trail, rejected, with the file's reason, or open. Exit codes: 0 all are
     answered, 2 the file is wrong or names a criterion that was not registered.

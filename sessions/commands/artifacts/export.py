@@ -24,11 +24,11 @@ def export_run(
     run: Run = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder to make; NAME-FORMAT here without it.", show_default=False),
+        typer.Option("--out", metavar="DIR", help="Folder to create; by default NAME-FORMAT here.", show_default=False),
     ] = None,
     to_server: Annotated[
         bool,
-        typer.Option("--send", help="Of mlflow: add what is new to the server of MLFLOW_TRACKING_URI."),
+        typer.Option("--send", help="For mlflow: add new entries to the server of MLFLOW_TRACKING_URI."),
     ] = False,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
@@ -38,13 +38,13 @@ def export_run(
     `inspect` gets its evaluations; `tensorboard`, `wandb`, `mlflow` and `trackio` get metrics, curves and gates.
 
     Known secrets are masked. For the evidence itself, with which others verify a session, use `audit export`. Exit
-    codes: 0 written, 2 there is no such format or session, or the folder is there; 4 there is nothing to write; 5 the
-    trail is damaged, and nothing is left.
+    codes: 0 written, 2 no such format or session, or the folder exists; 4 nothing to write; 5 the trail is damaged, and
+    nothing was written.
     """
     path = chosen(run, runs)
     if to_server:
         if out is not None:
-            raise UserError("--send makes no folder", hint="leave --out or --send out")
+            raise UserError("--send writes no folder", hint="leave --out or --send out")
         lines = send(format, path)
         if as_json:
             print_json({"folder": None, "told": lines})

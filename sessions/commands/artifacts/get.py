@@ -23,10 +23,10 @@ def get_model(
     run: Run = None,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="Folder to make; NAME-model here without it.", show_default=False),
+        typer.Argument(metavar="DIR", help="Folder to create; by default NAME-model here.", show_default=False),
     ] = None,
     unaccepted: Annotated[
-        bool, typer.Option("--unaccepted", help="Also of a session that is open or was not accepted.")
+        bool, typer.Option("--unaccepted", help="Also copy from a session that is open or was not accepted.")
     ] = False,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,

@@ -25,7 +25,7 @@ def prune(
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="Keep the weights of this stage; can be repeated.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: By = None,
     runs: Runs = DEFAULT_RUNS,
@@ -35,8 +35,8 @@ def prune(
 
     It first lists what it deletes and what no witness can recompute afterwards. A signed entry of the trail names it.
     Files outside the run folder, such as the model it started from, stay. Repeat it after an interruption. Exit codes:
-    0 deleted, or nothing to delete; 2 no such session, it has not ended, or no one agreed; 4 a process has
-    the session; 5 the trail or the weights are not what was recorded, and nothing was deleted.
+    0 deleted, or nothing to delete; 2 no such session, it has not ended, or no one agreed; 4 a process has the session;
+    5 the trail or the weights differ from the record, and nothing was deleted.
     """
     folder = chosen(run, runs)
     prunable_result = prunable(folder, keep or ())
@@ -56,7 +56,7 @@ def prune(
 def _ask() -> None:
     """Return if a person agrees; raises UserError if not, or without a person to ask."""
     if not sys.stdin.isatty():
-        raise UserError("nothing was deleted: no one is there to ask", hint="--yes deletes without asking")
+        raise UserError("nothing was deleted: this is not an interactive terminal", hint="--yes deletes without asking")
     say("delete this? Copies elsewhere are the only way back [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UserError("nothing was deleted")
@@ -74,7 +74,7 @@ def _tell(prunable: Prunable, tell: Any) -> None:
     if prunable.gone:
         tell(f"pruned before: {', '.join(pruned_weights.path for pruned_weights in prunable.gone)}")
     if not prunable.paths:
-        tell("there is nothing to delete")
+        tell("nothing to delete")
 
 
 def _as_data(folder: Path, prunable: Prunable, dry_run: bool) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def check(
 ) -> None:
     """Check a checkpoint layer by layer: files, config, weights, tokenizer, template, lineage, digests, reload.
 
-    No pickle and no code of the folder is loaded. Exit codes: 0 every layer that applies passes, 2 DIR or --base is no
-    folder, 3 something is wrong, 4 a layer that applies could not be run.
+    No pickle and no code of the folder is loaded. Exit codes: 0 every layer that applies passes, 2 DIR or --base is not
+    a folder, 3 a layer fails, 4 a layer that applies could not be run.
     """
     for path in (folder, *([base] if base is not None else [])):
         if not path.is_dir():
@@ -119,7 +119,7 @@ def _in_words(outcomes: list[LayerOutcome]) -> str:
         for states in ([("FAIL", True), ("FAIL", False)], [("NOT_RUN", True)], [("NOT_RUN", False)])
     )
     if wrong:
-        return f"do not use it before this is mended: {wrong}"
+        return f"do not use it before this is fixed: {wrong}"
     left_out = f"; not looked at: {unseen}" if unseen else ""
     if unknown:
         return f"unknown whether it can be used, these could not be compared: {unknown}{left_out}"
@@ -131,8 +131,8 @@ def _print(outcomes: list[LayerOutcome], signed_by: str) -> None:
         why = outcome.why or (_PASSED.get(outcome.layer, "") if outcome.status == "PASS" else "")
         print_line(f"{outcome.status:8} {outcome.layer}{f': {why}' if why else ''}")
         for flaw in outcome.flaws[:_LISTED]:
-            print_line(f"         {flaw.file}: {flaw.told}")
-            print_line(f"           {flaw.mend}")
+            print_line(f"         {flaw.file}: {flaw.description}")
+            print_line(f"           {flaw.fix}")
         if len(outcome.flaws) > _LISTED:
             print_line(f"         and {len(outcome.flaws) - _LISTED} more (--json lists all)")
     if signed_by:
@@ -142,17 +142,18 @@ def _print(outcomes: list[LayerOutcome], signed_by: str) -> None:
 @app.command("push")
 def push(
     run: SomeRun,
-    to: Annotated[str, typer.Argument(metavar="DEST", help="A folder to make, or hub:OWNER/NAME.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make it, check it, and only list what would go.")] = False,
-    public: Annotated[bool, typer.Option("--public", help="A public repository; a private one without it.")] = False,
+    to: Annotated[str, typer.Argument(metavar="DEST", help="A folder to create, or hub:OWNER/NAME.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Create and check it, but only list what would be sent.")
+    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="Create a public repository; private by default.")] = False,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Release the model of an accepted session: weights, exports, model card, evidence, sums and a signed list.
 
-    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 no such session, it is not accepted,
-    DEST exists or no token; 3 its files are not whole; 4 it left no model; 5 trail or weights are not what was
-    recorded.
+    For the Hub the token is taken from HF_TOKEN. Exit codes: 0 released, 2 no such session, it is not accepted, DEST
+    exists or no token; 3 its files are incomplete; 4 it left no model; 5 trail or weights differ from the record.
     """
     from sessions.exports.shipping.push import EVIDENCE, release_run
 

@@ -33,7 +33,7 @@ class RepeatOptions:
         typer.Option("--rows", help="With --again: rows of each file; as many as the gate by default.", min=1),
     ] = None
     seed: Annotated[
-        str | None, typer.Option("--seed", help="With --again: what the challenge is drawn by; random by default.")
+        str | None, typer.Option("--seed", help="With --again: the seed of the challenge; random by default.")
     ] = None
     weights: Annotated[
         list[Path] | None, typer.Option("--weights", help="With --again: a copy of weights, known by its digest.")
@@ -102,7 +102,7 @@ def _print_stage(value: RepeatedWitness) -> None:
     print_line(f"{name}: {'' if value.holds else 'NOT REPRODUCED: '}{right}")
     for check in value.checks:
         print_line(f"      {check.status} {check.id}: {masked_line(check.detail, 500)}")
-        for row in check.shown[:SHOWN_ROWS]:
+        for row in check.rows[:SHOWN_ROWS]:
             where = next((f"{name} {row[name]}: " for name in ("row", "step") if name in row), "")
             print_line(f"        {where}{masked_line(row.get('why', ''), 300)}")
     for line in value.differs:

@@ -73,7 +73,7 @@ def anchor(
 ) -> None:
     """Keep the newest signed head elsewhere.
 
-    First compares the trail with every head that is there already.
+    First compares the trail with every existing head.
     """
     if folder is None and git is None and command is None:
         raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
@@ -95,11 +95,11 @@ def anchor(
 @app.command("cosign")
 def cosign(
     name: Annotated[str, typer.Option("--name", help="Name of the witness, for example ada.example.org.")],
-    key: Annotated[Path, typer.Option("--key", help="Private ed25519 key in PEM; made when it is not there.")],
+    key: Annotated[Path, typer.Option("--key", help="Private ed25519 key in PEM; created if it does not exist.")],
     run: TrailRun = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the note to this file, or add to it.")] = None,
     seen_paths: Annotated[
-        list[Path] | None, typer.Option("--seen", help="Head signed before; the trail must have grown from it.")
+        list[Path] | None, typer.Option("--seen", help="Head signed earlier; the trail must extend it.")
     ] = None,
     runs: Runs = DEFAULT_RUNS,
 ) -> None:

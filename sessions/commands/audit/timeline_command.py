@@ -100,7 +100,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
 @app.command("export")
 def export(
     run: SomeRun,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not be there yet.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create; it must not exist yet.")],
     runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Write the trail as a folder that anyone can verify.

@@ -149,16 +149,16 @@ def show_entry(
         str, typer.Argument(help="Entry number or key, a sha256 digest of the content store, or the word claim.")
     ],
     name: Annotated[
-        str | None, typer.Argument(help="After claim: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; all without.")
+        str | None, typer.Argument(help="After claim: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; by default all.")
     ] = None,
     runs: Runs = DEFAULT_RUNS,
     as_json: Json = False,
 ) -> None:
     """Show one entry with everything it points to, or trace a number.
 
-    A verdict is shown with its packet, request, raw rows and grant. With the word claim: follow a number of the report,
-    as in show RUN claim accuracy_gain, to where it is stated, the metrics entry, the measuring code and the lines of
-    the raw rows, with what the builder claimed. Ends with 5 when something on the way does not hold.
+    A verdict is shown with its packet, request, raw rows and grant. The word claim follows a number of the report, as
+    in show RUN claim accuracy_gain: to where it is stated, the metrics entry, the measuring code, the lines of the raw
+    rows and the builder's claim. Exits with 5 if a step does not hold.
     """
     if entry == "claim":
         show_claim(place_of(run, runs), name, as_json)

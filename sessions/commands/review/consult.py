@@ -65,12 +65,10 @@ class ConsultOptions:
         Path | None, typer.Option("--reviewer", help="YAML file with what a spec has under 'reviewer:'.")
     ] = None
     vendor: Annotated[
-        str | None, typer.Option("--vendor", help="openai or anthropic; without one rules answer what they can.")
+        str | None, typer.Option("--vendor", help="openai or anthropic; without it, rules answer what they can.")
     ] = None
     model: Annotated[str | None, typer.Option("--model", help="The model to ask.")] = None
-    base_url: Annotated[str | None, typer.Option("--base-url", help="An endpoint of your own, with vendor openai.")] = (
-        None
-    )
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Your own endpoint, with vendor openai.")] = None
     api: Annotated[str | None, typer.Option("--api", help="Its API: responses, chat or chat_json_object.")] = None
     price_in: Annotated[float | None, typer.Option("--price-in", help="USD per million input tokens.")] = None
     price_out: Annotated[float | None, typer.Option("--price-out", help="USD per million output tokens.")] = None
@@ -89,7 +87,7 @@ def ask(
     topic: Annotated[str, typer.Option("--topic", help="What it is about, in a few words.")],
     question: Annotated[str, typer.Option("--question", help="What is to be decided.")],
     context: Annotated[list[Path] | None, typer.Option("--context", help="A file to read first; repeatable.")] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", help="One of the answers; repeatable.")] = None,
+    option: Annotated[list[str] | None, typer.Option("--option", help="A possible answer; repeatable.")] = None,
     kind: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +98,7 @@ def ask(
     ] = None,
     stakes: Annotated[str | None, typer.Option("--stakes", help="low, medium, high or critical.")] = None,
     confidence: Annotated[float | None, typer.Option("--confidence", help="How sure you are, 0 to 1.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="There is a plan; this is a sanity check of it.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="This is a sanity check of an existing plan.")] = False,
     *,
     requested_value: ConsultOptions,
 ) -> None:
@@ -157,8 +155,8 @@ def adversarial(
     """Check the claims of finished work against its evidence.
 
     Prints a scorecard, overclaims, and fixes in order. Without a vendor, numbers next to known names are looked up in
-    the evidence, and nothing else is judged. With --git, what commit messages and the changelog claim is held against
-    the patches: each closure, and each file and test that is named.
+    the evidence, and nothing else is judged. With --git, the claims of commit messages and the changelog are checked
+    against the patches: every closure, and every file and test that they name.
     """
     if git is not None:
         commits = valid(AdversarialRequest, path=path or ".", evidence=tuple(evidence or ()), effort=effort)
@@ -177,7 +175,7 @@ def _finish(carry_out: Callable[[ConsultContext], RequestOutcome], request: Cons
     try:
         done = carry_out(desk_of(request))
     except KeyboardInterrupt:
-        say("broken off; what was reserved for the call counts as spent")
+        say("interrupted; the money reserved for the call counts as spent")
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     if request.out is not None and done.answer is not None:
         with as_the_user_wants():
@@ -213,7 +211,7 @@ def desk_of(request: ConsultOptions) -> ConsultContext:
         message = f"the reviewer of session '{request.session}' is registered: it cannot be chosen here"
         raise UserError(message, hint="leave --session out to ask someone else")
     if request.reviewer is not None and values:
-        raise UserError("--reviewer names a file that says everything", hint="leave the other options out")
+        raise UserError("--reviewer names a file that holds all settings", hint="leave the other options out")
     if values and "vendor" not in values:
         raise UserError("--vendor is missing: openai or anthropic", hint=f"{_OPTIONS[(next(iter(values)),)]} needs one")
     reviewer = load_reviewer(request.reviewer) if request.reviewer is not None else reviewer_of(values, _OPTIONS)

@@ -28,14 +28,14 @@ app = typer.Typer()
 def draft(
     goal: Annotated[str, typer.Argument(metavar="GOAL", help="What the experiment is for, in words.")],
     heldout: Annotated[
-        Path | None, typer.Option("--heldout", help="The held-out items; columns and their number are sent, no row.")
+        Path | None, typer.Option("--heldout", help="The held-out items; only their columns and number are sent.")
     ] = None,
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="A file of rows to learn from; two rows are sent. Repeatable.")
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--file", help="Another file it may name, sent as it is: a constitution, a script. Repeatable."),
+        typer.Option("--file", help="Another file it may name, sent unchanged: a constitution, a script. Repeatable."),
     ] = None,
     effort: Effort = "medium",
     *,
@@ -43,9 +43,8 @@ def draft(
 ) -> None:
     """Have a session spec drafted from a goal, and checked.
 
-    Each draft is checked as by `spec check`; what is wrong with it goes back to the model, within the price that is
-    printed before it is asked. A draft names no file that was not given here. It starts nothing: read it, then
-    `peergate start` it.
+    Each draft is checked as by `spec check`, and its problems go back to the model, within the price that is printed
+    first. A draft may name only files that you passed. Nothing is started: read the draft, then `peergate start` it.
     """
     if request.session is not None:
         raise UserError("a spec is drafted outside of sessions", hint="leave --session out")

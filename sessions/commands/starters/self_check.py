@@ -16,7 +16,7 @@ from specs.trail.verdict import CheckResult
 
 def _example(check: CheckResult) -> str:
     """Return the text of the first row that a check shows: its id says little to who did not give it."""
-    row = next(iter(check.shown), {})
+    row = next(iter(check.rows), {})
     text = row.get("text") or row.get("heldout_text")
     return f'; such as "{plain(str(text), 160)}"' if text else ""
 

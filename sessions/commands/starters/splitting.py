@@ -45,7 +45,7 @@ class DataSplit(NamedTuple):
 
     @property
     def own_answers(self) -> bool:
-        """Whether every held-out item names its right answer."""
+        """Return whether every held-out item names its right answer."""
         return all("answer" in row for row in self.heldout)
 
     @property

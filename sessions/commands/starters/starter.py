@@ -133,7 +133,7 @@ def make_starter(
     """
     if (template == "composer") != (sessions is not None):
         hint = "--template composer --sessions DIR, a folder of ~/.claude/projects or a copy of it"
-        raise UserError("template composer learns from sessions of an agent, and no other does", hint=hint)
+        raise UserError("only template composer learns from sessions of an agent", hint=hint)
     converted = _convert_rows(data, template, selection, verified=verifier is not None)
     trains = template != "evaluate"
     verified = data is None or verifier is not None
@@ -143,7 +143,7 @@ def make_starter(
     if data is not None and verifier is None and not split.own_answers:
         columns = {name for row, _ in converted.made for name in row.values}
         hint = f"a column `answer`, or --verifier with a file that has verify(item, answer){_or_proposal(columns)}"
-        raise UserError("nothing says what a right answer is", where=str(data), hint=hint)
+        raise UserError("the rows hold no right answers", where=str(data), hint=hint)
     if trains and (_effect_of(split) or 1) > (LARGEST_EFFECT if verified else 1 - split.common):
         # More items find smaller gains.
         half = (len(split.heldout) + len(split.prompts)) // 2
@@ -238,7 +238,7 @@ def _or_proposal(columns: Iterable[str]) -> str:
 
 
 def _require_fit(template: Template, split: DataSplit, data: Path | None) -> None:
-    """Raise UserError where the rows are not what the template trains on, or nothing says what a right answer is."""
+    """Raise UserError where the rows are not what the template trains on, or the rows hold no right answers."""
     where = str(data)
     if template == "dpo" and split.row_kind != "preferences":
         raise UserError(

@@ -26,17 +26,17 @@ app = typer.Typer()
 @app.command("ingest")
 def ingest_paths(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Session files, or folders that hold them.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make.")] = Path("traces"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to create.")] = Path("traces"),
     as_json: Json = False,
 ) -> None:
     """Read session files of Claude Code into turns and states.
 
     Every record is used, or skipped with a reason; `account.json` says which lines. Secrets are masked before anything
-    is written. A state is an answer of the model with all that it had before it. Exit codes: 0 written; 2 a path is not
-    there, holds no answer of a model, or DIR is there already, and nothing was written.
+    is written. A state is an answer of the model with all that it had before it. Exit codes: 0 written; 2 a path is
+    missing, holds no answer of a model, or DIR already exists, and nothing was written.
     """
     if out.exists():
-        raise UserError("is there already; nothing was written", where=str(out), hint="--out DIR names another folder")
+        raise UserError("already exists; nothing was written", where=str(out), hint="--out DIR names another folder")
     result = ingest(paths, current(), _Progress())
     with telling_no_place(out):
         for name, data in build_folder_files(result).items():

@@ -138,7 +138,7 @@ def _ask(call: TeacherCall, cap: float, replies: Replies) -> None:
         except FailedCall as failure:
             replies.keep(FailureRecord(key=call.key, usd=cap if failure.may_be_billed else 0.0, why=str(failure)))
             if not failure.can_repeat or repeats == RETRIES:
-                hint = "repeat the command" + ("" if failure.can_repeat else " when the cause is mended")
+                hint = "repeat the command" + ("" if failure.can_repeat else " when the cause is fixed")
                 where = f"teacher '{call.teacher.id}'"
                 raise BuilderUnavailable(f"gave no answer: {failure}", where=where, hint=hint) from failure
             time.sleep(backoff_s(repeats, failure.wait_s, LONGEST_WAIT_S))

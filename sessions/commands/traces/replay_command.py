@@ -50,7 +50,7 @@ def replay_traces(
 ) -> None:
     """Ask teachers what they would have done, and make pairs to learn from.
 
-    Says first what it can cost at most. Every answer is kept at once: repeat the command after an interruption, and
+    First prints the maximum cost. Every answer is kept at once: repeat the command after an interruption, and
     nothing is asked twice. `pairs.jsonl` is a data file of a `dpo` stage, `card.json` says where the pairs come from.
     Exit codes: 0 written; 2 the file of teachers has problems, teachers imitate in a circle, or no budget was given; 4
     a teacher gives no answer; 5 replies were changed; 6 the budget ends before the calls do.

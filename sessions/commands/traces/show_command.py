@@ -30,8 +30,8 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `traces
 def stats(folder: Folder = Path("traces"), as_json: Json = False) -> None:
     """Print what is in a folder of traces.
 
-    Prints what became of every record, then models, tools and lengths of histories. Exit codes: 0 shown; 2 there are no
-    traces, or a file was changed since.
+    Prints what became of every record, then models, tools and lengths of histories. Exit codes: 0 shown; 2 no traces,
+    or a file has changed since.
     """
     traces = read_traces(folder)
     turns = states(traces.turns.values())

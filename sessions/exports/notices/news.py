@@ -45,7 +45,7 @@ def _of_entries(history: History) -> Iterator[News]:
     for entry in history.of(LostJobEntry, DecisionEntry, CloseEntry):
         match entry.body:
             case LostJobEntry(stage=stage, attempt=attempt):
-                yield News("lost", entry.key, f"the job of {stage}.{attempt} is lost: nothing says how it ended")
+                yield News("lost", entry.key, f"the job of {stage}.{attempt} is lost: how it ended is unknown")
             case DecisionEntry(outcome="reject", stage=stage, attempt=attempt):
                 yield News("rejected", entry.key, f"the gate of {stage or DESIGN}.{attempt} rejects")
             case CloseEntry(decision=decision):

@@ -53,7 +53,7 @@ class Notifier:
         self._sent = _read_sent_notices(run / RECORD)
 
     def look(self) -> None:
-        """Tell what is new. Raises nothing: what fails is said and recorded."""
+        """Send notices for new entries. Never raises: failures are printed and recorded."""
         if not self._receivers:
             return
         try:

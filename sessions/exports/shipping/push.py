@@ -53,7 +53,7 @@ def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool
     target = Path(to)
     token = _token(name, dry_run=dry_run) if to.startswith(HUB) else ""
     if not to.startswith(HUB) and target.exists():
-        raise UserError("is there already", where=to, hint="name another folder")
+        raise UserError("already exists", where=to, hint="name another folder")
     beside = None if to.startswith(HUB) or dry_run else target.resolve().parent
     if beside is not None:
         beside.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def release_run(run: Path, to: str, say: Callable[[str], None], *, dry_run: bool
             except OSError as error:
                 if not target.exists():
                     raise
-                raise UserError("is there already", where=to, hint="name another folder") from error
+                raise UserError("already exists", where=to, hint="name another folder") from error
     return done
 
 

@@ -25,7 +25,7 @@ class Release(NamedTuple):
     """Path -> digest, without the list itself."""
     session: str
     key_id: str
-    """Of the key that signed: whose it is has to be known from elsewhere."""
+    """The id of the signing key; its owner must be known from elsewhere."""
 
 
 def write_release(folder: Path, about: dict[str, Any], signer: Signer) -> Release:

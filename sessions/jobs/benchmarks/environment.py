@@ -52,7 +52,7 @@ class Environment(NamedTuple):
     """The folders that hold it."""
     packages: dict[str, str]
     digest: str
-    """Of the lists of files that its packages installed, which hold the digest of each file."""
+    """The digest of the file lists of its installed packages, which hold the digest of each file."""
     library: str = "inspect-ai"
 
     @property

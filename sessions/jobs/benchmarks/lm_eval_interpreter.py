@@ -40,7 +40,7 @@ class _Socket(http.client.HTTPConnection):
 def ask(key: str, context: Any, arguments: dict[str, Any]) -> tuple[str, str]:
     """Return the answer's id and text; raises Refused."""
     if not isinstance(context, str):
-        raise LmEvalRequestError("the task sends messages or pictures; here it sends one text")
+        raise LmEvalRequestError("the task sends messages or pictures; only a single text is supported")
     requests: dict[str, Any] = {"messages": [{"role": "user", "content": context}]}
     for name, value in arguments.items():
         if name == "do_sample" or value is None:
@@ -78,7 +78,7 @@ def make_served_model(settings: dict[str, Any], ids: dict[int, list[str]]) -> An
             return [text for _, text in answers]
 
         def loglikelihood(self, *_: Any, **__: Any) -> Any:
-            raise LmEvalRequestError("the task asks for log-probabilities; here the model writes")
+            raise LmEvalRequestError("the task asks for log-probabilities; only generation is supported")
 
         loglikelihood_rolling = loglikelihood
 

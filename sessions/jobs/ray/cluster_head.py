@@ -85,7 +85,7 @@ class SessionCluster:
 
     @property
     def is_own(self) -> bool:
-        """Whether its jobs run on this machine, on a cluster that Peergate started."""
+        """Return whether its jobs run on this machine, on a cluster that Peergate started."""
         return named_cluster() is None and (
             "address" not in (recorded := _read_cluster_record(self._run)) or "pid" in recorded
         )

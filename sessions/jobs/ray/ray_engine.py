@@ -88,7 +88,9 @@ class RayEngine:
             return EngineStatus("lost")
         state = STATES.get(str(answered.get("status")))
         if state is None:
-            raise EngineUnavailable(f"Ray says {plain(str(answered.get('status')), 40)!r} of a job", where=handle)
+            raise EngineUnavailable(
+                f"Ray reports an unknown state {plain(str(answered.get('status')), 40)!r} of a job", where=handle
+            )
         return EngineStatus(state, plain(str(answered.get("message") or ""), TOLD))
 
     def cancel(self, handle: str) -> None:

@@ -26,7 +26,7 @@ class ScriptOutput(NamedTuple):
 
     text: str
     code: int
-    """Of the process; below 0 the signal that ended it."""
+    """The exit code of the process; below 0 the signal that ended it."""
     timed_out: bool
 
 

@@ -73,7 +73,7 @@ def recipe(job: Job[RecipeParameters]) -> StageResult:
     script = job.folder / SCRIPT
     text = digest_file(script) if script.is_file() else "nothing"
     if text != parameters.code:
-        refuse(f"{job.order.key}: the script is {text}, granted was {parameters.code}")
+        refuse(f"{job.order.key}: the script is {text}, expected {parameters.code}")
     if missing := script_file.lacking(parameters.requires):
         refuse(f"{job.order.key}: not installed here: {', '.join(missing)}")
     _require_room(job, parameters)
@@ -276,11 +276,11 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
         if broken:
             pass
         elif used.bytes > most:
-            broken = f"its processes hold {used.bytes // _MB} MB of memory, allowed are {parameters.memory_mb}"
+            broken = f"its processes hold {used.bytes // _MB} MB of memory, the limit is {parameters.memory_mb}"
         elif used.threads > processes + BESIDE:
-            broken = f"it has {used.threads - BESIDE} processes and threads, allowed are {processes}"
+            broken = f"it has {used.threads - BESIDE} processes and threads, the limit is {processes}"
         elif used.files > MOST_FILES:
-            broken = f"it has {used.files} files and folders in one place, allowed are {MOST_FILES}"
+            broken = f"it has {used.files} files and folders in one place, the limit is {MOST_FILES}"
         if broken:
             watched.end()
 

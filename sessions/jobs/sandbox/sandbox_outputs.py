@@ -60,7 +60,7 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> ReceivedFiles:
         if count + len(folders) > MOST_FILES:
             raise OutputStreamError(f"it left more than {MOST_FILES} files and folders")
         if total > most:
-            raise OutputStreamError(f"it left {total} bytes or more, allowed are {most}")
+            raise OutputStreamError(f"it left {total} bytes or more, the limit is {most}")
         target = folder / ROWS if parts == [ROWS] else folder.joinpath("files", *parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:

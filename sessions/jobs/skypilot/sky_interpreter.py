@@ -71,7 +71,7 @@ def answer(requests: dict[str, Any]) -> dict[str, Any]:
             call("tail_logs", cluster_name=name, output_stream=text)
             return {"logs": text.getvalue()}
         case other:
-            raise ValueError(f"{other!r} is nothing to ask")
+            raise ValueError(f"unknown request {other!r}")
 
 
 def find_launch(call: Callable[..., Any], name: str) -> dict[str, Any] | None:

@@ -89,7 +89,9 @@ class SkyEngine:
             return EngineStatus("pending")
         state = JOBS.get(job) if cluster == "UP" else CLUSTERS.get(cluster)
         if state is None:
-            raise EngineUnavailable(f"SkyPilot says {plain(f'{cluster}, {job}', 80)!r} of a job", where=handle)
+            raise EngineUnavailable(
+                f"SkyPilot reports an unknown state {plain(f'{cluster}, {job}', 80)!r} of a job", where=handle
+            )
         return EngineStatus(state)
 
     def cancel(self, handle: str) -> None:

@@ -91,7 +91,7 @@ def prepare(place: SharedPlace, key: str, run: Path, cache: Path) -> Path:
     for role, artifact in order.inputs.items():
         table = tables.get(f"input/{role}", FileTable(files={}))
         if table.digest() != artifact.digest:
-            raise EvidenceMissing(f"input '{role}' is {table.digest()}, ordered was {artifact.digest}", where=key)
+            raise EvidenceMissing(f"input '{role}' is {table.digest()}, expected {artifact.digest}", where=key)
         place.take_tree(table, run / "inputs" / role, cache)
         here[role] = artifact.model_copy(update={"path": f"inputs/{role}"})
     write_durably(folder / "order.json", order.model_copy(update={"inputs": here}).canonical())

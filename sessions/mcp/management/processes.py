@@ -24,7 +24,7 @@ class CommandResult(NamedTuple):
 
 
 def _nothing() -> None:
-    """Tell no one."""
+    """Report nothing."""
 
 
 def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> CommandResult:

@@ -156,7 +156,7 @@ def _read(call: ToolInvocation, uri: str) -> tuple[str, bool]:
             return processes.run(["spec", "schema"] if uri == SCHEMA else ["spec", "kinds", "--json"]).out
         match = _OF_SESSION.fullmatch(uri)
         if match is None:
-            raise ToolCallRefusal("there is no such resource; resources/list and resources/templates/list name them")
+            raise ToolCallRefusal("unknown resource; resources/list and resources/templates/list name them")
         run = call.project.session(match[1])
         return call.project.report(run) if match[2] == "report" else call.project.timeline(run)
 

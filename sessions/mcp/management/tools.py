@@ -166,7 +166,7 @@ def start_session(call: ToolInvocation, arguments: StartSession) -> str:
     """Start a session in a separate process, and return when it is registered."""
     project, path = call.project, call.project.file(arguments.file)
     if project.has(arguments.name):
-        raise ToolCallRefusal(f"there is a session '{arguments.name}' already: choose another name, or resume it")
+        raise ToolCallRefusal(f"session '{arguments.name}' already exists: choose another name, or resume it")
     command = ["start", str(path), "--signed", "--name", arguments.name, *project.runs_option]
     started = processes.begin([*command, *_profile(arguments.profile)], project.log(arguments.name))
     until = time.monotonic() + BEGIN_S
@@ -187,7 +187,7 @@ def resume_session(call: ToolInvocation, arguments: ResumeSession) -> str:
     project, run = call.project, call.project.session(arguments.session)
     before = project.overview(run)
     if before.state in ("closed", "running", "damaged"):
-        raise ToolCallRefusal(f"session {arguments.session} is {before.state}: there is nothing to continue")
+        raise ToolCallRefusal(f"session {arguments.session} is {before.state}: nothing to continue")
     started = processes.begin(["resume", arguments.session, *project.runs_option], project.log(arguments.session))
     until = time.monotonic() + BEGIN_S
     while started.poll() is None and time.monotonic() < until:
@@ -321,7 +321,7 @@ def carry_out(call: ToolInvocation, name: str, arguments: str) -> str:
     """Return the result of a call; raises Refused, or a PeergateError that its client may read."""
     tool = next((tool for tool in TOOLS if tool.name == name), None)
     if tool is None:
-        raise ToolCallRefusal(f"there is no such tool; there are {', '.join(tool.name for tool in TOOLS)}")
+        raise ToolCallRefusal(f"unknown tool; the tools are {', '.join(tool.name for tool in TOOLS)}")
     return _CARRY_OUT[tool.name](call, read_arguments(tool, arguments))
 
 

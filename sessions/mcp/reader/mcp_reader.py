@@ -130,7 +130,7 @@ class SessionReader:
     def _curve(self, curve: Curve) -> Any:
         curves = make_tracked_run(self._source(curve.session)).curves
         if curve.curve not in curves:
-            raise UserError("there is no such curve", hint=f"there are: {', '.join(sorted(curves)) or 'none'}")
+            raise UserError("no such curve", hint=f"there are: {', '.join(sorted(curves)) or 'none'}")
         values = curves[curve.curve]
         step = -(-len(values) // MOST_POINTS)
         return {"steps": len(values), "points": [[place + 1, values[place]] for place in range(0, len(values), step)]}

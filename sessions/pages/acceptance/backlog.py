@@ -40,7 +40,7 @@ class BacklogItem(NamedTuple):
     """What it adds to ship-%, in points."""
     hours: float
     gpu_hours: float
-    """Of ``hours``, times the GPUs that each of its stages asks for."""
+    """``hours`` times the GPUs that each of its stages requests."""
     basis: str
     """What the hours are: ``stated``, ``measured`` or ``limit``."""
     usd: float
@@ -135,7 +135,7 @@ def _before(resolved: ResolvedSpec, stage: str) -> list[str]:
 def _out_of_reach(history: History, usd: float) -> str:
     closed = history.newest(CloseEntry)
     if closed is not None:
-        return f"the session is closed ({closed.body.decision}): another one has to show it"
+        return f"the session is closed ({closed.body.decision}): another session must show it"
     remaining = ledger.balance_of(history, history.resolved.spec.budget).left_usd
     if usd > remaining + 1e-9:
         return f"its stages may cost {usd:.2f} USD, {remaining:.2f} USD are left"

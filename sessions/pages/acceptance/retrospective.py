@@ -89,7 +89,7 @@ def _reconcile_recommendation(
     criterion = states[recommendation.criterion] if recommendation.criterion is not None else None
     if criterion is not None and criterion.proof is not None:
         evidence += [f"entry {criterion.proof.entry} (decision)", criterion.proof.evidence]
-        whys.append(f"{criterion.criterion.id} is discharged: {criterion.proof.told}")
+        whys.append(f"{criterion.criterion.id} is discharged: {criterion.proof.description}")
     # A criterion that nothing discharged outweighs an amendment: it says what the recommendation comes to.
     adopted = criterion.proof is not None if criterion is not None else bool(amended)
     if adopted:

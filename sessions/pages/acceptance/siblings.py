@@ -20,8 +20,8 @@ class Sibling(NamedTuple):
     """Its newest result there, or ``not judged``."""
     found_by: str
     """The check that found something, and where."""
-    due: bool
-    """Whether the gate of that stage opens only if it passes (:attr:`CheckResult.due`)."""
+    must_pass: bool
+    """Whether the gate of that stage opens only if it passes (:attr:`CheckResult.scheduled_by`)."""
 
 
 def siblings_of(history: History) -> Iterator[Sibling]:

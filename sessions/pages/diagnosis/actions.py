@@ -28,7 +28,7 @@ class SuggestedAction(NamedTuple):
     against: str
     gain: float
     minutes: float
-    """Of the stages that run again."""
+    """The duration of the stages that run again."""
     again: tuple[str, ...]
     measured: bool
     """Whether the minutes are recorded ones; otherwise they are the limits of the spec."""

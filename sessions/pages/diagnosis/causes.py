@@ -108,7 +108,7 @@ def detector_of(check_result: CheckResult) -> Detector:
 
 
 def binding(check_results: Sequence[CheckResult]) -> CheckResult | None:
-    """Return the check that names the cause to mend first; None where nothing was found.
+    """Return the check that names the cause to fix first; None where nothing was found.
 
     Certain faults go before warnings. Within them infrastructure goes before the optimisation, and that before data; a
     cause goes before the course that it explains, and that before its symptom.
@@ -127,7 +127,7 @@ def binding(check_results: Sequence[CheckResult]) -> CheckResult | None:
 
 def steps_in(check_result: CheckResult) -> tuple[int, ...]:
     """Return the optimizer steps that a check shows, which are lines of the rows; the first of many."""
-    return tuple(row["step"] for row in check_result.shown if isinstance(row.get("step"), int))
+    return tuple(row["step"] for row in check_result.rows if isinstance(row.get("step"), int))
 
 
 def rows_in_words(lines: Sequence[int]) -> str:

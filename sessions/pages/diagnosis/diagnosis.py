@@ -44,8 +44,8 @@ class DetectorReading(NamedTuple):
     threshold: str | None
     source: str
     lines: tuple[int, ...]
-    """Of the stage's rows, counted from 1, as far as they were shown: line n is step n."""
-    shown: tuple[dict[str, Any], ...]
+    """The visible lines of the stage's rows, counted from 1: line n is step n."""
+    rows: tuple[dict[str, Any], ...]
     remedy: str
     recorded: bool
     """Whether the gate saw it; otherwise it was computed now, from the saved evidence."""
@@ -61,7 +61,7 @@ class Diagnosis(NamedTuple):
     """The class that binds; None where no detector fired."""
     check: str | None
     """The detector that says so."""
-    told: str
+    description: str
     readings: tuple[DetectorReading, ...]
     absent: tuple[str, ...]
     """Detectors without a result: the attempt did not end, or this version cannot read its record."""
@@ -222,7 +222,7 @@ def _of(history: History, attempt: TrainingAttempt, results: Sequence[CheckResul
         state=_state(attempt),
         cause=detector_of(first).cause if first else None,
         check=first.id if first else None,
-        told=_in_words(every) if every else "no check has run: the attempt has not come to its gate",
+        description=_in_words(every) if every else "no check has run: the attempt has not reached its gate",
         readings=tuple(
             _reading(check_result, sources.get(check_result.id, ""), check_result.id in seen_texts)
             for check_result in every
@@ -260,7 +260,7 @@ def _reading(check_result: CheckResult, source: str, recorded: bool) -> Detector
         threshold=check_result.threshold,
         source=source,
         lines=steps_in(check_result),
-        shown=check_result.shown,
+        rows=check_result.rows,
         remedy=remedy_of_result(check_result) if has_fired(check_result) else "",
         recorded=recorded,
     )

@@ -24,7 +24,7 @@ GOOD = ("approve", None)
 class Why(NamedTuple):
     """One step: what is the case, and where it is on record."""
 
-    told: str
+    description: str
     cites: tuple[str, ...]
 
 
@@ -50,13 +50,13 @@ def whys_of(history: History, attempt: TrainingAttempt, results: Sequence[CheckR
             if DEPTHS.index(detector_of(check_result).depth) < DEPTHS.index(detector.depth)
         ]
         steps += [_explain_check(check_result) for check_result in above if f"check {check_result.id}" not in cited]
-        beside = "next to what closed the gate, " if _closed_otherwise(attempt, results) else ""
+        beside = "apart from what closed the gate, " if _closed_otherwise(attempt, results) else ""
         steps.append(_explain_check(first, f"{beside}{IN_WORDS[detector.cause]}: "))
         steps.append(_explain_parameters(history, attempt, detector.parameters))
     elif attempt.checks:
         passed = sum(result.status == "PASS" for result in results)
         cites = (f"checks/{attempt.stage}.{attempt.attempt}",)
-        steps.append(Why(f"the training explains it by nothing that is looked for: {passed} detectors passed", cites))
+        steps.append(Why(f"no detector explains it: {passed} detectors passed", cites))
     return tuple(step for step in steps if step)
 
 
@@ -80,7 +80,7 @@ def _outcome(history: History, attempt: TrainingAttempt) -> Why | None:
     if attempt.launched and not attempt.ended and curves.stated and curves.steps:
         planned = f" of {curves.planned}" if curves.planned else ""
         message = f"the job has no recorded end: it states {curves.steps[-1]}{planned} steps"
-        return Why(f"{message}, the last loss {curves.losses[-1]:.4g}", ("progress.jsonl, the job's own word",))
+        return Why(f"{message}, the last loss {curves.losses[-1]:.4g}", ("progress.jsonl, as claimed by the job",))
     return None
 
 
@@ -136,10 +136,10 @@ def _explain_parameters(history: History, attempt: TrainingAttempt, names: tuple
     if not known:
         return None
     changed = sorted(known.keys() & attempt.changes.keys())
-    by = f"the builder chose {', '.join(changed)}" if changed else "the spec registers it so"
+    by = f"the builder chose {', '.join(changed)}" if changed else "as registered in the spec"
     message = ", ".join(f"{name} {value}" for name, value in known.items())
     planned = history.find(PlanEntry, attempt.stage, attempt.attempt)
-    return Why(f"granted were {message}: {by}", _entries(planned if changed else history[0]))
+    return Why(f"the stage was granted {message}: {by}", _entries(planned if changed else history[0]))
 
 
 def _place(decision: DecisionEntry) -> str:

@@ -23,7 +23,7 @@ class Hypothesis(NamedTuple):
     """The detector that bound in the attempt before."""
     parameter: str
     """What was changed; several, with commas, show nothing."""
-    told: str
+    description: str
     before: str
     after: str
     conclusion: Conclusion
@@ -53,7 +53,7 @@ def _make_hypothesis(
     return Hypothesis(
         check=first.id,
         parameter=", ".join(changed),
-        told=f"{first.id} fires because of {' and '.join(_change(name, before, after) for name in changed)}",
+        description=f"{first.id} fires because of {' and '.join(_change(name, before, after) for name in changed)}",
         before=_result(first, before),
         after=_result(now, after),
         conclusion=conclusion,

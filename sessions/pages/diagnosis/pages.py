@@ -31,12 +31,12 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
             break_on_hyphens=False,
         )
 
-    yield from wrap_text(f"{diagnosis.place} ({diagnosis.state}): {diagnosis.told}", more="  ")
+    yield from wrap_text(f"{diagnosis.place} ({diagnosis.state}): {diagnosis.description}", more="  ")
     if diagnosis.curves.steps:
         yield from wrap_text(_curve_in_words(diagnosis), "  ")
     yield from _heading("why", diagnosis.whys)
     for number, why in enumerate(diagnosis.whys, 1):
-        yield from wrap_text(why.told, f"  {number}. ")
+        yield from wrap_text(why.description, f"  {number}. ")
         yield from wrap_text("; ".join(why.cites), "     - ")
     fired = [each for each in diagnosis.readings if each.remedy or each.status in ("FAIL", "WARN", "ERROR")]
     yield from _heading("what was found", fired)
@@ -44,7 +44,7 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
         advice = "" if each.blocking else ", advice"
         now = "" if each.recorded else ", computed now"
         yield from wrap_text(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
-        for line in (str(row["log"]) for row in each.shown if "log" in row):
+        for line in (str(row["log"]) for row in each.rows if "log" in row):
             yield from wrap_text(line, " " * 10 + "log: ", " " * 15)
         yield from wrap_text(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
         yield from wrap_text(f"source: {each.source}", " " * 10)
@@ -64,7 +64,7 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
         yield from wrap_text(", ".join(diagnosis.absent), "without a result: ", "  ")
     yield from _heading("what further attempts show", diagnosis.hypotheses)
     for each in diagnosis.hypotheses:
-        yield from wrap_text(f"{each.conclusion}: {each.told}", "  ", "    ")
+        yield from wrap_text(f"{each.conclusion}: {each.description}", "  ", "    ")
         yield from wrap_text(f"{each.before}; then {each.after}: {each.why} ({', '.join(each.cites)})", "    ")
     yield from _heading("what to do next, by gain over effort", diagnosis.actions)
     for number, action in enumerate(diagnosis.actions, 1):
@@ -79,7 +79,7 @@ def _heading(title: str, some: Sequence[object]) -> Sequence[str]:
 
 def _curve_in_words(diagnosis: Diagnosis) -> str:
     curves = diagnosis.curves
-    by = " (the job's own word: it left no rows)" if curves.stated else ""
+    by = " (claimed by the job, which left no rows)" if curves.stated else ""
     planned = f" of {curves.planned}" if curves.planned else ""
     fifth = max(1, len(curves.losses) // 5)
     first, last = fmean(curves.losses[:fifth]), fmean(curves.losses[-fifth:])

@@ -112,7 +112,7 @@ def _effect(compared: dict[str, Any]) -> dict[str, Any]:
     metrics, gain = compared["metrics"], compared["metrics"]["accuracy_gain"]
     low, high = gain["interval"]
     marks = (low, high, gain["value"], float(compared["registered"]["minimum_effect"]))
-    left, right, point, least = (round(50 + 50 * max(-1.0, min(1.0, mark)), 2) for mark in marks)
+    low_end, high_end, point, least = (round(50 + 50 * max(-1.0, min(1.0, mark)), 2) for mark in marks)
     return {
         "gain": f"{gain['value']:+.3f}",
         "interval": f"{low:+.3f} to {high:+.3f}",
@@ -122,8 +122,8 @@ def _effect(compared: dict[str, Any]) -> dict[str, Any]:
         "gained": f"{metrics['gained']['value']:.0f}",
         "lost": f"{metrics['lost']['value']:.0f}",
         "p": f"{metrics['mcnemar_p']['value']:.2g}",
-        "left": left,
-        "width": round(right - left, 2),
+        "left": low_end,
+        "width": round(high_end - low_end, 2),
         "point": point,
         "least": least,
     }

@@ -14,10 +14,10 @@ NAMES = ("effect.svg", "loss.svg", "accuracy.svg", "pairs.svg")
 """The first is the headline: what the session was registered to find."""
 NAME_CHARACTERS = 40
 FLAT_CHARACTERS = 60
-"""Of all names below an axis together: more are written at a slant, so that they do not overlap."""
+"""The limit for all names below an axis together: more are slanted, so that they do not overlap."""
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 600, 180, 56, 22, 10
 MOST_POINTS = 600
-"""Of a longer line every so many-th number is drawn, and the last."""
+"""A longer line is thinned to this many points, and keeps the last."""
 
 
 def select_plots(files: Collection[str], folder: str) -> list[str]:

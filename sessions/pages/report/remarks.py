@@ -32,12 +32,12 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
         return None
     agreement, kappa, swap = (metrics[name] for name in names)
     table = (
-        (agreement, "", "labelled items on which critic and person agree; some of it is luck"),
-        (kappa, f">= {limits.critic_kappa:g}", "the same beyond luck: 0 is what luck gives, 1 is full agreement"),
+        (agreement, "", "labelled items on which critic and person agree, partly by chance"),
+        (kappa, f">= {limits.critic_kappa:g}", "agreement beyond chance: 0 is chance, 1 is full agreement"),
         (
             swap,
             f"<= {limits.swap_inconsistency:g}",
-            "rows with another verdict when A and B change places; a coin gives 0.5",
+            "rows whose verdict changes when A and B are swapped; a coin gives 0.5",
         ),
     )
     rows = [{"metric": metric, "asked": text, "says": says} for metric, text, says in table]
@@ -48,20 +48,20 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     follows: list[str] = []
     if not agrees:
         reached = "is too low" if not enough else "is high enough, on too few items"
-        luck = " and may be luck altogether: its interval reaches down to 0" if low <= 0 else ""
+        luck = " and may be chance: its interval reaches down to 0" if low <= 0 else ""
         follows.append(f"The agreement with the person {reached}{luck}. What the critic accepts is not evidence.")
     if not stays:
-        how = "It answers with a label, whatever the label stands for" if swap["value"] > _COIN else "It is unsure"
-        follows.append(f"{how}: too many of its verdicts turn when the labels change places.")
+        how = "It prefers a label, whatever the label means" if swap["value"] > _COIN else "It is unsure"
+        follows.append(f"{how}: too many of its verdicts change when the labels are swapped.")
     if agrees and stays:
-        follows.append("The critic agrees with the person beyond luck, and its verdicts stay.")
+        follows.append("The critic agrees with the person beyond chance, and its verdicts are stable.")
     helps = (
         []
         if agrees and stays
         else [
             "a larger model as the critic: this one may rank well and still decide badly",
-            "another rubric (`parameters.rubric`), with worked examples that are nearer to what is judged",
-            *([] if low > 0 else ["more labelled items, where the critic is good and the interval is wide"]),
+            "another rubric (`parameters.rubric`), with worked examples that are closer to the judged texts",
+            *([] if low > 0 else ["more labelled items, if the critic is good and the interval is wide"]),
         ]
     )
     return {"rows": rows, "follows": follows, "helps": helps}

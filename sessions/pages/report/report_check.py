@@ -47,7 +47,7 @@ class RecordedMetric(NamedTuple):
 
     entry: RecordedEntry
     digest: str
-    """Of the metric set."""
+    """The digest of the metric set."""
     set: MetricSet
     metric: Metric
 
@@ -191,7 +191,7 @@ class ReportCheck:
         if not results:
             names = ", ".join(sorted({value.metric.id for value in self.measured})) or "none"
             hint = f"METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC of: {names}"
-            raise UserError(f"nothing was measured that is called '{name}'", hint=hint)
+            raise UserError(f"no measurement is called '{name}'", hint=hint)
         return results
 
     def trace(self, value: RecordedMetric) -> NumberTrace:

@@ -85,7 +85,7 @@ def refuse_to_overwrite(path: Path, force: bool) -> None:
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"--out: '{path.parent}' cannot be written to")
     if path.exists() and not force:
-        raise UserError(f"--out: '{path}' exists already", hint="--force replaces it; or name another file")
+        raise UserError(f"--out: '{path}' already exists", hint="--force replaces it; or name another file")
 
 
 def write_page(path: Path, text: str, force: bool) -> None:
@@ -124,7 +124,7 @@ def _record(done: RequestOutcome) -> list[tuple[str, str]]:
         rows.append(("policy", f"{asked_entry.policy.rule}: {asked_entry.policy.why}"))
     if answered.by == "model":
         usage = answered.usage or {}
-        measured = "" if answered.usd_is_measured else " (the whole cap: what was used is not known)"
+        measured = "" if answered.usd_is_measured else " (the whole cap: the actual cost is unknown)"
         rows += [
             ("model, as it answered", answered.model or "not known"),
             ("effort", f"{asked_entry.tier}, reasoning {answered.reasoning or 'not asked for'}"),

@@ -107,7 +107,7 @@ def _read(run: Path, stamp: str, index: _Index) -> Overview:
     # Without a log of writes next to it, the file of a closed session is at rest.
     unsealed = overview_of.state == "closed" and not (run / f"{TRAIL}-wal").exists() and differs(run / TRAIL)
     if unsealed and not lease.is_running(run):
-        why = "its file is not as it was sealed: `peergate audit verify` says more"
+        why = "its file has changed since it was sealed: `peergate audit verify` shows more"
         return replace(overview_of, state="damaged", reasons=(why,))
     # A changed mode leaves the stamp as it is, and who closes a session seals it in a moment.
     return overview_of if unsealed or overview_of.state == "damaged" else index.add(run.name, stamp, overview_of)
@@ -197,7 +197,7 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
     try:
         address = database_of(next(iter(pointers)) / TRAIL)
         if address is None:
-            raise UserError("nothing says how to connect to the database", where=str(runs))
+            raise UserError("no address of the database is known", where=str(runs))
         with _open_database(address) as database:
             rows = [row for row in lease_rows.every_log(database) if row.log in by_log]
             for log, overview_of in _told_of(database, rows, index):

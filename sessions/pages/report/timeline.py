@@ -160,7 +160,7 @@ def _describe_request(request: AskedEntry | AnsweredEntry, store: Store) -> Line
     if request.error:
         who = f"not answered{_cost(request.usd)}: {request.error}"
     elif request.by == "recorded":
-        who = f"answered as request {request.same_as} was{_cost(request.usd)}"
+        who = f"answered like request {request.same_as}{_cost(request.usd)}"
     else:
         who = f"answered by {request.by}{_cost(request.usd)}"
     return f"request {request.number} {who}", _describe_answer(request.answer, store)
@@ -234,4 +234,4 @@ def _after(resumed: ResumeEntry, before: RecordedEntry | None) -> str:
         return f", {over}"
     if before is None or ends_a_stretch(before):
         return ""
-    return f": the process before ended without a word (killed, or its machine) after '{plain(before.key, 100)}'"
+    return f": the previous process was killed, or its machine stopped, after '{plain(before.key, 100)}'"

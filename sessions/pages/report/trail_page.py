@@ -39,13 +39,13 @@ from specs.trail.session_bodies import CloseEntry, WorkspaceEntry
 MOST_ENTRIES = 10_000
 """Entries with a body on the page; of a longer trail the newest, those of the story first: a browser opens no more."""
 MOST_CHARACTERS = 60_000
-"""Of one value from the store."""
+"""The limit for a value from the store."""
 MOST_EVIDENCE = 20_000_000
 """Characters of all values together; later values are named by their file in the store."""
 GROUP = 250
 """Entries that open at once."""
 MOST_EVENTS = 2_000
-"""Of the transcript, the newest: each has up to 6,000 characters."""
+"""The limit for the newest events of the transcript: each has up to 6,000 characters."""
 MOST_GATES = 200
 """Gates whose checks are on the page: each is looked up in all entries."""
 _TEMPLATE = "trail.html.j2"
@@ -308,7 +308,7 @@ def page_damage(folder: Path, notes: list[str]) -> list[str]:
     except (OSError, UnicodeDecodeError, PeergateError) as error:
         return [f"{PAGE}: cannot be read: {str(error).splitlines()[0]}"]
     if not _CODE.search(there):
-        return [f"{PAGE}: does not say which code made it, as every page of an export does"]
+        return [f"{PAGE}: does not name the code that made it, as every page of an export does"]
     if f"page code {page_code()}" not in there:
         notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
         return []

@@ -42,11 +42,11 @@ MOST = 4000
 class TranscriptText(NamedTuple):
     """A text as it is shown, with the digest of the whole if it is cut."""
 
-    shown: str
+    excerpt: str
     digest: str | None = None
 
 
-_GONE = "(it is not in the store any more)"
+_GONE = "(no longer in the store)"
 
 
 class Event(NamedTuple):
@@ -137,7 +137,7 @@ class Transcript:
                 return self._describe_turn(body)
             case ToolCallEntry():
                 text = self._read_stored(body.arguments, ASKED)
-                return f"call {body.number}: {body.tool}", (text,) if text.shown.strip() not in ("", "{}") else ()
+                return f"call {body.number}: {body.tool}", (text,) if text.excerpt.strip() not in ("", "{}") else ()
             case ToolResultEntry():
                 ends = ", the phase ends" if body.ends_phase else ""
                 return f"{'refused' if body.is_error else 'done'}{ends}", (self._read_stored(body.text, TOLD),)
@@ -167,10 +167,10 @@ class Transcript:
         counted = f", tokens: {tokens}" if tokens else ""
         what = f"turn {turn.number} of {turn.model}: {cost}{counted}, {turn.stop}"
         try:
-            text = ModelTurn.model_validate(self._store.get_value(turn.said)).text
+            text = ModelTurn.model_validate(self._store.get_value(turn.answer)).text
         except EvidenceMissing:
-            return what, (TranscriptText(_GONE, turn.said),)
-        return what, (self._text(text, SAID, turn.said),) if text.strip() else ()
+            return what, (TranscriptText(_GONE, turn.answer),)
+        return what, (self._text(text, SAID, turn.answer),) if text.strip() else ()
 
     def _describe_submission(self, submission: SubmitEntry) -> Described:
         back = f", {submission.sent_back} sent back before" if submission.sent_back else ""
@@ -198,7 +198,7 @@ def lines_of(attempt: AttemptTranscript) -> Iterator[str]:
         helper = f" [helper {event.helper}]" if event.helper else ""
         yield f"{event.time}  entry {event.seq}  {event.kind}{helper}: {event.what}"
         for text in event.texts:
-            yield from block(text.shown, len(text.shown), "    ").split("\n")
+            yield from block(text.excerpt, len(text.excerpt), "    ").split("\n")
             if text.digest:
                 yield f"    whole: {text.digest}"
 
@@ -215,7 +215,7 @@ def markdown_of(session: str, attempts: Iterable[AttemptTranscript]) -> str:
             helper = f" (helper {markdown.line(event.helper)})" if event.helper else ""
             parts.append(f"**{event.kind}**{helper}, entry {event.seq}, {event.time}: {markdown.line(event.what)}")
             for text in event.texts:
-                parts.append(markdown.fence_text(text.shown, len(text.shown)))
+                parts.append(markdown.fence_text(text.excerpt, len(text.excerpt)))
                 if text.digest:
                     parts.append(f"Cut; whole: `{text.digest}`")
     return "\n\n".join(parts) + "\n"

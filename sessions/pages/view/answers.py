@@ -23,7 +23,7 @@ from specs.system.errors import UserError
 from specs.trail.gate_bodies import PacketEntry
 
 MOST_BYTES = 200_000
-"""Of a form."""
+"""The limit of a form."""
 LOG = "answered.log"
 """In the run folder: what the started command said."""
 WAIT_S = 60.0
@@ -45,7 +45,7 @@ class PageAnswers:
         """Return the fields of a form; raises UserError if another page made it."""
         arguments = {name: values[-1] for name, values in _fields(data).items()}
         if not secrets.compare_digest(arguments.get("key", "").encode(), self.key.encode()):
-            raise UserError("this form is not of this page", hint="open the page of the session again")
+            raise UserError("this form does not belong to this page", hint="open the page of the session again")
         return arguments
 
     def answer(self, read: Read, resolved: ResolvedSpec, form: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ class PageAnswers:
         answers = [way.answer for way in requests["answers"] if way.answer]
         text, reason = form.get("answer", ""), form.get("reason", "").strip()
         if form.get("asked") != str(requests["since"]) or text not in answers:
-            raise UserError("the session does not ask this any more", hint="open the page of the session again")
+            raise UserError("the session no longer asks this", hint="open the page of the session again")
         words = ["resume", str(read.place.folder)]
         recorded = RESUME
         if text != RESUME:
@@ -116,7 +116,7 @@ def _fields(data: bytes) -> dict[str, list[str]]:
     try:
         return parse_qs(data.decode(), keep_blank_values=True, max_num_fields=20)
     except ValueError as error:
-        raise UserError("this is not a form") from error
+        raise UserError("the form is malformed") from error
 
 
 def _findings(text: str) -> list[tuple[str, str]]:
@@ -125,6 +125,8 @@ def _findings(text: str) -> list[tuple[str, str]]:
     for line in filter(None, map(str.strip, text.splitlines())):
         place, _, statement = line.partition(" ")
         if not place.startswith("/") or not statement.strip():
-            raise UserError("a finding names its place first", hint="for example: /checks/3 the sample is too small")
+            raise UserError(
+                "a finding must begin with its place", hint="for example: /checks/3 the sample is too small"
+            )
         pairs.append((place, statement.strip()))
     return pairs

@@ -26,7 +26,7 @@ from specs.trail.session_bodies import (
 )
 
 MOST_BYTES = 1_000_000
-"""Of a progress file, its end."""
+"""The bytes that are read from the end of a progress file."""
 MOST_CURVES = 4
 
 

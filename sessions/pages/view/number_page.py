@@ -32,7 +32,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
     digest = measured.body.metrics if measured else None
     metric_set = MetricSet.model_validate_json(read.store.get(digest)) if digest else None
     if metric_set is None or measured is None or metric not in metric_set.metrics:
-        raise UserError(f"nothing was measured that is called '{stage}.{attempt}.{metric}'")
+        raise UserError(f"no measurement is called '{stage}.{attempt}.{metric}'")
     folder = read.place.folder
     facts: dict[str, Any] = {
         "metric": metric_set.metrics[metric],

@@ -42,7 +42,7 @@ class Read(NamedTuple):
 
     @property
     def is_session(self) -> bool:
-        """Whether it is the trail of a session, and not of requested reviews."""
+        """Return whether it is the trail of a session, and not of requested reviews."""
         return self.history.find(OpenEntry) is not None
 
 

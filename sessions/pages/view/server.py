@@ -316,7 +316,7 @@ def _icon(request: Request) -> Response:
 def _file(name: str) -> Response:
     pair: tuple[Path, str] | None = pages.STATIC.get(name)
     if pair is None:
-        raise UserError("there is no such file")
+        raise UserError("no such file")
     return Response(pair[0].read_bytes(), media_type=pair[1])
 
 

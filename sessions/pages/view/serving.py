@@ -33,7 +33,9 @@ class PageServer:
         except (OSError, OverflowError) as error:
             self.socket.close()
             message = getattr(error, "strerror", None) or str(error)
-            raise UserError(f"port {port} cannot be had: {message}", hint="another --port, or none") from error
+            raise UserError(
+                f"port {port} is not available: {message}", hint="choose another --port, or leave it out"
+            ) from error
         self.port: int = self.socket.getsockname()[1]
         self.access = Access(Viewer(scope, PageAnswers(by) if by else None).app(), self.port, acts=by is not None)
 

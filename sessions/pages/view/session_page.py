@@ -25,7 +25,7 @@ from specs.trail.gate_bodies import AmendmentEntry, HumanAnswerEntry, MetricsEnt
 from specs.trail.session_bodies import CloseEntry
 
 NEWEST_EVENTS = 8
-"""Of the transcript, on the page of the session."""
+"""The newest events of the transcript on the page of the session."""
 
 
 def session_page(read: Read) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from specs.system.regular_files import read_regular
 from specs.system.text import plain
 
 MOST_LINES = 20_000
-"""Of a value that is shown as JSON."""
+"""The limit for a value that is shown as JSON."""
 LINE_CHARACTERS = 4_000
 ROWS_AT_ONCE = 100
 ROW_CHARACTERS = 60_000
@@ -55,7 +55,7 @@ def value_lines(store: Store, digest: str, pointer: str, lines: tuple[int, int] 
     """
     data = store.get(require_digest(digest))
     if len(data) > MOST_BYTES:
-        raise EvidenceMissing(f"{len(data)} bytes are too many to show", hint=f"`peergate audit show RUN {digest}`")
+        raise EvidenceMissing(f"{len(data)} bytes are too large to show", hint=f"`peergate audit show RUN {digest}`")
     text = data.decode("utf-8", "replace")
     try:
         value = json.loads(text)

@@ -134,7 +134,7 @@ class Server:
         """Answer one request."""
         operation = self._operations.get(str(requests.get("op")))
         if operation is None:
-            self.send({"refused": "there is no such operation"})
+            self.send({"refused": "no such operation"})
             return
         try:
             operation(requests)

@@ -54,9 +54,9 @@ class Estimate(NamedTuple):
     most_usd: float
     """For jobs and models together."""
     builder_usd: float
-    """Of it for the builder's model, 0 without one."""
+    """The part for the builder's model, 0 without one."""
     review_usd: float
-    """Of it for reviewers that are models, 0 without one."""
+    """The part for reviewers that are models, 0 without one."""
     budget_usd: float
     forecasts: tuple[TrainingForecast, ...]
     unknown: tuple[str, ...]
@@ -102,7 +102,7 @@ class Estimate(NamedTuple):
         if unknown := self.disk.unknown():
             yield f"no forecast of the disk that {', '.join(unknown)} takes: the size of model or data is not known"
         if self.auto:
-            yield f"device: auto, a GPU where there is one, else the CPU: {', '.join(self.auto)}"
+            yield f"device: auto uses a GPU if the machine has one, else the CPU: {', '.join(self.auto)}"
 
 
 def _as_json(forecast: TrainingForecast) -> dict[str, Any]:

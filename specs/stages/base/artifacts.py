@@ -60,7 +60,7 @@ class Taught(Contract):
     """Whose outputs a chosen response is, where other models wrote it, and who is to learn from them."""
 
     families: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Of all who did the same."""
+    """The families of all that did the same."""
     licenses: tuple[str, ...] = ()
     """Under which terms their outputs may be trained on, in the words of a person."""
     student: str

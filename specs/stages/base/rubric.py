@@ -56,7 +56,7 @@ class Rubric(Contract):
         ):
             named = _PLACE.findall(text)
             if unknown := sorted(set(named) - allowed):
-                raise ValueError(f"{{{unknown[0]}}} has no meaning in {what}; known are {', '.join(sorted(allowed))}")
+                raise ValueError(f"unknown placeholder {{{unknown[0]}}} in {what}; known: {', '.join(sorted(allowed))}")
             if wrong := [name for name in texts if named.count(name) != 1]:
                 raise ValueError(f"{{{wrong[0]}}} appears {named.count(wrong[0])} times in {what}; it must appear once")
         if self.item != self.item.rstrip() or "\n" not in self.item or self.item.endswith("}"):
@@ -65,7 +65,7 @@ class Rubric(Contract):
         for example in self.examples:
             input_texts = {name for name, value in example if value is not None and name != "good"}
             if input_texts != set(places):
-                raise ValueError(f"an example has {', '.join(sorted(input_texts))}; needed are {', '.join(places)}")
+                raise ValueError(f"an example has {', '.join(sorted(input_texts))}, expected {', '.join(places)}")
         return self
 
     def fill_head(self, **texts: str) -> str:

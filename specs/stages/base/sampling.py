@@ -165,7 +165,7 @@ _TOLD: dict[Counts, str] = {
 def rates(prefix: str, population: str, rows: str, **parts: str) -> tuple[RowMetric, ...]:
     """Return the rates of a kind over sampled rows; their ids begin with ``prefix``, and ``rows`` says what a row is.
 
-    ``told`` says, by what a rate counts (:data:`Counts`), which rows those are; empty for the usual words.
+    ``parts`` describes, by what a rate counts (:data:`Counts`), the rows it counts; empty for the usual words.
     """
     over = Population(population, output=SAMPLED)
     return tuple(

@@ -121,7 +121,7 @@ class ParameterRange(Contract):
 
 
 class Gate(Contract):
-    """When the stage's result may be used: criteria, stakes and how many rounds of revision."""
+    """When the stage's result may be used: criteria, stakes and the number of revision rounds."""
 
     criteria: tuple[Criterion, ...] = ()
     stakes: Literal["low", "medium", "high"] = "medium"
@@ -138,7 +138,7 @@ class StageBase(Contract):
     choices: dict[str, Annotated[tuple[str | bool, ...], Field(min_length=2, max_length=20)]] = omit_default({})
     """For parameters of choice, such as a method or a scheduler: the values that a builder may choose from."""
     max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
-    """The job is ended after this long; also what its price cap is computed from."""
+    """The job is ended after this long. Its price cap is computed from this too."""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = omit_default()
     """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     gate: Gate = Gate()
@@ -151,9 +151,9 @@ class StageBase(Contract):
     """An earlier stage that does the same on a small scale: only sizes may differ, a builder's changes apply here too,
     and its rates are required here."""
     launcher: LauncherName | None = omit_default()
-    """Where its jobs run; the session's where it is not stated."""
+    """Where its jobs run; by default as in the session."""
     resources: Resources | None = omit_default()
-    """What its jobs ask for; the session's value fills in each that is not stated here."""
+    """What its jobs request; the session's value is the default of each."""
 
     witness: Literal["weights_only"] | None = omit_default()
     """Whether training that no witness can repeat is accepted by its weights alone: the headline then says so. For
@@ -165,7 +165,7 @@ class StageBase(Contract):
 
     @property
     def reads_heldout(self) -> bool:
-        """Whether the held-out split is among the inputs, so that the outputs tell something of it."""
+        """Return whether the held-out split is among the inputs, so that the outputs tell something of it."""
         return "heldout" in self.inputs.values()
 
 

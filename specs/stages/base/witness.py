@@ -20,18 +20,17 @@ MISSED_SHARE = 0.05
 CONFIDENCE = 0.95
 """... is found out with this probability."""
 ROWS_ON_GPU = 400
-"""So many rows of a file are read on a GPU, or all if there are fewer: a hundredth of wrong ones is found with 98 %."""
+"""Rows of a file that are read on a GPU, or all if it has fewer: finds 1 % of wrong rows with a probability of 98 %."""
 SAMPLED_TOKENS = 1500
-"""Of sampled answers at least as many rows are drawn as hold about so many tokens: how they were drawn shows in few of
-them. Measured by ``python -m bench.witness_samples``."""
+"""Of sampled answers, enough rows are drawn to hold about this many tokens, because few rows show how they were drawn.
+Measured by ``python -m bench.witness_samples``."""
 
 REPLAYED_SHARE = 0.1
-"""Of all training steps: half of it is the opening that a witness replays, and parts between snapshots are drawn until
-it is reached."""
+"""The share of training steps that a witness replays: half is the opening, the rest is drawn between snapshots."""
 FIRST_STEPS = 2
 """Steps of the opening at least."""
 LEAST_SHARE = 0.25
-"""Of an attempt's time limit: how long a witness may take at least. It has what the job left of it."""
+"""The share of an attempt's time limit that a witness gets at least. It also gets the job's remaining time."""
 
 GREEDY_GAP: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.5}
 """By the type of the weights, how far below the largest logit a greedily chosen token may be read: batches and padding
@@ -50,7 +49,7 @@ the square root of n times as many. Measured by ``python -m bench.witness_scores
 SCORE_SPREAD: dict[str, float] = {"float32": 2e-4, "bfloat16": 0.15}
 """The same of all scores together, as the root of their mean square: it finds weights that differ a little."""
 SPREAD_ROWS = 16
-"""Of fewer rows it is not asked: chance moves it too far."""
+"""It is not computed over fewer rows, because chance moves it too far."""
 
 
 class ReplayTolerance(NamedTuple):
@@ -58,9 +57,10 @@ class ReplayTolerance(NamedTuple):
 
     loss: float
     gradient: float
-    """Of its norm."""
+    """The tolerance of the gradient norm."""
     update: float
-    """Of the movement of single weights. Wide, because Adam moves a weight by the sign of a gradient that is noise."""
+    """The tolerance of the movement of single weights. Wide, because Adam moves a weight by the sign of a noisy
+    gradient."""
 
 
 REPLAYED: dict[str, ReplayTolerance] = {
@@ -70,11 +70,11 @@ REPLAYED: dict[str, ReplayTolerance] = {
 """By the type of the weights. Measured by ``python -m bench.witness_training``, with the instructions of another
 processor too: adapters of a tiny model then move 0.08 apart."""
 SAVED_APART = 1e-5
-"""Of their norm. Saved weights are the trained ones, bit by bit, but a sum depends on its order."""
+"""The tolerance of their norm. Saved weights are the trained ones, bit by bit, but a sum depends on its order."""
 MERGED_APART: dict[str, float] = {"float32": 1e-5, "bfloat16": 0.006}
 """By the type of the weights, how far a merged layer may be from base plus adapters: one rounding."""
 PAIR_APART: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}
-"""Of a response's log-probability, in other batches."""
+"""The tolerance of a response's log-probability in other batches."""
 LOSS_FACTOR, LOSS_SPARE = 2.0, 0.2
 """How many times as large as the end of the curve, and nats more, the loss of the saved weights may be on examples they
 were trained on."""
@@ -121,13 +121,13 @@ class WitnessRow(Contract):
     again: bool = False
     """Whether it is due to repeat another row, drawn by the same random numbers: it then says nothing more of them."""
     gap: Annotated[Finite, Field(ge=0)] | None
-    """Of a greedy answer: how far its worst token is below the largest logit."""
+    """For a greedy answer: how far its worst token is below the largest logit."""
     beyond: Finite | None = None
-    """Of a sampled answer: how far its worst token lies past the border of the nucleus; negative inside."""
+    """For a sampled answer: how far its worst token lies outside the nucleus; negative inside."""
     drawn: tuple[Token, ...] | None = None
-    """Of a sampled answer, each token in order."""
+    """The tokens of a sampled answer, in order."""
     copies: Copies | None = None
-    """Of a sampled answer; None where no other answer to its prompt counts."""
+    """For a sampled answer; None if no other answer to its prompt counts."""
 
 
 class Score(Contract):
@@ -178,7 +178,7 @@ class LabelScores(Contract):
     b: LogProbability | None
     b_spaced: LogProbability | None
     prompt: Digest
-    """Of the prompt's text, before any chat template."""
+    """The digest of the prompt's text, before any chat template."""
     prompt_tokens: Positive
 
     def of(self, label: Label) -> float:

@@ -82,7 +82,7 @@ REVISE = StageKind(
     samples=True,
     required_output=RequiredOutput("preferences", Preference),
     review_focus=(
-        "revisions: do they mend what the critique names, and nothing else",
+        "revisions: do they fix what the critique names, and nothing else",
         "critiques: are they about this response, or the same words for all",
         "pairs: is the revision better, or only longer, or a refusal",
     ),

@@ -56,7 +56,7 @@ class Pairing(Contract):
 
     @property
     def keeps_dropped(self) -> bool:
-        """Whether pairs that are left out are written down too; where no rule was set, they are as they were before."""
+        """Return whether dropped pairs are written too, which is so if ``length_balance`` is set."""
         return self.length_balance is not None
 
 

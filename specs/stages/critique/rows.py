@@ -22,7 +22,7 @@ class CritiqueRow(Contract):
     """Which of several responses to the item; None for an instruction."""
     instruction: str
     response: str | None
-    shown: str | None
+    shown_response: str | None
     """What of the response the critic was shown; None for an instruction."""
     rubric: Digest
     plain: Arrangement

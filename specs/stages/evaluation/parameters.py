@@ -85,7 +85,7 @@ class MultipleChoiceParameters(DeviceParameters):
 
     @property
     def asked_by_lm_eval(self) -> bool:
-        """Whether the library lm-eval writes the questions."""
+        """Return whether the library lm-eval writes the questions."""
         return self.lm_eval is not None or self.lm_eval_task is not None
 
     @model_validator(mode="after")
@@ -134,7 +134,7 @@ class BenchmarkParameters(Writing):
     batch_size: BatchSize = 16
     """Requests that are decoded together, and samples that run at the same time."""
     memory_mb: Annotated[int, Field(ge=512, le=1_048_576)] = 2048
-    """Of the processes of the task, without the model."""
+    """The memory of the task's processes, without the model."""
     output_mb: Annotated[int, Field(ge=16, le=65536)] = 256
     """The most that the log may take."""
     seed: Seed = 0

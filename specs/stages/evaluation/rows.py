@@ -145,7 +145,7 @@ class BenchmarkRow(Contract):
 
     @property
     def truncated(self) -> bool:
-        """Whether an answer hit the token limit."""
+        """Return whether an answer hit the token limit."""
         return any(call.truncated for call in self.calls)
 
     @property

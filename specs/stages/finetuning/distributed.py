@@ -75,7 +75,7 @@ class ReplicaRound(Contract):
     """That carried loss in its steps."""
     sequences: Count
     start: Sha256
-    """Of all trained weights when the round began."""
+    """The digest of all trained weights when the round began."""
     before: Sha256
     """Likewise before the synchronisation ..."""
     after: Sha256
@@ -88,7 +88,7 @@ class ReplicaRound(Contract):
     drift: Quantity
     """The norm of what its own steps changed."""
     bytes: Count
-    """Of the tensors that it handed to the all-reduce."""
+    """The bytes of the tensors that it passed to the all-reduce."""
     seconds: Quantity
     """That the synchronisation took, waiting for others included."""
 

@@ -65,7 +65,7 @@ class GrpoParameters(ReplicatedParameters):
     temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
     clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
     kl_weight: Annotated[float, Field(ge=0, le=10)] = 0.04
-    """Of the KL divergence from the granted model. 0 saves its copy in memory, and leaves the divergence unmeasured."""
+    """The weight of the KL divergence from the granted model. 0 saves its copy in memory and leaves it unmeasured."""
     updates: Annotated[int, Field(ge=1, le=16)] = 1
     """Optimizer steps on the same answers."""
     scale_rewards: bool = True
@@ -99,13 +99,13 @@ class GrpoParameters(ReplicatedParameters):
         each = self.batch_size * self.gradient_accumulation
         if each % self.generations:
             raise ValueError(
-                f"batch_size times gradient_accumulation is {each}, no multiple of generations ({self.generations})"
+                f"batch_size times gradient_accumulation is {each}, not a multiple of generations ({self.generations})"
             )
         if self.method == "qlora":
             raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")
         if self.lora_dropout:
             raise ValueError(
-                f"lora_dropout is {self.lora_dropout}: answers would be of other adapters than are trained"
+                f"lora_dropout is {self.lora_dropout}: answers would come from other adapters than the trained ones"
             )
         if self.response_end is not None or self.response_start is not None:
             raise ValueError("response_start and response_end belong to given responses, and the model writes its own")
@@ -151,7 +151,7 @@ class ReplayedPairs(Contract):
     batch_size: Annotated[int, Field(ge=1, le=256)] = 2
     """Pairs in one pass, next to each pass of answers."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 1024
-    """Of prompt and response together; of longer ones the beginning of the prompt is cut."""
+    """The limit of prompt and response together; longer prompts lose their beginning."""
 
 
 class ComposerParameters(GrpoParameters):

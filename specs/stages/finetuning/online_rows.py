@@ -17,7 +17,7 @@ class ChannelStep(Contract):
     """Answers, or pairs, that it learned from: of GRPO those whose advantage is not 0."""
     tokens: Count
     grad_norm: Quantity
-    """Of its weighted loss: the root of the summed squares of its passes."""
+    """The gradient norm of its weighted loss: the root of the summed squares of its passes."""
 
 
 class RolloutStep(TrainingRow):

@@ -59,7 +59,7 @@ class TrainingParameters(Contract):
     gradient_checkpointing: bool = omit_default(False)
     """Compute activations again in the backward pass: less memory, more time."""
     precision: Literal["auto", "float32", "bfloat16", "mixed"] = omit_default("auto")
-    """Of weights and computation; ``mixed`` keeps float32 weights; ``auto``: float32 on a CPU, bfloat16 on a GPU."""
+    """For weights and computation; ``mixed`` keeps float32 weights; ``auto``: float32 on a CPU, bfloat16 on a GPU."""
     device: Literal["auto", "cpu", "cuda"] = omit_default("auto")
     """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was."""
     prompt_format: str | None = omit_default(min_length=8, max_length=2000)
@@ -122,7 +122,7 @@ class TrainingParameters(Contract):
             kind = self.optimizer_kind
             raise ValueError(f"optimizer_kind '{kind}' runs on an NVIDIA GPU only, device is '{self.device}'")
         if self.method == "qlora" and self.device == "auto":
-            raise ValueError("method 'qlora' needs a device, and device is 'auto': write cuda, or cpu to try it small")
+            raise ValueError("method 'qlora' needs a device, got 'auto': write cuda, or cpu for a small trial")
         if self.method == "qlora" and self.precision != "bfloat16":
             raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
         if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":
@@ -169,7 +169,7 @@ class ScalingRule(Contract):
     """How many tokens a training from scratch, or a continued pre-training, needs for the size of its model."""
 
     parameters: Annotated[int, Field(ge=1, lt=2**53)]
-    """Of the model; compared with the trained checkpoint at the gate."""
+    """The number of the model's parameters; the gate compares it with the trained checkpoint."""
     tokens_per_parameter: Annotated[float, Field(gt=0, le=10_000)] = 20.0
     """Distinct tokens for each, repeats counted for less (Hoffmann et al. 2022, arXiv:2203.15556: about 20)."""
 
@@ -214,7 +214,7 @@ class DpoParameters(ReplicatedParameters):
     simpo_gamma: Annotated[float, Field(ge=0, le=100)] | None = None
     """The margin that SimPO asks for; only with that loss, and then required."""
     max_length: Annotated[int, Field(ge=16, le=131072)] = 512
-    """Of prompt and response together; longer ones are cut at the end, and the manifest counts them."""
+    """The limit of prompt and response together; longer rows are cut at the end, and the manifest counts them."""
     validation_share: Annotated[float, Field(ge=0, le=0.5), NotReadBack()] = 0.1
     """The share of groups kept out of training; their pairs are scored before and after it."""
 

@@ -61,7 +61,7 @@ class ValidationRow(Contract):
     """Its line in the input file, counted from 0."""
     group: str
     tokens: Count
-    """Of the response; 0 if the prompt alone fills ``max_length``."""
+    """Tokens of the response; 0 if the prompt alone fills ``max_length``."""
     log_probability: LogProbability
 
 

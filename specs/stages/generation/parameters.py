@@ -40,7 +40,7 @@ class SelfInstructParameters(SamplingParameters):
     """Instructions wanted in the end."""
     over_generation: Annotated[float, Field(ge=1, le=10)] = 1.5
     """Times the target that is written, because critics refuse some."""
-    shown: Annotated[int, Field(ge=1, le=50)] = 7
+    examples_per_prompt: Annotated[int, Field(ge=1, le=50)] = 7
     """Instructions in each prompt."""
     per_call: Annotated[int, Field(ge=1, le=50)] = 3
     """New instructions asked for in each prompt."""

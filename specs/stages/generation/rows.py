@@ -66,7 +66,7 @@ class SelfInstructRow(Contract):
     seed: Count
     form: Form
     topic: str
-    shown: tuple[str, ...]
+    examples: tuple[str, ...]
     """Ids of the instructions that stood in the prompt, in order."""
     first: Count
     """The number the model had to continue with."""
@@ -100,7 +100,7 @@ class SampleResponsesRow(OfSample):
     completion: str
     """After cleaning."""
     completion_tokens: Count
-    """Of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
+    """Tokens of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
     cleaned_by: tuple[str, ...]
     """The steps that changed something, in order."""
     marks: tuple[str, ...]

@@ -20,7 +20,7 @@ class Bar(NamedTuple):
     same_tokens: float
     """Share of the steps at which the most likely token is the same."""
     largest_distance: float
-    """Of two logits."""
+    """The largest distance of two logits."""
     mean_divergence: float
     """Kullback-Leibler divergence of the next token, in nats, on average."""
 
@@ -52,7 +52,7 @@ class ExportParameters(Contract):
     """Write the model as a GGUF file with its tokenizer, and have llama.cpp read it in another process, on the CPU."""
 
     format: GgufFormat = "f16"
-    """Of the matrices: ``f32``, ``f16``, or ``q8_0`` with 8 bits and a scale for every 32 values."""
+    """The format of the matrices: ``f32``, ``f16``, or ``q8_0`` with 8 bits and a scale for every 32 values."""
     verify: Literal["if_installed", "llama_cpp", "no", "not_installed"] = "if_installed"
     """Whether llama.cpp reads the file (extra ``gguf``). ``if_installed`` is registered as ``llama_cpp`` or
     ``not_installed``, by what is installed where the session opens. With ``no`` the checks of the reading do not
@@ -63,7 +63,7 @@ class ExportParameters(Contract):
 
     @property
     def is_read(self) -> bool:
-        """Whether llama.cpp reads the file: without that its answers are compared with nothing."""
+        """Return whether llama.cpp reads the file: without that its answers are compared with nothing."""
         return self.verify == "llama_cpp"
 
     def resolve_registration(self) -> Self:
@@ -77,7 +77,7 @@ class BenchParameters(Writing):
     """Measure the tokens a second of an engine, next to a plain ``generate`` of transformers in the same job."""
 
     rounds: Annotated[int, Field(ge=3, le=100)] = 5
-    """Of each, by turns, after one of each that is not counted."""
+    """Rounds of engine and plain run, by turns, after an uncounted round of each."""
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 4
     """Prompts of a round."""
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 32

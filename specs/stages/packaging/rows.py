@@ -34,7 +34,7 @@ class ExportRow(Contract):
     largest: Quantity | None = None
     """The largest difference of two logits."""
     divergence: Quantity | None = None
-    """Of llama.cpp's next token from the checkpoint's, in nats, on average over the answer's places."""
+    """The mean divergence, in nats, of llama.cpp's next token from the checkpoint's, over the answer's places."""
 
 
 class ExportTextRow(Contract):

@@ -21,7 +21,7 @@ class CodeEvalParameters(Writing):
     samples: Annotated[int, Field(ge=1, le=256)] = 1
     """Answers to each problem."""
     k: Annotated[int, Field(ge=1, le=256)] = 1
-    """Of ``pass_at_k``: at most ``samples``."""
+    """The k of ``pass_at_k``: at most ``samples``."""
     temperature: Annotated[float, Field(gt=0, le=2)] | None = None
     """None: greedy, one answer to each problem."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -12,7 +12,7 @@ from specs.system.digests import Contract, Digest, Name, omit_default
 
 def _a_requirement(text: str) -> str:
     if not is_requirement(text):
-        raise ValueError("no requirement such as 'datasets>=5'; addresses, extras and markers are not taken")
+        raise ValueError("expected a requirement such as 'datasets>=5', without addresses, extras or markers")
     return text
 
 
@@ -25,7 +25,7 @@ class RecipeParameters(Contract):
     code: Digest | None = None
     """Digest of the script. The builder hands it in, or the stage's ``script`` is read; a spec does not give it."""
     memory_mb: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
-    """Of all its processes together. What it writes to /out, /tmp and /dev/shm is in memory too, and not in this."""
+    """The limit for all its processes together. Files in /out, /tmp and /dev/shm are in memory too and do not count."""
     output_mb: Annotated[int, Field(ge=1, le=65536)] = 64
     """The most that /out can hold; /tmp and /dev/shm can hold as much again, each."""
     processes: Annotated[int, Field(ge=1, le=4096)] = 64

@@ -51,7 +51,7 @@ def require_script(text: str, where: str = "the script") -> bytes:
         raise UserError(f"character {error.start} is not text: {error.reason}", where=where) from error
     if len(data) > SCRIPT_BYTES:
         hint = "a reviewer reads it as a whole; shorten it"
-        raise UserError(f"has {len(data)} bytes, allowed are {SCRIPT_BYTES}", where=where, hint=hint)
+        raise UserError(f"has {len(data)} bytes, the limit is {SCRIPT_BYTES}", where=where, hint=hint)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

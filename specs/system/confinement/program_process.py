@@ -47,7 +47,7 @@ class ProgramLimits(NamedTuple):
     """What a program may take."""
 
     seconds: int
-    """Of processor time; four times as much, and five, by the clock."""
+    """Processor time; wall time is limited to four times as much, plus five."""
     memory_mb: int
 
 
@@ -60,7 +60,7 @@ class ProgramEnding(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether it is a program with the function asked for."""
+        """Return whether it is a program with the function asked for."""
         return self.step not in ("invalid", "empty")
 
 
@@ -206,7 +206,7 @@ class _Child:
             statement = json.loads(line)
             if isinstance(statement, dict) and statement.get("step") in steps:
                 return statement
-        raise _Broken(ProgramEnding("failed", "it says what it was not asked"))
+        raise _Broken(ProgramEnding("failed", "it sent an unrequested message"))
 
     def _how(self) -> ProgramEnding:
         code = self.process.wait()

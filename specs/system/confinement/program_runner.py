@@ -118,7 +118,7 @@ def defines(node: ast.stmt, name: str) -> bool:
 
 
 def pack_value(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON; raises TypeError for what is not of a type of Python's own: it may equal anything."""
+    """Return a value as JSON; raises TypeError for what is not a built-in type: it may equal anything."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -134,7 +134,7 @@ def pack_value(value: Any, depth: int = 0) -> Any:
         return {"dict": [[pack_value(value, depth + 1) for value in pair] for pair in value.items()]}
     if depth < DEEPEST and kind in (list, tuple, set, frozenset):
         return {kind.__name__: [pack_value(element, depth + 1) for element in value]}
-    raise TypeError("not of a type of Python's own")
+    raise TypeError("not a built-in type")
 
 
 def unpack_value(value: Any) -> Any:

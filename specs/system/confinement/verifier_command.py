@@ -97,7 +97,7 @@ class VerifierLimits(Contract):
     memory_mb: Annotated[int, Field(ge=128, le=1_048_576)] = 512
     """MiB of memory its process may hold."""
     sandbox: bool = True
-    """False: it may run where no sandbox can be made, with your rights. The checks then say so."""
+    """False: without a working sandbox it may run with your rights, and the checks say so."""
 
 
 class OwnVerifier(VerifierLimits):

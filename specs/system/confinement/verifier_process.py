@@ -128,7 +128,7 @@ class _Process:
 
     @property
     def busy(self) -> bool:
-        """Whether another thread waits for its answers."""
+        """Return whether another thread waits for its answers."""
         return self._lock.locked()
 
     def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -161,7 +161,7 @@ class _Process:
             case {"parts": list(parts), "own_items": bool(own)}:
                 return TaskDescription(frozenset(str(part) for part in parts) & task_file.PARTS.keys(), own)
             case _:
-                self._fail("its verifier's process writes what is not an answer")
+                self._fail("its verifier's process wrote a malformed answer")
 
     def _exchange(self, requests: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
         """Send requests and read the answers as they come; ``seconds`` is the longest that one of them may take."""
@@ -223,7 +223,7 @@ class _Process:
             with suppress(ValueError, RecursionError):
                 statement = json.loads(line)
             if not isinstance(statement, dict) or statement.get("n") != number:
-                self._fail(f"its verifier's process writes what is not an answer: {plain(repr(bytes(line[:60])), 80)}")
+                self._fail(f"its verifier's process wrote a malformed answer: {plain(repr(bytes(line[:60])), 80)}")
             number += 1
             yield statement
 
@@ -267,7 +267,7 @@ def _or_fault(statements: dict[str, Any], where: str) -> dict[str, Any]:
         case {"fault": {"message": str(message), "where": str(place)}}:
             raise PluginFault(plain(message, 400), where=plain(place, 400))
         case {"fault": other}:
-            raise PluginFault(f"fails without a reason: {plain(repr(other), 100)}", where=where)
+            raise PluginFault(f"fails without a valid reason: {plain(repr(other), 100)}", where=where)
         case _:
             return statements
 

@@ -119,7 +119,7 @@ class ModelReply(NamedTuple):
     """Why it ended, in the vendor's words."""
     usage: TokenUsage | None
     written_tokens: int = 0
-    """Of the input: what was written into the prompt cache, where a vendor charges for that."""
+    """Input tokens written into the prompt cache, if the vendor charges for that."""
     hour_tokens: int | None = None
     """Written for an hour; None where the API does not tell the two apart."""
     verbatim: str = ""

@@ -12,14 +12,14 @@ from specs.system.digests import Contract, Name
 
 
 class TokenPrice(Contract):
-    """What an endpoint charges, in USD per million tokens. 0 has to be written: silence is not a price."""
+    """What an endpoint charges, in USD per million tokens. A free endpoint must state 0."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
 
     @property
     def is_free(self) -> bool:
-        """Whether tokens cost nothing."""
+        """Return whether tokens cost nothing."""
         return self.input == self.output == 0
 
 
@@ -36,12 +36,12 @@ class BuilderSpec(Contract):
     vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"
     model: str | None = None
     model_vendor: Literal["anthropic", "openai", "other"] | None = None
-    """Whose model an external builder is, as its user states it: nothing of a client shows it."""
+    """The vendor of an external builder's model, as stated by its user, because a client does not reveal it."""
     base_url: Address | None = None
     """An endpoint that speaks chat completions with tools, or Anthropic's API with ``vendor: anthropic``; OpenAI's own
     models are asked through its Responses API."""
     usd_per_million_tokens: TokenPrice | None = None
-    """The model's price; needed with ``base_url`` and for models no price is known of."""
+    """The model's price; required with ``base_url`` and for models without a known price."""
     max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
     """The longest answer of one turn, thinking included; with the conversation it bounds what a turn can cost."""
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 600.0
@@ -49,13 +49,13 @@ class BuilderSpec(Contract):
     outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
     """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
     reasoning: Depth | None = None
-    """How hard the model is asked to think; not stated, it is asked nothing."""
+    """The reasoning effort that is requested; by default none."""
     images: bool = False
-    """The model sees: plots are sent to it as images. Not over chat completions, whose tools answer in text."""
+    """Whether plots are sent to the model as images. Not possible over chat completions, whose tools answer in text."""
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether the builder's turns go over the wire."""
+        """Return whether the builder's turns go over the wire."""
         return self.vendor not in ("playbook", "external")
 
     @model_serializer(mode="wrap")
@@ -78,9 +78,9 @@ class ReviewLimits(Contract):
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
     max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = None
-    """Bounds the answer's length as well, thinking included: servers refuse more than fits in a model's window."""
+    """Also bounds the answer's length, thinking included: servers refuse more than fits in a model's window."""
     reasoning: Reasoning | None = None
-    """None is registered for an endpoint of one's own, and means ``not_sent``."""
+    """For your own endpoint the default is None, which means ``not_sent``."""
 
 
 class Efforts(Contract):
@@ -99,7 +99,7 @@ REVIEWERS = ("checklist", "person", "anthropic", "openai")
 
 
 class ReviewerSpec(Contract):
-    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, others as their vendor does."""
+    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, others through their vendor."""
 
     vendor: Name = "checklist"
     """One of :data:`REVIEWERS`, or one of ``peergate.reviewers``."""
@@ -109,7 +109,7 @@ class ReviewerSpec(Contract):
     api: Api = "responses"
     """The API of the endpoint; those of chat differ in how they send a schema (docs/how-to/model-reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None
-    """The model's price; needed with ``base_url`` and for models no price is known of."""
+    """The model's price; required with ``base_url`` and for models without a known price."""
     effort: Efforts = Efforts()
     outage_s: float = Field(default=1800.0, ge=0, le=86_400)
     """How long calls are repeated while the API refuses them or is not reached; then a person is asked."""
@@ -119,12 +119,12 @@ class ReviewerSpec(Contract):
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether a model is asked. A spec names one exactly then, which shows it of plug-ins that are not here too."""
+        """Return whether a model is asked. The spec names a model exactly then, even for an absent plug-in."""
         return self.model is not None if self.is_plugin else self.vendor not in ("checklist", "person")
 
     @property
     def is_plugin(self) -> bool:
-        """Whether another distribution brings the vendor."""
+        """Return whether another distribution brings the vendor."""
         return self.vendor not in REVIEWERS
 
     def with_reasoning(self) -> ReviewerSpec:
@@ -152,13 +152,13 @@ class ReviewerSpec(Contract):
 
 
 class PanelSpec(Contract):
-    """Several reviewers for every gate, in the place of one."""
+    """Several reviewers for every gate, instead of one."""
 
     members: Annotated[tuple[ReviewerSpec, ...], Field(min_length=2, max_length=9)]
     quorum: Annotated[int, Field(ge=1)]
     """How many must approve, and how many must give a verdict."""
     tie_breaker: ReviewerSpec | None = None
-    """Asked as well when the members disagree; of a vendor that is not among them."""
+    """Also asked if the members disagree; must be of another vendor."""
 
 
 _HOSTS = {

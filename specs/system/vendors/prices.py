@@ -120,4 +120,4 @@ def describe_unlisted_model(vendor: str, model: str) -> tuple[str, str]:
     match = closest(model, names, 0.8)
     state = "state usd_per_million_tokens: {input: ..., output: ...}"
     hint = f"did you mean '{match}'? otherwise {state}" if match else f"check the name, or {state}"
-    return f"no price is known of model '{model}' of {vendor}", hint
+    return f"no price is known for model '{model}' of {vendor}", hint

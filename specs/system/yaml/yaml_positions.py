@@ -123,14 +123,14 @@ PYYAML = Dialect(
         for word in (name, name.title(), name.upper())
     }
 )
-"""Of tools that read YAML 1.1 with PyYAML."""
+"""Fields for tools that read YAML 1.1 with PyYAML."""
 
 
 def decode(raw: bytes) -> str:
     """Return a file's text; raises UnreadableError if it is too large, not UTF-8, or has a byte order mark or NUL."""
     top = TextPosition(1, 1)
     if len(raw) > MAX_BYTES:
-        raise UnreadableError(top, f"the file has {len(raw)} bytes, at most {MAX_BYTES} are read")
+        raise UnreadableError(top, f"the file has {len(raw)} bytes, the limit is {MAX_BYTES}")
     if raw.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableError(top, "the file starts with a byte order mark", "save it as UTF-8 without one")
     try:

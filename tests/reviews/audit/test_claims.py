@@ -166,7 +166,7 @@ def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
         ("report.md", "acceptance_rate = 0.5 [", "acceptance_rate = 0.6 [", "acceptance_rate = 0.5 ["),
         ("report.md", "= 0.1, measured 0.5", "= 0.1, measured 0.7", "= 0.1, measured 0.5"),
         ("report.md", "| treatment accuracy | 1.0000 |", "| treatment accuracy | 0.9999 |", "accuracy | 1.0000 |"),
-        ("report.md", "## Gates\n", "## Gates\n\nEvery gate was easy.\n", "the trail says 'What passed, one line"),
+        ("report.md", "## Gates\n", "## Gates\n\nEvery gate was easy.\n", "the trail says 'Passed checks, one line"),
         ("report.md", "- one seed: variation", "- variation", "the trail says '- one seed: variation"),
         ("report.md", "n = 12", "n = 120", "the trail says '"),
         ("report.json", '"treatment_accuracy": 1', '"treatment_accuracy": 0.99', "says '\"treatment_accuracy\": 1,"),
@@ -313,7 +313,7 @@ def test_a_claim_that_was_called_supported_and_is_not_is_found(
 
 
 def test_what_was_not_measured_is_told_with_what_was(run: Path) -> None:
-    with pytest.raises(UserError, match="nothing was measured that is called 'nothing'") as raised:
+    with pytest.raises(UserError, match="no measurement is called 'nothing'") as raised:
         show_claim(place_of(run), "nothing", False)
     assert "accuracy_gain" in raised.value.hint
 

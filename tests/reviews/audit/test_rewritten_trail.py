@@ -86,11 +86,11 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("lie", "told"),
     [
-        (_outcome, "the entry does not say what the stored decision says"),
-        (_reason, "the entry does not say what the stored decision says"),
+        (_outcome, "the entry disagrees with the stored decision"),
+        (_reason, "the entry disagrees with the stored decision"),
         (_opening, "no decision before it opens sample.1"),
-        (_rate, "what was planned is not allowed"),
-        (_other_metrics, "the metrics computed from the raw rows are not the recorded ones"),
+        (_rate, "the plan is not allowed"),
+        (_other_metrics, "the metrics computed from the raw rows differ from the recorded metrics"),
     ],
 )
 def test_a_lie_is_found_though_every_digest_agrees(

@@ -260,7 +260,7 @@ def test_one_stray_completion_is_a_warning_and_shown(tmp_path: Path, flaw: str) 
         "residue.copies": prompt_items()[0].prompt.lower(),
     }[flaw]
     result = results_of(evidence_of(tmp_path, "sample", told(stray, *TALES[1:])))[flaw]
-    assert result.status == "WARN" and [row["item"] for row in result.shown] == ["p0"]
+    assert result.status == "WARN" and [row["item"] for row in result.rows] == ["p0"]
 
 
 def test_a_gain_that_reaches_the_registered_effect_without_any_kind_passes(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_kind_may_carry_the_result_by_its_gain_and_not_by_its_number_of_items(
     analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least})
     made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "110000", first=8)
     found = results_of(made)["strata.sensitivity"]
-    assert found.status == status and found.shown[0]["without"] == "lowercase"
+    assert found.status == status and found.rows[0]["without"] == "lowercase"
     assert ("+0.500" in found.detail) == (status == "FAIL")
 
 
@@ -377,20 +377,20 @@ def test_what_the_checks_of_generated_data_show(tmp_path: Path) -> None:
     healthy = results_of(evidence_of(tmp_path, "sample"))
     ids = ["residue.delimiters", "residue.edges", "residue.copies", "residue.refusals", "variety.near"]
     assert [healthy[id].figure for id in ids] == [0.0] * 5
-    assert (healthy["variety.copies"].figure, healthy["variety.copies"].shown) == (1.0, ())
+    assert (healthy["variety.copies"].figure, healthy["variety.copies"].rows) == (1.0, ())
     assert healthy["variety.lengths"].figure == 1.0
     edges = results_of(evidence_of(tmp_path, "sample", half("here is one: ")))["residue.edges"]
     row = {"where": "head", "text": "here is one", "completions": 5, "of": 10, "kind": "all"}
-    assert edges.shown == (row,) and edges.figure == 0.5
+    assert edges.rows == (row,) and edges.figure == 0.5
     assert "head 'here is one' in 0.50 of all" in edges.detail
     runaway = results_of(evidence_of(tmp_path, "sample", first(1, samples(), completion_tokens=300)))["variety.lengths"]
-    assert [(row["item"], row["tokens"]) for row in runaway.shown] == [("p0", 300)] and runaway.figure == 30.0
+    assert [(row["item"], row["tokens"]) for row in runaway.rows] == [("p0", 300)] and runaway.figure == 30.0
     assert runaway.detail == "10 to 300 model tokens, median 10, 95th percentile 300: a tail of runaways"
     near = told("one small house by the wide sea", "one small house by the wide sea!", *TALES[2:])
-    (row,) = results_of(evidence_of(tmp_path, "sample", near))["variety.near"].shown
+    (row,) = results_of(evidence_of(tmp_path, "sample", near))["variety.near"].rows
     assert (row["item"], row["completion"][-1], row["repeats"][-1], row["similarity"]) == ("p1", "!", "a", 1.0)
     copied = results_of(evidence_of(tmp_path, "sample", near))["variety.copies"]
-    assert copied.figure == 2.0 and [row["item"] for row in copied.shown] == ["p0", "p1"]
+    assert copied.figure == 2.0 and [row["item"] for row in copied.rows] == ["p0", "p1"]
 
 
 def test_where_nothing_was_accepted_nothing_is_shown(tmp_path: Path) -> None:

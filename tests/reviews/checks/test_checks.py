@@ -136,7 +136,7 @@ def test_only_a_precision_that_overflows_easily_is_warned_of(tmp_path: Path, dty
 
 def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
     rows = answers([True] * N, truncated=True, output="\x1b[2Jcleared\x07")
-    shown = results_of(evidence_of(tmp_path, "base", rows))["health.truncation"].shown
+    shown = results_of(evidence_of(tmp_path, "base", rows))["health.truncation"].rows
     assert shown and all("\x1b" not in str(row) and "\x07" not in str(row) for row in shown)
 
 

@@ -62,7 +62,7 @@ def test_how_it_ended_counts_without_a_log(how: str, name: str) -> None:
 
 def broken(log: str, detail: str = "the job ended with code 1") -> CheckResult:
     shown = tuple({"log": line} for line in log.splitlines())
-    return CheckResult(id="jobs.exit", title="t", status="FAIL", blocking=True, detail=detail, shown=shown)
+    return CheckResult(id="jobs.exit", title="t", status="FAIL", blocking=True, detail=detail, rows=shown)
 
 
 def test_a_diagnosis_quotes_the_log_and_never_advises_a_smaller_batch_for_a_missing_package() -> None:
@@ -70,7 +70,7 @@ def test_a_diagnosis_quotes_the_log_and_never_advises_a_smaller_batch_for_a_miss
     remedy = remedy_of_result(check)
     assert "peergate[qlora]" in remedy and "batch" not in remedy
     assert detector_of(check).parameters == (), "nothing that was granted explains it"
-    assert "its log ends: ModuleNotFoundError: No module named 'bitsandbytes'" in _explain_check(check).told
+    assert "its log ends: ModuleNotFoundError: No module named 'bitsandbytes'" in _explain_check(check).description
     assert log_lines(check)[-1].startswith("ModuleNotFoundError")
     memory = broken("torch.OutOfMemoryError: CUDA out of memory")
     assert "batch_size" in detector_of(memory).parameters and "batch_size" in remedy_of_result(memory)

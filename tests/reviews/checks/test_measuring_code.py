@@ -72,7 +72,7 @@ def test_failure_18_a_metric_that_is_changed_on_the_way_closes_the_gate(changed_
     run = changed_on_the_way
     assert (checked(run, "base")["status"], checked(run, "sample")["status"]) == ("PASS", "FAIL")
     # It says which file it was, and a person is asked: the evidence is there, and no one may judge it by this code.
-    assert [row["file"] for row in checked(run, "sample")["shown"]] == [CHANGED]
+    assert [row["file"] for row in checked(run, "sample")["rows"]] == [CHANGED]
     assert overview(run).state == "waiting" and any("registration.code" in one for one in overview(run).reasons)
     assert damage(run) == []
 

@@ -61,7 +61,7 @@ def test_scores_that_the_weights_give_pass_and_say_how_many_were_read(tmp_path: 
 def test_each_row_that_they_do_not_give_fails_and_is_shown(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     found = judged(told(critic_evidence(tmp_path, "critique_instructions"), 1, **changes))
     assert found.status == "FAIL" and found.figure == 1 and not found.repairable
-    (shown,) = found.shown
+    (shown,) = found.rows
     assert (shown["output"], shown["row"]) == ("rows", 1) and why in shown["why"]
 
 
@@ -89,7 +89,7 @@ def test_a_difference_that_no_row_shows_is_found_in_all_of_them(tmp_path: Path) 
         for place in range(count):
             told(evidence, place, scores=apart((-1) ** place * factor * limit))
         assert judged(evidence).status == status
-    assert "all scores together" in judged(evidence).shown[0]["why"]
+    assert "all scores together" in judged(evidence).rows[0]["why"]
     rows = [ScoredRow.model_validate_json(line) for line in _lines(evidence)]
     assert not list(wrong_scores(rows[: SPREAD_ROWS - 1], "float32"))
 

@@ -55,7 +55,7 @@ def challenged(rows: Sequence[int], seed: int = 0) -> Challenge:
 
 def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path: Path) -> None:
     found = judged(tmp_path, [greedy(0), greedy(1, gap=GREEDY_GAP["float32"])])
-    assert found.status == "PASS" and found.detail.startswith("2 of 50 rows read again"), found.detail
+    assert found.status == "PASS" and found.detail.startswith("2 of 50 rows recomputed"), found.detail
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path
 def test_each_row_that_they_do_not_write_fails_and_is_shown(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     found = judged(tmp_path, [greedy(0), greedy(1, **changes)])
     assert found.status == "FAIL" and found.figure == 1 and not found.repairable
-    assert found.shown[0]["row"] == 1 and why in found.shown[0]["why"]
+    assert found.rows[0]["row"] == 1 and why in found.rows[0]["why"]
 
 
 def test_the_tolerance_is_that_of_the_number_type(tmp_path: Path) -> None:
@@ -115,14 +115,14 @@ def test_honest_samples_raise_no_more_alarms_than_are_allowed() -> None:
 def test_samples_of_another_temperature_fail(tmp_path: Path, weights: tuple[float, ...], why: str) -> None:
     generator = random.Random(4)
     found = judged(tmp_path, [drawn(row, weights, generator) for row in range(12)])
-    assert found.status == "FAIL" and why in json.dumps(found.shown)
+    assert found.status == "FAIL" and why in json.dumps(found.rows)
 
 
 def test_a_temperature_that_no_single_answer_shows_is_found_in_all_of_them(tmp_path: Path) -> None:
     generator = random.Random(4)
     warmer = [one**0.8 for one in WEIGHTS]
     found = judged(tmp_path, [drawn(row, warmer, generator, 60) for row in range(150)])
-    assert found.status == "FAIL" and "all sampled answers together" in found.shown[-1]["why"], found.shown
+    assert found.status == "FAIL" and "all sampled answers together" in found.rows[-1]["why"], found.rows
 
 
 def test_one_repaired_answer_among_honest_ones_fails(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_one_repaired_answer_among_honest_ones_fails(tmp_path: Path) -> None:
     assert judged(tmp_path, rows).status == "PASS"
     rows[7] = drawn(7, (0, 0, 0, 1), generator)
     found = judged(tmp_path, rows)
-    assert found.status == "FAIL" and found.shown[0]["row"] == 7
+    assert found.status == "FAIL" and found.rows[0]["row"] == 7
 
 
 def test_samples_that_are_copies_fail_where_each_looks_drawn(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_samples_that_are_copies_fail_where_each_looks_drawn(tmp_path: Path) -> 
     assert judged(tmp_path, honest).status == "PASS"
     copied = [one | counted_among(row, row % 2) for row, one in enumerate(honest)]
     found = judged(tmp_path, copied)
-    assert found.status == "FAIL" and "if they are copies of each other" in found.shown[-1]["why"], found.shown
+    assert found.status == "FAIL" and "if they are copies of each other" in found.rows[-1]["why"], found.rows
 
 
 def counted_among(row: int, same: int) -> dict[str, Any]:
@@ -154,4 +154,4 @@ def test_greedy_answers_among_samples_fail_where_each_could_be_drawn(tmp_path: P
     assert judged(tmp_path, honest).status == "PASS"
     most = drawn(0, (1, 0, 0, 0), generator, 2)["drawn"]
     found = judged(tmp_path, [one | {"drawn": most} if one["row"] % 3 else one for one in honest])
-    assert found.status == "FAIL" and "if they are greedy answers" in found.shown[-1]["why"], found.shown
+    assert found.status == "FAIL" and "if they are greedy answers" in found.rows[-1]["why"], found.rows

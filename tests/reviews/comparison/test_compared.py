@@ -195,7 +195,7 @@ def test_an_arm_that_wins_only_under_shuffled_history_is_no_result(tmp_path: Pat
     ]
     _, checks = judged(evidence)
     assert checks["controls.excess"].status == "WARN"
-    assert "that the gain comes from memory is not shown" in checks["controls.excess"].detail
+    assert "this does not show that the gain comes from memory" in checks["controls.excess"].detail
     without = decided(compared(tmp_path / "unasked", NOTHING, GAIN, control=wins, flag=False))
     assert without.outcome == "approve"
 

@@ -157,7 +157,10 @@ def test_arms_that_were_measured_otherwise_block(tmp_path: Path) -> None:
     [
         ("{before: base, after: tuned, outcome: ordinal, test: sign, minimum_effect: 0.2}", "no ordinal outcome"),
         ("{before: tuned, after: base, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2}", "does not come"),
-        ("{before: bass, after: tuned, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2}", "no stage 'bass'"),
+        (
+            "{before: bass, after: tuned, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2}",
+            "unknown stage 'bass'",
+        ),
         ("{before: base, after: tuned, outcome: binary, test: sign, minimum_effect: 0.2}", "not a test of a binary"),
     ],
 )

@@ -37,10 +37,10 @@ def test_advice_that_failed_is_no_defect(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "outcome"),
     [
-        ({"due": "package.probes at ship.1"}, "escalate"),
-        ({"due": "package.probes at ship.1", "required_change": MOVE}, "revise"),
+        ({"scheduled_by": "package.probes at ship.1"}, "escalate"),
+        ({"scheduled_by": "package.probes at ship.1", "required_change": MOVE}, "revise"),
         # Advice stays advice, and a warning that nothing scheduled is one.
-        ({"due": "package.probes at ship.1", "blocking": False}, "approve"),
+        ({"scheduled_by": "package.probes at ship.1", "blocking": False}, "approve"),
         ({}, "approve"),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_check_that_a_defect_elsewhere_scheduled_has_to_pass(more: dict[str, A
     decision = decided((check("WARN", **more),))
     assert decision.outcome == outcome
     if outcome == "escalate":
-        assert decision.reasons == ("check c is WARN and has to pass because of package.probes at ship.1: d",)
+        assert decision.reasons == ("check c is WARN and must pass because of package.probes at ship.1: d",)
     passing = (check("PASS", **more), check("NOT_APPLICABLE", **more))
     assert decided(passing).outcome == "approve"
     assert decided((check("WARN", **more),), lifted={"c": "ada: seen"}).outcome == "approve"

@@ -173,11 +173,11 @@ def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
     assert list(takeover_damage(History(told.entries, told.store), as_entry_of(launch, LaunchEntry), good)) == []
     assert launch_damage_of(told) == []
     for wrong, told_resumes, expected in (
-        (order(3, resumes=STEP), {}, "allowed are none"),
+        (order(3, resumes=STEP), {}, "allowed: none"),
         (good, {"resumes": STEP.model_copy(update={"step": 3}).model_dump(mode="json")}, "its order says"),
         (order(2), {"resumes": STEP.model_dump(mode="json")}, "its order says None"),
         (good, {"resumes": None}, "says that the job continues from None"),
-        (order(2, resumes=STEP.model_copy(update={"attempt": 2})), {}, "continues from attempt 2, allowed are [1]"),
+        (order(2, resumes=STEP.model_copy(update={"attempt": 2})), {}, "continues from attempt 2; allowed: [1]"),
     ):
         other = Told(told.store.root)
         other.launch(order(1))

@@ -60,7 +60,7 @@ def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
     session.decide(None, 1, "escalate", conditions=[condition("sample")], reasons=[])
     assert state(session) == {}
     asked = last_question(History(session.trail.iterate()))
-    body = {"stage": None, "attempt": 1, "asked": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
+    body = {"stage": None, "attempt": 1, "question": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
     body |= answer_effect(session.resolved, History(session.trail.iterate()), asked, "approve")
     append_json(session.trail, "human", "human/1", body)
     assert state(session) == {"design.1/1": "open"}
@@ -126,7 +126,7 @@ def test_only_what_is_measured_after_a_condition_can_meet_it(
         earlier,
         FAR,
     )
-    assert (result.value, result.due) == (value, True)
+    assert (result.value, result.is_due) == (value, True)
     assert result.met == (value is not None and value >= 0.5)
 
 
@@ -134,7 +134,7 @@ def test_a_condition_is_due_at_the_gate_before_its_stage_and_from_then_on(sessio
     session.decide(None, 1, "approve", conditions=[condition("train")])
     entries, resolved = list(session.trail.iterate()), session.resolved
     due = {
-        stage.name: condition_results(History(entries), resolved, stage, None, {}, FAR)[0].due
+        stage.name: condition_results(History(entries), resolved, stage, None, {}, FAR)[0].is_due
         for stage in resolved.spec.stages
     }
     assert due == {"base": False, "sample": True, "train": True, "tuned": True, "ship": True}
@@ -147,7 +147,7 @@ def test_a_condition_is_due_at_the_gate_before_its_stage_and_from_then_on(sessio
         ("train", None, ""),
         ("base", None, "no later stage"),
         ("nowhere", None, "no later stage"),
-        ("train", Criterion(metric="made_up", at_least=1), "no metric"),
+        ("train", Criterion(metric="made_up", at_least=1), "unknown metric"),
         ("train", Criterion(metric="loss_drop", at_least=1), "no stage between"),
     ],
 )

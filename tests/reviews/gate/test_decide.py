@@ -296,7 +296,7 @@ def test_a_condition_that_cannot_be_carried_goes_to_a_person() -> None:
 def open_condition(value: float | None, due: bool = True, criterion: Criterion | None = CARRIED.criterion) -> Any:
     met = criterion is not None and value is not None and criterion.met(value)
     condition = CARRIED.model_copy(update={"criterion": criterion})
-    return ConditionResult(id="early.1/1", condition=condition, due=due, value=value, met=met)
+    return ConditionResult(id="early.1/1", condition=condition, is_due=due, value=value, met=met)
 
 
 @pytest.mark.parametrize(
@@ -530,7 +530,7 @@ def test_an_open_condition_never_makes_the_outcome_better(
     without = decided(checks, criteria, said).outcome
     outcome = decided(checks, criteria, said, conditions=conditions).outcome
     assert RANK.index(outcome) >= RANK.index(without)
-    if any(one.due and not one.met for one in conditions):
+    if any(one.is_due and not one.met for one in conditions):
         assert outcome not in ("approve", "null")
 
 

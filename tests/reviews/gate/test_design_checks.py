@@ -65,7 +65,7 @@ def test_leaks_stop_the_design_and_are_shown(tmp_path: Path, prompt: str, how: s
     resolved = resolved_spec(tmp_path)
     results = design_results(resolved, heldout_items(), {"prompts": (*prompt_items(), leaked)})
     result = next(one for one in results if one.id == "design.overlap")
-    assert [row["how"] for row in result.shown] == ([how] if how else [])
+    assert [row["how"] for row in result.rows] == ([how] if how else [])
     assert result.status == ("FAIL" if how else "PASS")
 
 
@@ -112,7 +112,7 @@ def test_a_held_out_question_asked_twice_stops_the_design(tmp_path: Path) -> Non
     results = design_results(resolved_spec(tmp_path, *POWERED), (*heldout_items(), again), {})
     result = next(one for one in results if one.id == "design.unique")
     assert (result.status, result.repairable) == ("FAIL", False)
-    assert [(row["heldout"], row["repeats"]) for row in result.shown] == [("again", heldout_items()[0].id)]
+    assert [(row["heldout"], row["repeats"]) for row in result.rows] == [("again", heldout_items()[0].id)]
 
 
 def unique(folder: Path, *added: Item) -> CheckResult:
@@ -134,7 +134,7 @@ def near(*texts: str, **changes: Any) -> list[Item]:
 
 def test_a_held_out_question_asked_nearly_twice_is_shown_to_the_reviewer(tmp_path: Path) -> None:
     result = unique(tmp_path, *near(f"Quickly: {LONG}"))
-    assert result.status == "WARN" and [(row["train"], row["heldout"]) for row in result.shown] == [("near0", "long")]
+    assert result.status == "WARN" and [(row["train"], row["heldout"]) for row in result.rows] == [("near0", "long")]
 
 
 def test_many_that_are_judged_alike_stop_the_design(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
     ended = Ended(tmp_path, cut_off)
     trail = Trail(ended.run / "trail.sqlite", ended.run.name)
     asked = ended.entries[-1].digest
-    append_json(trail, "human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", asked=asked))
+    append_json(trail, "human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", question=asked))
     ended.entries = list(trail.iterate())
     trail.close()
     assert ended.loosens("thresholds", truncated_answers=0.99).status == "PASS"

@@ -166,7 +166,7 @@ def test_a_metric_of_no_rows_is_0_where_it_may_be_and_else_missing_evidence(tmp_
     found = measured_here(tmp_path, *none)
     assert found == {"none": MeasuredValue(Fraction(0), 0), "no": MeasuredValue(0, 0)}
     assert [type(one.value) for one in found.values()] == [Fraction, int]
-    with pytest.raises(EvidenceMissing, match="'no' is over rows of none, and there are none"):
+    with pytest.raises(EvidenceMissing, match="'no' needs rows of none, and none were written"):
         measured_here(tmp_path, metric("no", "rows", count, over=NOBODY))
 
 

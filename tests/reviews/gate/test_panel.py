@@ -87,7 +87,7 @@ def test_who_gave_no_verdict_does_not_count(verdicts: tuple[Verdict | None, ...]
 
 def test_too_few_members_are_no_verdict_and_the_reason_counts_them() -> None:
     decision = judged(verdict(), None, None)
-    told = "no verdict from panel: 1 of 3 members of the panel gave a verdict, 2 have to"
+    told = "no verdict from panel: 1 of 3 members of the panel gave a verdict, 2 required"
     assert decision.reasons[0].startswith(f"{told}; second: it is down; third: it is down")
     assert panel(verdict(), verdict(), None).no_verdict is None
 

@@ -279,7 +279,7 @@ def test_a_name_cannot_forge_a_row(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="does not exist"):
         read_folder(tmp_path / "nowhere")
     (tmp_path / "file.md").write_text("Decision: GO", encoding="utf-8")
     with pytest.raises(UserError, match="is not a folder"):

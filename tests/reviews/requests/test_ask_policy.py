@@ -101,7 +101,7 @@ def test_rules_in_a_session_know_the_registered_spec(
     said = answer(question, registered, **given)
     assert said.rule == rule
     if found is not None:
-        assert [(one.pointer, one.value) for one in said.found] == found
+        assert [(one.pointer, one.value) for one in said.values] == found
 
 
 def test_an_option_among_the_answers_counts_as_part_of_the_question() -> None:

@@ -325,7 +325,7 @@ def test_texts_of_held_out_items_are_withheld_and_cannot_be_guessed_by_filters(t
 
 def test_withheld_texts_are_compared_across_files_in_any_order(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "tuned")
-    compare = json.dumps({"left": "rows", "right": "baseline.rows", "field": "output.same"})
+    compare = json.dumps({"first": "rows", "second": "baseline.rows", "field": "output.same"})
     first, second = (shelf_of(evidence, tmp_path / f"store{n}") for n in (1, 2))
     told = first.answer("compare_rows", compare).text
     texts = ([json.loads(line)["output"] for line in one.read_text("utf-8").splitlines()] for one in arms(evidence))
@@ -349,7 +349,7 @@ def test_wrong_calls_are_answered_with_what_is_wrong(desk: Desk) -> None:
 
     assert told("query_rows", '{"name": "../keys"}').startswith("malformed arguments: name")
     assert told("read_artifact", '{"name": "spec"}').startswith("'spec' is not among the evidence: data.")
-    assert told("query_rows", "{").startswith("malformed arguments: no JSON that can be read")
+    assert told("query_rows", "{").startswith("malformed arguments: invalid JSON")
     assert told("metric_lines", '{"metric": "nothing"}') == "unknown metric 'nothing'"
     assert told("run_python", "{}").startswith("unknown tool 'run_python'")
 

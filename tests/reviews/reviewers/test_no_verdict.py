@@ -177,7 +177,7 @@ def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None
         told = text.replace("\\", "")
         assert "no verdict" in told or "no_verdict" in told, (place, told)
         assert said in told, (place, told)
-        assert "points at nothing that blocks" not in told, place
+        assert "cites nothing that blocks" not in told, place
     for place in ("terminal", "status", "report.md", "report.json", "transcript", "question", "page"):
         assert HELP[cause] in views[place].replace("\\", ""), (place, views[place])
 
@@ -234,7 +234,7 @@ def test_a_model_that_does_not_approve_is_still_told_as_that(api: Api, tmp_path:
     api.steps = [answered(OPENAI, json.dumps(ANSWER | {"approve": False}))]
     session, screen = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")
     drive(session)
-    assert "does not approve and points at nothing that blocks" in screen.getvalue()
+    assert "does not approve and cites nothing that blocks" in screen.getvalue()
     assert "no verdict" not in screen.getvalue()
     judged = one_entry(session.run, "verdict/design.1").raw
     assert judged["error"] == "" and judged.get("cause") is None
@@ -256,7 +256,7 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
     members = f"panel:\n  members: [{reviewer(OPENAI)}, {reviewer(ANTHROPIC)}, {{vendor: checklist}}]\n  quorum: 2"
     session, screen = judged_by(tmp_path, members)
     drive(session)
-    said = "1 of 3 members of the panel gave a verdict, 2 have to"
+    said = "1 of 3 members of the panel gave a verdict, 2 required"
     check_told(session.run, screen.getvalue(), "design.1", "no_quorum", said)
     for one in ("openai:gpt-5-mini: the model's server answered 401 (key refused)", "answered 500 (server error)"):
         assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)

@@ -52,7 +52,7 @@ def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) ->
                 "status": status,
                 "blocking": place % 2 == 0,
                 "detail": "d",
-                "shown": rows_of,
+                "rows": rows_of,
             }
         )
         for place, (status, rows_of) in enumerate(
@@ -71,7 +71,7 @@ def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) ->
     assert sorted(told["checks"]) == ["1", "3", "4", "5", "6"]
     assert told["quiet_checks"] == {"passed": 1, "not_applicable": 1, "places_of_passed": {"c0": 0}}
     assert told["checks"]["4"] == {"id": "c4", "status": "FAIL", "blocking": True, "detail": "d"}
-    assert told["checks"]["1"]["shown"] == [{"nearest": "a row"}]
+    assert told["checks"]["1"]["rows"] == [{"nearest": "a row"}]
 
 
 def test_nothing_else_is_left_out(tmp_path: Path) -> None:

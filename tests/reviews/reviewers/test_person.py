@@ -109,7 +109,7 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
         given = append_json(waiting.trail, "verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
         told = list(people_damage(History(waiting.trail.iterate(), waiting.store)))
-        why = f"entry {given.seq} (verdict): 'person' is not a reviewer here, registered are: checklist"
+        why = f"entry {given.seq} (verdict): 'person' is not a reviewer here; registered: checklist"
         assert told == ([why] if found else [])
 
 

@@ -96,7 +96,7 @@ BROKEN = {
     "nothing": ("return None", "returns a NoneType, which is not a verdict", "out_of_schema"),
     "not_whole": (
         "return Verdict.model_construct(approve='yes')",
-        "returns a verdict that is not whole",
+        "returns an invalid verdict",
         "out_of_schema",
     ),
     "votes": ("return verdict.model_copy(update={'quorum': 3})", "returns a verdict for others", "out_of_schema"),

@@ -153,7 +153,7 @@ def test_other_entries_are_not_signed(bench: Bench, packet: Packet, name: str) -
 @pytest.mark.parametrize("data", [b"", b"hello", b"DSSEv1 1 a 2 {}", b"peergate/small\n1\nAAAA\n"])
 def test_what_is_no_entry_is_not_signed(bench: Bench, data: bytes) -> None:
     """Not even the text of a signed head, or an envelope of another type."""
-    with pytest.raises(ReviewerUnavailable, match="no entry"):
+    with pytest.raises(ReviewerUnavailable, match="invalid entry"):
         bench.process.sign(data)
 
 
@@ -169,7 +169,7 @@ def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, p
             body = bench.body(packet, verdict, **({"error": "down: 503"} | told))
             bench.process.sign(pae(payload_of(entry("verdict", body))))
     bench.record("verdict/base.1", bench.body(packet, verdict, error="down: 503", cause="server_error", **cost))
-    with pytest.raises(ReviewerUnavailable, match="nothing says why"):
+    with pytest.raises(ReviewerUnavailable, match="no reason is recorded"):
         reviewer_proxy.no_verdict(
             bench.process, packet.content_digest(), "openai:m", DOWN.model_copy(update={"what": ""})
         )
@@ -178,7 +178,7 @@ def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, p
 @pytest.mark.parametrize("text", ["{}", '{"stage": "base"}', "[1"])
 def test_what_is_no_packet_is_not_reviewed(bench: Bench, text: str) -> None:
     question = messages.ReviewMessage(reviewer=0, packet=text, digest=digest_bytes(text.encode()))
-    with pytest.raises(ReviewerUnavailable, match="no packet"):
+    with pytest.raises(ReviewerUnavailable, match="invalid packet"):
         bench.process.ask(question, messages.VerdictMessage)
 
 
@@ -217,7 +217,7 @@ def test_a_panel_is_merged_from_what_its_members_signed(bench: Bench, packet: Pa
     bench.record("verdict/base.1", bench.body(packet, merged, members=2))
     why = reviewer_proxy.merge(bench.process, digest, 2, said).no_verdict
     assert why is not None and why.cause == "no_quorum"
-    assert why.what == "1 of 2 members of the panel gave a verdict, 2 have to; openai:m: down"
+    assert why.what == "1 of 2 members of the panel gave a verdict, 2 required; openai:m: down"
 
 
 def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Packet) -> None:

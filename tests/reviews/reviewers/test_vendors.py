@@ -588,7 +588,7 @@ def test_a_missing_key_and_an_unknown_price_are_refused_at_the_start(vendor: str
     named: Any = vendor
     with pytest.raises(UserError, match=f"{KEYS[vendor]} is not set"):
         model_reviewer(ReviewerSpec(vendor=named, model=MODELS[vendor]), {})
-    with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
+    with pytest.raises(UserError, match="no price is known for model 'nobody-knows-it'"):
         model_reviewer(ReviewerSpec(vendor=named, model="nobody-knows-it"), {KEYS[vendor]: KEY})
     assert model_reviewer(ReviewerSpec(vendor=named, model=MODELS[vendor]), {KEYS[vendor]: KEY}).name
 

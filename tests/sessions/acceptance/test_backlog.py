@@ -159,7 +159,7 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
     told.check("train", 1, results)
     wave = list(siblings_of(History(told.entries, told.store)))
-    assert {(one.check, one.stage, one.state, one.due) for one in wave} == {
+    assert {(one.check, one.stage, one.state, one.must_pass) for one in wave} == {
         ("package.weights", "ship", "not judged", True),
         ("package.probes", "ship", "not judged", True),
         ("checkpoint.files", "ship", "not judged", True),
@@ -195,7 +195,7 @@ def test_a_defect_has_the_checks_of_other_stages_pass(
     decisions = {one.key: one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "decision"}
     assert decisions["decision/train.1"]["outcome"] == "approve"
     assert decisions["decision/ship.1"]["outcome"] == outcome
-    due = "check checkpoint.files is WARN and has to pass because of checkpoint.files at train.1"
+    due = "check checkpoint.files is WARN and must pass because of checkpoint.files at train.1"
     assert any(due in one for one in decisions["decision/ship.1"]["reasons"]) == defect
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [], audit.damage

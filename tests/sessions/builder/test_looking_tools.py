@@ -119,10 +119,10 @@ def test_two_attempts_are_compared_by_item(session: Session) -> None:
     later = [ROWS[0] | {"completion": "other"}, *ROWS[1:3], {"item": "e", "completion": "new"}]
     end_job(session, "sample", {"rows": lines(later)}, attempt=2)
     bench = bench_of(session, attempt=2)
-    asked = {"left": "sample.1.rows", "right": "sample.2.rows", "field": "completion"}
+    asked = {"first": "sample.1.rows", "second": "sample.2.rows", "field": "completion"}
     told = call(bench, "compare_rows", **asked).text
     assert "3 items are in both, 1 in sample.1.rows alone, 1 in sample.2.rows alone; completion differs in 1" in told
-    assert '{"item": "a", "left": "short", "right": "other"}' in told
+    assert '{"item": "a", "first": "short", "second": "other"}' in told
     refused = call(bench, "compare_rows", **asked, by="nowhere")
     assert refused.is_error and refused.text == "no row of sample.1.rows has a field 'nowhere'"
 
@@ -223,7 +223,7 @@ def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("os.system", f"'os' cannot be looked up; there are: {', '.join(library_docs.LIBRARIES)}"),
+        ("os.system", f"'os' cannot be looked up; available: {', '.join(library_docs.LIBRARIES)}"),
         ("sessions.runtime.wiring", "'sessions' cannot be looked up"),
         ("trl", "name something of trl, such as a class: trl.NAME"),
         ("trl.NoSuchThing", "defines no 'NoSuchThing' in Python"),

@@ -204,6 +204,6 @@ def test_http_without_a_token_and_a_token_without_http_are_refused(tmp_path: Pat
     run = open_quick(tmp_path, EXTERNAL)
     with pytest.raises(UserError, match="HTTP needs a token"):
         serve("small", runs=run.parent, http="127.0.0.1:0")
-    with pytest.raises(UserError, match="a token is for HTTP"):
+    with pytest.raises(UserError, match="a token needs HTTP"):
         serve("small", runs=run.parent, token_file=tmp_path / "token")
     assert [one.kind for one in entries(run)][-1] == "model", "nothing was started"

@@ -344,7 +344,7 @@ def test_a_turn_as_the_vendor_wrote_it_is_kept_without_secrets(session: Session)
     verbatim = json.dumps([{"type": "text", "text": f"{CANARY} {HELDOUT}"}])
     take(bench, turn(text="x").model_copy(update={"verbatim": verbatim}), request=CANARY.encode(), response=b"{}")
     (recorded,) = session.trail.iterate("turn")
-    said = ModelTurn.model_validate(session.store.get_value(recorded.raw["said"]))
+    said = ModelTurn.model_validate(session.store.get_value(recorded.raw["answer"]))
     assert json.loads(said.verbatim) == [{"type": "text", "text": "[masked: SOME_SERVICE_TOKEN] [held-out]."}]
     assert session.store.get(recorded.raw["request"]) == b"[masked: SOME_SERVICE_TOKEN]"
 

@@ -154,7 +154,7 @@ SCRIPT: dict[str, list[Said]] = {
         ),
     ],
     "sample.2 submit": [
-        call("compare_rows", left="sample.1.rows", right="sample.2.rows", field="completion"),
+        call("compare_rows", first="sample.1.rows", second="sample.2.rows", field="completion"),
         call("submit_stage"),
     ],
     "curate.1 plan": [

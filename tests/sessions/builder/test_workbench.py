@@ -228,7 +228,7 @@ def test_a_builder_that_gives_up_has_a_person_asked(session: Session) -> None:
     stage = session.resolved.spec.stage("sample")
     at_work(session)
     wish = build.work_through(session, stage, 1)
-    assert wish.escalate and wish.reason == "the builder stopped: it asked for no launch"
+    assert wish.escalate and wish.reason == "the builder stopped: it requested no launch"
 
     def circles(bench: SessionWorkbench) -> None:
         while not bench.done:
@@ -250,7 +250,7 @@ def test_three_revisions_in_a_row_ask_a_person_and_a_retry_counts_anew(session: 
         assert not build.work_through(session, stage, attempt).escalate
         open_stage(session, "train", attempt + 1)
     wish = build.work_through(session, stage, 4)
-    assert wish.escalate and wish.reason == "the gate sent 3 attempts in a row back"
+    assert wish.escalate and wish.reason == "the gate sent back 3 attempts in a row"
     assert builder.asked == ["plan"] * 3
     body = body_of("human", stage="train", attempt=4, answer="retry", opens={"stage": "train", "attempt": 5})
     append_json(session.trail, "human", "human/x", body)

@@ -142,7 +142,7 @@ def test_checks_of_two_distributions_may_have_one_name(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("id", ["leakage.overlap", "design.power"])
 def test_an_id_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, id: str) -> None:
     offer(monkeypatch, "acme:taken", name=id)
-    with pytest.raises(UserError, match=f"check id '{id}' is already that of peergate"):
+    with pytest.raises(UserError, match=f"check id '{id}' is already used by peergate"):
         offered_checks()
 
 

@@ -130,7 +130,7 @@ def test_the_same_goal_is_answered_from_the_record(tmp_path: Path, api: Api, spe
 
 def test_without_a_model_or_its_key_one_clear_message(tmp_path: Path, spec: str) -> None:
     done = peergate(tmp_path, "review", "draft-spec", GOAL)
-    assert done.returncode == 2 and "rules draft no spec" in done.stderr and "--vendor and --model" in done.stderr
+    assert done.returncode == 2 and "rules cannot draft a spec" in done.stderr and "--vendor and --model" in done.stderr
     done = peergate(tmp_path, "review", "draft-spec", GOAL, "--vendor", "openai", "--model", "gpt-5-mini", key="")
     assert done.returncode == 2 and "OPENAI_API_KEY is not set" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -162,7 +162,7 @@ def test_a_file_is_written_whole_and_never_replaced_unasked(here: Path, api: Api
     assert first.startswith("# ❌ Not approved. Answer: arms\n") or first.startswith("# ✅ Approved. Answer: arms\n")
     assert [path.name for path in here.glob(".answer*")] == []
     again = peergate(here, *ASK, *at(api), *out)
-    assert again.returncode == 2 and "exists already" in again.stderr and len(api.got) == 1, (
+    assert again.returncode == 2 and "already exists" in again.stderr and len(api.got) == 1, (
         "refused before it is asked"
     )
     assert (here / "answer.md").read_text(encoding="utf-8") == first
@@ -256,7 +256,7 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
-    assert process.returncode == 130 and "broken off" in said and "Traceback" not in said
+    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
     listed: dict[str, Any] = json.loads(
         peergate(here, "audit", "list", "reviews", "--kind", "answered", "--json").stdout
     )

@@ -153,7 +153,7 @@ def test_what_to_type_next_leaves_out_what_the_environment_says(tmp_path: Path) 
 
 def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
     done = peergate("list", "--runs", tmp_path / "missing", "--json")
-    assert (done.returncode, done.stdout) == (2, "") and "missing: there is no such folder" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "missing: no such folder" in done.stderr
     assert peergate("list", cwd=tmp_path).returncode == 0, "nothing was started here yet"
 
 

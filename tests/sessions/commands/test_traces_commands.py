@@ -36,7 +36,7 @@ def test_ingest_says_what_became_of_every_record(tmp_path: Path) -> None:
 def test_a_folder_that_is_there_stays_as_it_is(traces: Path) -> None:
     before = (traces / "turns.jsonl").read_bytes()
     done = called("traces", "ingest", traces.parent / "project", "--out", traces)
-    assert done.returncode == 2 and "is there already; nothing was written" in done.stderr
+    assert done.returncode == 2 and "already exists; nothing was written" in done.stderr
     assert (traces / "turns.jsonl").read_bytes() == before
 
 

@@ -51,7 +51,7 @@ def test_a_taken_port_is_one_error(closed_quick: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         done = called("view", "--runs", closed_quick.parent, "--port", str(port))
-    assert done.returncode == 2 and f"port {port} cannot be had" in done.stderr and "--port" in done.stderr
+    assert done.returncode == 2 and f"port {port} is not available" in done.stderr and "--port" in done.stderr
 
 
 @pytest.mark.parametrize("given", [("none",), ("--runs", "none"), ("--port", "70000")])

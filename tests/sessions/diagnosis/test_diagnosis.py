@@ -75,7 +75,7 @@ def result(id: str, status: Any, detail: str = "", **more: Any) -> CheckResult:
 
 def test_a_healthy_accepted_session_has_nothing_to_explain(tmp_path: Path) -> None:
     found = one_of(ran(tmp_path))
-    assert (found.cause, found.whys, found.actions, found.told) == (None, (), (), "no detector fired")
+    assert (found.cause, found.whys, found.actions, found.description) == (None, (), (), "no detector fired")
     assert {one.status for one in found.readings} <= {"PASS", "NOT_APPLICABLE"}
     assert all(one.source for one in found.readings) and all(one.recorded for one in found.readings)
     assert found.curves.steps == tuple(range(1, 11)) and not found.curves.stated
@@ -88,7 +88,7 @@ def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Pa
     run = ran(tmp_path, rows_with(0))
     found = one_of(run)
     assert found.cause is None and not found.actions
-    told = [one.told for one in found.whys]
+    told = [one.description for one in found.whys]
     assert told[0].startswith("the session ended with 'null' at the gate of 'tuned.1'")
     assert told[1].startswith("the gain is +0 with p = 1") and found.whys[1].cites == (
         "metrics accuracy_gain, mcnemar_p of tuned",
@@ -107,9 +107,9 @@ def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None
     assert (found.cause, found.check) == ("optimisation", "training.gradient")
     first = found.readings[0]
     assert (first.check, first.status, first.lines, first.threshold) == ("training.gradient", "FAIL", (3,), "<= 20")
-    told = [one.told for one in found.whys]
+    told = [one.description for one in found.whys]
     assert told[0] == "the gate of 'train.1' decided 'escalate': training.gradient FAIL"
-    assert told[-1] == "granted were learning_rate 1e-05, max_grad_norm 1: the spec registers it so"
+    assert told[-1] == "the stage was granted learning_rate 1e-05, max_grad_norm 1: as registered in the spec"
     assert found.whys[-1].cites == ("entry 0 (open)",) and "row 3" in found.whys[-2].cites
     (action,) = found.actions
     assert action.against == "training.gradient" and action.gain == SURE and action.again == ("train", "tuned", "ship")
@@ -135,11 +135,11 @@ def test_what_did_not_close_the_gate_does_not_explain_why_it_is_closed(tmp_path:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     advice = result("training.starvation", "WARN").model_copy(update={"blocking": False})
     judged = attempt_of(History(entries, store), "train", 1)
-    for closing, told in (("provenance.code", "next to what closed the gate, there are"), ("training.mask", "infra")):
+    for closing, told in (("provenance.code", "apart from what closed the gate"), ("training.mask", "infra")):
         results = [advice, result(closing, "FAIL")]
         found = [one for one in results if one.id in DETECTORS]
         whys = whys_of(History(entries, store), judged._replace(checks=tuple(results)), found)
-        assert [one.told.startswith(told) for one in whys].count(True) == 1, whys
+        assert [one.description.startswith(told) for one in whys].count(True) == 1, whys
 
 
 def attempt(number: int, status: str, figure: float, **given: Any) -> TrainingAttempt:
@@ -163,7 +163,7 @@ def test_a_further_attempt_supports_or_refutes_what_explained_the_one_before(
     first = attempt(1, "WARN", 0.4, epochs=1, seed=1)
     (found,) = hypotheses_of([first, attempt(2, status, 0.3, **{"epochs": 1, "seed": 1} | given)])
     assert (found.conclusion, found.check) == (conclusion, "training.plateau") and why in found.why
-    assert found.told.startswith("training.plateau fires because of epochs 1 (then 4)")
+    assert found.description.startswith("training.plateau fires because of epochs 1 (then 4)")
     assert found.before == "WARN, figure 0.4, last loss 9.75" and found.cites == ("checks/train.1", "checks/train.2")
 
 
@@ -195,9 +195,11 @@ def test_a_second_attempt_with_one_change_is_a_test_of_the_first(tmp_path: Path)
     drive(quick_session(run, Faster(), QuickLauncher(rows=rows)), {"answer": "retry", "reason": "again", "by": "ada"})
     (tested,) = one_of(run).hypotheses
     assert (tested.check, tested.parameter, tested.conclusion) == ("training.gradient", "learning_rate", "supported")
-    assert tested.told == "training.gradient fires because of learning_rate 1e-05 (then 5e-05)"
+    assert tested.description == "training.gradient fires because of learning_rate 1e-05 (then 5e-05)"
     shown = [" ".join(line.split()) for line in lines_of(one_of(run), 200)]
-    assert "what further attempts show" in shown and any(one.startswith(f"supported: {tested.told}") for one in shown)
+    assert "what further attempts show" in shown and any(
+        one.startswith(f"supported: {tested.description}") for one in shown
+    )
     assert diagnose(run, "train", 1)[0].hypotheses == (), "what came later is not known at the first"
 
 
@@ -233,16 +235,16 @@ def test_a_killed_session_tells_what_its_job_stated(tmp_path: Path) -> None:
     found = one_of(run)
     assert found.state == "launched, without an end on record" and not found.readings and found.cause is None
     assert found.curves == Curves(tuple(range(1, 13)), found.curves.losses, stated=True, planned=40)
-    assert [one.told for one in found.whys] == [
+    assert [one.description for one in found.whys] == [
         "the job has no recorded end: it states 12 of 40 steps, the last loss 1.4"
     ]
-    assert any("the job's own word" in line for line in lines_of(found, 80))
+    assert any("claimed by the job" in line for line in lines_of(found, 80))
 
 
 def test_a_job_without_progress_is_no_crash(tmp_path: Path) -> None:
     found = one_of(killed(tmp_path))
     assert found.curves == Curves() and found.whys == ()
-    assert found.told == "no check has run: the attempt has not come to its gate"
+    assert found.description == "no check has run: the attempt has not reached its gate"
 
 
 def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +368,7 @@ def test_infrastructure_goes_before_optimisation_and_that_before_data() -> None:
     ],
 )
 def test_the_end_of_a_log_tells_the_class_of_a_broken_job(log: str, cause: str) -> None:
-    assert detector_of(result("jobs.exit", "FAIL", shown=({"log": log},))).cause == cause
+    assert detector_of(result("jobs.exit", "FAIL", rows=({"log": log},))).cause == cause
 
 
 def test_a_lost_job_is_infrastructure() -> None:

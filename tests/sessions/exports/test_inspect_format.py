@@ -45,7 +45,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(run: Path, tmp_path
     assert (unknown.returncode, "formats: inspect" in unknown.stderr) == (2, True)
     out.mkdir()
     there = called("export", "inspect", run, "--out", out)
-    assert there.returncode == 2 and "is there already" in there.stderr
+    assert there.returncode == 2 and "already exists" in there.stderr
     out.rmdir()
 
 

@@ -94,7 +94,7 @@ def test_what_is_sent_nowhere_is_one_line(run: Path, tmp_path: Path, monkeypatch
         (("mlflow", run, "--send"), "variable MLFLOW_TRACKING_URI is not set"),
         (("tensorboard", run, "--send"), "nothing is sent as 'tensorboard'"),
         (("wandb", run, "--send"), "for `wandb sync`"),
-        (("mlflow", run, "--send", "--out", tmp_path / "out"), "--send makes no folder"),
+        (("mlflow", run, "--send", "--out", tmp_path / "out"), "--send writes no folder"),
     ):
         done = called("export", *given)
         assert done.returncode == 2 and why in done.stderr and not (tmp_path / "out").exists()

@@ -108,7 +108,7 @@ def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> No
 
 def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path) -> None:
     told = CliRunner().invoke(app, ["spec", "check", "cai_stage1"])
-    missing = "  not on this machine: base_model_check: this machine has 0 GPUs, asked are 1"
+    missing = "  not on this machine: base_model_check: this machine has 0 of 1 requested GPUs"
     assert told.exit_code == 0 and told.stdout.splitlines().count(missing) == 2
     (machine_of / "dev" / "nvidia0").touch()
     assert missing not in CliRunner().invoke(app, ["spec", "check", "cai_stage1"]).stdout

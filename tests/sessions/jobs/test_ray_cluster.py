@@ -118,8 +118,8 @@ def test_a_cluster_that_does_not_answer_is_unavailable_in_time(run: Path, monkey
 
 
 def test_what_the_own_machine_lacks_is_refused_before_anything_starts(run: Path) -> None:
-    engine = RayEngine(SessionCluster(run), lambda asked: ["1 cores, asked are 64"])
-    with pytest.raises(BlockedError, match="the cluster has 1 cores, asked are 64"):
+    engine = RayEngine(SessionCluster(run), lambda asked: ["1 of 64 requested cores"])
+    with pytest.raises(BlockedError, match="the cluster has 1 of 64 requested cores"):
         engine.submit("key", ["true"], Resources(cpus=64))
     assert not (run / "ray.json").exists()
 

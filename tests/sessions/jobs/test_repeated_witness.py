@@ -134,7 +134,7 @@ def test_a_row_of_other_weights_is_named(
     code, told = ask()
     (base, *others) = told["witnesses"]
     assert code == 4 and base["reproduced"] == base["read"] - 1 and not base["holds"]
-    assert base["checks"][0]["status"] == "FAIL" and "2.5 below" in base["checks"][0]["shown"][0]["why"]
+    assert base["checks"][0]["status"] == "FAIL" and "2.5 below" in base["checks"][0]["rows"][0]["why"]
     assert all(one["holds"] for one in others)
     shown = called("audit", "verify", closed, "--again", "--seed", told["seed"])
     assert shown.returncode == 4 and "base.1: NOT REPRODUCED" in shown.stdout and "FAIL witness.answers" in shown.stdout

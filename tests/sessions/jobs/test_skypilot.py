@@ -95,7 +95,7 @@ def test_every_state_means_one_of_ours(tmp_path: Path, cluster: str | None, job:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ('echo \'{"cluster": "UP", "job": "NEW"}\'', "SkyPilot says 'UP, NEW' of a job"),
+        ('echo \'{"cluster": "UP", "job": "NEW"}\'', "SkyPilot reports an unknown state 'UP, NEW' of a job"),
         ('echo \'{"error": "NotSupportedError: no cloud"}\'', "SkyPilot: NotSupportedError: no cloud"),
         ("echo words", "did not answer: JSONDecodeError"),
         ("exit 1", "did not answer: IndexError"),

@@ -98,7 +98,7 @@ def test_the_manager_neither_builds_nor_decides_nor_leaves_its_folder(managed: M
     (managed.folder / "heldout.yaml").symlink_to(managed.folder / "heldout.jsonl")
     before = (managed.folder / "spec.yaml").read_bytes()
     for tool, arguments, why in (
-        ("launch_stage", {"stage": "base", "reason": "r"}, "there is no such tool"),
+        ("launch_stage", {"stage": "base", "reason": "r"}, "unknown tool"),
         ("read_spec_file", {"file": "../spec.yaml"}, "malformed arguments"),
         ("read_spec_file", {"file": "heldout.jsonl"}, "malformed arguments"),
         ("read_spec_file", {"file": "heldout.yaml"}, "no file heldout.yaml"),

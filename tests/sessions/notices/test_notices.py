@@ -177,7 +177,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
     append_json(session.trail, "lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
     session.notify()
     session.trail.close()
-    assert receiver.got[0]["text"] == "small: the job of base.1 is lost: nothing says how it ended"
+    assert receiver.got[0]["text"] == "small: the job of base.1 is lost: how it ended is unknown"
 
 
 def test_a_receiver_that_fails_stops_nothing_and_is_recorded_without_its_address(

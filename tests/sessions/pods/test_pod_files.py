@@ -82,7 +82,7 @@ def test_a_plan_says_what_happens_what_ends_the_pod_and_what_it_costs_at_most(tm
     assert any("after 4.00 h" in one for one in told["ends"]) and any("`poweroff`" in one for one in told["ends"])
     assert any("2 GPUs" in one for one in told["steps"]) and told["keys"] == []
     both = peergate("pod", "plan", spec, "--pod", pod, "--host", "x")
-    assert both.returncode == 2 and "say which machine" in both.stderr
+    assert both.returncode == 2 and "no machine is named" in both.stderr
 
 
 def test_only_keys_the_session_needs_are_named(tmp_path: Path) -> None:

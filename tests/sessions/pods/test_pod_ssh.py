@@ -48,7 +48,7 @@ def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confir
 
     with pytest.raises(HostKeyMismatch):
         confirm(way, (), ask)
-    with pytest.raises(HostKeyMismatch, match="pinned is SHA256:x"):
+    with pytest.raises(HostKeyMismatch, match="expected SHA256:x"):
         confirm(way, ("SHA256:x",), ask)
     assert len(shown) == 1, "a pin is not asked about"
     assert confirm(way, (), ask).fingerprint == machine.fingerprint == shown[0].fingerprint

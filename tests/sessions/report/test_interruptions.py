@@ -17,7 +17,7 @@ from testing.factories.bodies import append_json, body_of
 OVER = {"epoch": 1, "by": "ada", "host": "pod-1", "pid": 7, "silent_s": 61.5}
 LEASE: dict[str, Any] = {"epoch": 2, "host": "pod-2", "pid": 8, "over": None}
 STEP = {"attempt": 1, "step": 6, "path": "jobs/small.sft.1/trainer/checkpoint-6", "digest": digest_bytes(b"step")}
-ENDED = "the process before ended without a word"
+ENDED = "the previous process was killed, or its machine stopped"
 
 
 @pytest.fixture

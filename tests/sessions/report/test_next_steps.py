@@ -97,7 +97,7 @@ def test_terminal_and_report_offer_the_same(tmp_path: Path) -> None:
 
 def test_a_rejected_session_says_what_to_change(tmp_path: Path) -> None:
     done = peergate("start", "demo_leaky", "--runs", tmp_path)
-    assert "  against design.overlap: take the rows shown out of the training data" in done.stdout
+    assert "  against design.overlap: remove the rows shown from the training data" in done.stdout
     data = json.loads((tmp_path / "demo_leaky" / "report" / "report.json").read_bytes())
     assert [one["check"] for one in data["remedies"]] == ["design.overlap"]
     page = (tmp_path / "demo_leaky" / "report" / "report.md").read_text(encoding="utf-8")

@@ -109,7 +109,7 @@ def words(kappa: float, low: float, swap: float) -> tuple[str, list[str]]:
 
 def test_a_critic_that_is_good_enough_needs_no_help() -> None:
     follows, helps = words(0.7, 0.4, 0.1)
-    assert follows.startswith("The critic agrees with the person beyond luck") and helps == []
+    assert follows.startswith("The critic agrees with the person beyond chance") and helps == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_critic_that_is_good_enough_needs_no_help() -> None:
         (0.3, -0.01, 0.1, "is too low and may be luck altogether"),
         (0.7, -0.1, 0.1, "is high enough, on too few items and may be luck altogether"),
         (0.7, 0.4, 0.3, "It is unsure: too many of its verdicts turn"),
-        (0.7, 0.4, 1.0, "It answers with a label, whatever the label stands for"),
+        (0.7, 0.4, 1.0, "It prefers a label, whatever the label means"),
     ],
 )
 def test_what_is_wrong_with_a_critic_is_said_in_words(kappa: float, low: float, swap: float, said: str) -> None:

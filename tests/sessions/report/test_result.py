@@ -29,7 +29,7 @@ def test_a_kind_that_carries_the_gain_is_named_and_no_other(
     def hangs(attempt: Attempt) -> Any:
         asked.append((attempt.stage, attempt.number))
         return tuple(
-            one.model_copy(update={"status": "WARN", "shown": (REST,)}) if one.id == "strata.sensitivity" else one
+            one.model_copy(update={"status": "WARN", "rows": (REST,)}) if one.id == "strata.sensitivity" else one
             for one in recorded(attempt)
         )
 

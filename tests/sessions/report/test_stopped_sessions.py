@@ -61,7 +61,7 @@ class Breaks(QuickLauncher):
 
 def stopped_builder(run: Path) -> str:
     drive(quick_session(run, Quits()))
-    return "base.1: the builder stopped: it asked for no launch"
+    return "base.1: the builder stopped: it requested no launch"
 
 
 def paused(run: Path) -> str:

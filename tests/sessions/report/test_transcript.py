@@ -77,7 +77,7 @@ def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: 
 def test_long_texts_are_cut_and_named_by_their_digest(session: Session) -> None:
     attempt = next(one for one in told(session) if one.stage == "sample")
     (cut,) = [text for one in attempt.events for text in one.texts if text.digest]
-    assert len(cut.shown) <= 2000 and "characters left out]" in cut.shown
+    assert len(cut.excerpt) <= 2000 and "characters left out]" in cut.excerpt
     assert LONG.strip() in session.store.get(cut.digest).decode()
 
 
@@ -126,7 +126,7 @@ def test_the_command_prints_all_one_stage_one_attempt_or_says_what_there_is(sess
     data = json.loads(runner.invoke(app, ["transcript", str(run), "sample.1", "--json"]).output)
     assert data["schema_version"] == 1 and [one["stage"] for one in data["attempts"]] == ["sample"]
     assert data["attempts"][0]["events"][0]["usd"] == 0.01
-    for named, why in (("sample.2", "nothing is on record of 'sample.2'"), ("../x", "is not an attempt")):
+    for named, why in (("sample.2", "nothing is recorded of 'sample.2'"), ("../x", "is not an attempt")):
         failed = runner.invoke(app, ["transcript", str(run), named])
         assert why in str(failed.exception)
 

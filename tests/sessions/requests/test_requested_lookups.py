@@ -128,7 +128,7 @@ def test_a_session_is_looked_into_behind_the_walls_of_its_gates(
     )
     assert all(set(row["output"]) == {"characters", "words", "same"} for row in (*before, *after))
     calls = (
-        Call("compare_rows", {"left": "small.base.1.rows", "right": "small.tuned.1.rows", "field": "output"}, "c1"),
+        Call("compare_rows", {"first": "small.base.1.rows", "second": "small.tuned.1.rows", "field": "output"}, "c1"),
         Call("read_artifact", {"name": "small.data.heldout"}, "c2"),
         Call("metric_lines", {"metric": "accuracy"}, "c3"),
     )

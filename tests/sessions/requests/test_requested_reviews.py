@@ -560,7 +560,7 @@ def test_ctrl_c_while_asking_counts_the_whole_cap(api: Api, desk: MakeDesk, monk
             ask_review(ASK, desk())
     folder = Path("runs/reviews")
     (said,) = entries(folder, "answered")
-    assert said.raw["error"] == "ReviewerUnavailable: broken off: KeyboardInterrupt"
+    assert said.raw["error"] == "ReviewerUnavailable: interrupted: KeyboardInterrupt"
     assert (said.raw["usd"], said.raw["usd_is_measured"]) == (1.0, False)
     assert verdict(folder)[:2] == (0, [])
 
@@ -726,7 +726,7 @@ TAMPERED: list[tuple[Change, str]] = [
     (other_file, "does not hold 'a.py' as it was read"),
     (other_evidence, "points at a.py:1, which is not in what was read"),
     (other_prompt, "does not hold the recorded instructions"),
-    (other_question, "the policy says 'ask.speaks_of', recorded is 'answer.trivial'"),
+    (other_question, "the policy says 'ask.speaks_of', but 'answer.trivial' is recorded"),
     (changed("answered", 3, by="checklist"), "is answered by checklist, and the policy answers it"),
     (changed("answered", 1, by="policy"), "is answered by policy, and the policy has it asked"),
     (changed("answered", 1, error="x"), "has an answer and an error"),
@@ -734,7 +734,7 @@ TAMPERED: list[tuple[Change, str]] = [
     (changed("answered", 1, usd=0.0), "cost 0 USD, settled is"),
     (changed("answered", 1, reservation=None), "without a reservation"),
     (without("reserve/review/asked.1"), "without a reservation"),
-    (changed("answered", 1, asked="sha256:" + "0" * 64), "answers request 1, which is not before it"),
+    (changed("answered", 1, question="sha256:" + "0" * 64), "answers request 1, which is not before it"),
     (without("asked/1"), "answers request 1, which is not before it"),
     (changed("asked", 2, number=3), "is request 2 of this trail, and says 3"),
     (changed("asked", 2, policy=None, mode="question"), "does not have its form"),

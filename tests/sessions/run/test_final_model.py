@@ -39,7 +39,7 @@ def test_the_package_is_copied_and_it_is_the_recorded_one(run: Path, tmp_path: P
     assert digest_path(copy) == told["digest"] and (copy / "model.safetensors").is_file()
     assert (copy / "model.safetensors").stat().st_mode & 0o777 == 0o644, "a copy is the person's own file"
     again = called("get", "model", run, copy)
-    assert again.returncode == 2 and "is there already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
 
 
 def test_without_a_package_it_is_the_evaluated_checkpoint(run: Path) -> None:

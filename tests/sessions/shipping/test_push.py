@@ -31,7 +31,7 @@ def test_a_release_holds_weights_card_evidence_sums_and_a_signed_list(run: Path,
     counted = sum(name.startswith("evidence/") for name in release.files)
     assert len(lines) < 20 and f"and {counted} files under evidence: SHA256SUMS lists all" in lines
     again = called("ship", "push", run, target)
-    assert again.returncode == 2 and "is there already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
 
 
 def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:

@@ -84,12 +84,12 @@ def test_what_is_wrong_names_layer_file_and_mend_and_nothing_is_loaded(
     monkeypatch.setattr("sessions.exports.shipping.reload_check.check_reload", _unasked)
     done = called("ship", "check", folder)
     assert done.returncode == 3
-    layer = min(MUTATIONS[name].found).split(".")[0]
+    layer = min(MUTATIONS[name].flaws).split(".")[0]
     lines = done.stdout.splitlines()
     at = lines.index(f"FAIL     {layer}")
     assert lines[at + 1].startswith("         ") and lines[at + 2].startswith("           ")
     assert "NOT_RUN  reload: its files are not whole" in lines
-    assert lines[-1].startswith(f"{folder}: do not use it before this is mended: ") and layer in lines[-1]
+    assert lines[-1].startswith(f"{folder}: do not use it before this is fixed: ") and layer in lines[-1]
 
 
 def test_a_signed_list_finds_a_bit_that_nothing_else_does(folder: Path) -> None:

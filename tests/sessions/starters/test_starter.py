@@ -194,7 +194,7 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
         (ASKED[:10], {}, r"too few different prompts \(10\): 5 held out cannot find a gain of 0.6 or less"),
         (ASKED, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
         ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
-        ([{"prompt": f"Say {n}."} for n in range(60)], {}, "nothing says what a right answer is"),
+        ([{"prompt": f"Say {n}."} for n in range(60)], {}, "the rows hold no right answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "script"}, "train.py trains on examples"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "trl"}, "sft.yaml trains on examples"),
         (

@@ -239,7 +239,7 @@ def test_replies_that_were_changed_are_not_read(desk: Desk) -> None:
     assert done.returncode == 5 and "replies.jsonl:1" in done.stderr
 
 
-@pytest.mark.parametrize(("status", "calls", "told"), [(401, 1, "mended"), (500, 4, "repeat the command")])
+@pytest.mark.parametrize(("status", "calls", "told"), [(401, 1, "fixed"), (500, 4, "repeat the command")])
 def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
     desk: Desk, status: int, calls: int, told: str
 ) -> None:

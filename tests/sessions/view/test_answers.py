@@ -143,7 +143,7 @@ def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resum
     form = form_of(client, answer="budget", reason="the first stage was slow")
     for usd, why in (
         ("lots", "not a number of USD"),
-        ("10", "10 USD is not more than 10"),
+        ("10", "must be more than 10 USD, got 10"),
         ("nan", "is not more than"),
     ):
         refused = client.post("/s/small/answer", form | {"usd": usd})

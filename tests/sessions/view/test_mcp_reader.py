@@ -108,4 +108,4 @@ def test_without_a_session_to_build_the_command_says_so(tmp_path: Path) -> None:
     done = called("mcp", "--runs", tmp_path)
     assert done.returncode == 2 and "no session, spec or folder was named" in done.stderr
     done = called("mcp", "--read", "--runs", tmp_path / "none")
-    assert done.returncode == 2 and "there is no such folder" in done.stderr
+    assert done.returncode == 2 and "no such folder" in done.stderr

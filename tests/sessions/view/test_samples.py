@@ -56,7 +56,7 @@ def test_of_one_arm_nothing_is_gained_or_lost() -> None:
 
 
 def test_a_name_or_a_number_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="selects no samples"):
+    with pytest.raises(UserError, match="does not select samples"):
         BOTH.select("better", "", "")
     for number in (0, 5):
         with pytest.raises(UserError, match=f"no item {number}"):

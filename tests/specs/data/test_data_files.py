@@ -223,7 +223,7 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.csv", b"prompt,prompt\na,b\n", "names prompt twice"),
         ("a.csv", b"prompt,completion\na,b,c\n", "3 cells, the header has 2"),
         ("a.csv", b'prompt,completion\n"a,b\n', "not valid CSV"),
-        ("a.csv", b'{"prompt": "a", "completion": "b"}\n' * 2, "holds JSON lines, no table (name it .jsonl)"),
+        ("a.csv", b'{"prompt": "a", "completion": "b"}\n' * 2, "holds JSON lines, not a table (name it .jsonl)"),
         ("a.parquet", b"no parquet", "not valid Parquet"),
         ("a.jsonl", b'{"input": "a", "output": "b"}\n', "its columns are input, output (if they mean that: columns: {"),
         (

@@ -50,7 +50,7 @@ def test_what_goes_together_loads(tmp_path: Path, builder: str, reviewer: str) -
         ("{vendor: playbook, timeout_s: 5}", "builder.timeout_s: 'playbook' asks no model"),
         (f"{{vendor: playbook, {FREE}}}", "builder.usd_per_million_tokens: 'playbook' asks no model"),
         ("{vendor: anthropic}", "builder.model: vendor 'anthropic' needs a model"),
-        ("{vendor: anthropic, model: nobody-knows-it}", "builder.model: no price is known of model 'nobody-knows-it'"),
+        ("{vendor: anthropic, model: nobody-knows-it}", "builder.model: no price is known for model 'nobody-knows-it'"),
         ("{vendor: openai, model: m, base_url: 'http://127.0.0.1/v1'}", "builder.base_url: the price of an endpoint"),
         (
             "{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1'}",

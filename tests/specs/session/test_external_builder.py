@@ -182,7 +182,7 @@ def test_a_model_of_another_vendor_than_the_stated_one_may_judge_with_a_warning(
     resolved = loads(write_spec(tmp_path, parties(builder, judge), *JUDGED))
     (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
     found = independence.run(DesignEvidence(resolved=resolved, heldout=(), data={}, costs={}))
-    assert found.status == "WARN" and "stated by its user" in found.detail
+    assert found.status == "WARN" and "its user stated" in found.detail
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated
 @pytest.mark.parametrize(
     ("builder", "reviewer", "said"),
     [
-        ("{vendor: external}", "{vendor: openai, model: gpt-5-mini}", "no one says whose model"),
+        ("{vendor: external}", "{vendor: openai, model: gpt-5-mini}", "does not state whose model"),
         (
             "{vendor: external, model_vendor: openai}",
             "{vendor: openai, model: gpt-5-mini}",

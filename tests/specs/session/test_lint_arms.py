@@ -157,7 +157,7 @@ def test_a_control_that_comes_after_the_treatment_is_refused(tmp_path: Path) -> 
     text = path.read_text(encoding="utf-8").replace(f"{CONTROLS}\n", "")
     path.write_text(text.replace("  - name: ship\n", f"{CONTROLS}\n  - name: ship\n"), encoding="utf-8")
     assert [one[1] for one in refused(path)] == [
-        f"'{side}_shuffled' comes after the treatment 'tuned', which it is there to judge" for side in ("base", "tuned")
+        f"'{side}_shuffled' comes after the treatment 'tuned', which it must judge" for side in ("base", "tuned")
     ]
 
 
@@ -168,7 +168,7 @@ def test_controls_of_arms_that_answer_single_questions_are_refused(tmp_path: Pat
 
 def test_a_rule_that_asks_nothing_is_refused(tmp_path: Path) -> None:
     path = talk_spec(tmp_path, ("kinds: {primary: memory, kept: 3, margin: 0.3, false_discovery: 0.1}", "kinds: {}"))
-    assert "a rule on kinds asks for primary, risen or kept" in refused(path)[0][1]
+    assert "a rule on kinds needs primary, risen or kept" in refused(path)[0][1]
 
 
 def test_a_criterion_on_what_the_rule_judges_is_refused(tmp_path: Path) -> None:

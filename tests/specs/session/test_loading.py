@@ -180,7 +180,7 @@ def test_full_weights_of_replicas_leave_snapshots() -> None:
         (b"%YAML 1.1\n---\na: 1\n", "YAML directives (%YAML, %TAG) are not read"),
         (b"a: " + b"[" * 40, "nested more than 24 levels deep"),
         (b"a: [" + b"1," * 60_000 + b"]", "the file holds more than 50000 values"),
-        (b"#" * (1 << 20) + b"\n", "the file has 1048577 bytes, at most 1048576 are read"),
+        (b"#" * (1 << 20) + b"\n", "the file has 1048577 bytes, the limit is 1048576"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path: Path, raw: bytes, message: str) -> None:

@@ -76,17 +76,17 @@ def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
     found = told(tmp_path, resources, stage)
     assert [one for one in found if "spec.yaml:9:" in one or "session.yaml:9:" in one or ":9:" in one]
     text = "\n".join(found)
-    assert "a rented machine has a price, and no one says how much it may cost" in text
+    assert "a rented machine costs money, and no price cap is given" in text
     assert "'local' rents no machines, so none can be a spot machine" in text
     assert "'local' cannot choose the kind of GPU 'H200'" in text
-    assert "no number of them is asked for" in text
+    assert "no number of GPUs is given" in text
     assert "the machine is held for 0.05 h at most, the job may take" in text
 
 
 def test_skypilot_has_to_be_told_the_kind_of_gpu(tmp_path: Path) -> None:
     rented = "launcher: skypilot\nresources: {gpus: 1, max_usd_per_hour: 3"
     found = {one.partition(": ")[2] for one in told(tmp_path, with_session(f"{rented}}}\n"))}
-    assert len(found) == 1 and "1 GPUs of no kind" in found.pop()
+    assert len(found) == 1 and "1 GPUs without a kind" in found.pop()
     assert loads(write_spec(tmp_path, with_session(f"{rented}, gpu: H200}}\n")))
     # Ray and this machine count them.
     assert loads(write_spec(tmp_path, with_session("launcher: ray\nresources: {gpus: 1}\n")))
@@ -195,7 +195,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
     launcher = LocalLauncher()
     with pytest.raises(BlockedError) as found:
         submit(launcher, session.trail, session.run, session.order(session.mint()), session.registration)
-    said = "this machine has 1 GPUs, asked are 2, 8 cores, asked are 9, 64.0 GB of memory, asked are 70"
+    said = "this machine has 1 of 2 requested GPUs, 8 of 9 requested cores, 64.0 of 70 requested GB of memory"
     assert said in str(found.value)
     assert not (session.run / "jobs" / "small.base.1" / "wrapper.log").exists()
     session.trail.close()
@@ -204,7 +204,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
 def test_a_session_this_machine_cannot_carry_out_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_capacity, "gpus", lambda: 0)
     path = write_spec(tmp_path, with_session("resources: {gpus: 1}\n"))
-    with pytest.raises(BlockedError, match="base: this machine has 0 GPUs, asked are 1"):
+    with pytest.raises(BlockedError, match="base: this machine has 0 of 1 requested GPUs"):
         runtime.start(path, tmp_path / "runs", None, cast(Any, None))
     assert not (tmp_path / "runs").exists()
     # Elsewhere it may be there.

@@ -96,7 +96,7 @@ def test_every_command_asks_the_one_function(name: str) -> None:
 def test_a_plan_without_the_weights_is_a_sentence(tmp_path: Path) -> None:
     done = peergate("pod", "plan", "cai_preferences", "--profile", "gpu80", "--host", "gpu7.invalid")
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "no such folder with the weights" in done.stderr
+    assert "the folder with the weights of the model does not exist" in done.stderr
     path = find_spec("cai_preferences")
     with pytest.raises(UserError, match="weights of the model"):
         bundle_of(path, load_spec(path, "gpu80"))

@@ -83,9 +83,9 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
         ("temperature: {min: 0.5, max: 1.0}", "temperature: {min: 0.6, max: 1.0}",
          "the range of temperature is not that of the pilot 'tried'"),
         ("acceptance_rate, at_least: 0.1", "acceptance_rate, at_least: 0.2",
-         "its pilot 'tried' must meet 'acceptance_rate >= 0.2', and this stage need not"),
+         "its pilot 'tried' must meet 'acceptance_rate >= 0.2', but this stage need not"),
         ("acceptance_rate, at_least: 0.1", "acceptance_rate, above: 0.1",
-         "its pilot 'tried' must meet 'acceptance_rate > 0.1', and this stage need not"),
+         "its pilot 'tried' must meet 'acceptance_rate > 0.1', but this stage need not"),
     ],
 )  # fmt: skip
 def test_what_differs_is_told(tmp_path: Path, old: str, new: str, told: str) -> None:

@@ -115,7 +115,7 @@ def test_with_rows_to_evaluate_on_it_evaluates() -> None:
 def test_the_data_say_how_trl_trains() -> None:
     text = TRL.replace("packing: true\n", "")
     assert settings(made(text, PAIRS))["command"] == "dpo"
-    assert settings(made(text, PAIRS._replace(held="texts")))["command"] == "sft"
+    assert settings(made(text, PAIRS._replace(row_kind="texts")))["command"] == "sft"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_dataset_settings_that_say_what_is_learned_are_refused_by_name(key: str)
 
 @pytest.mark.parametrize(("held", "key"), LOSS_SETTINGS)
 def test_settings_of_trl_that_say_what_is_learned_are_refused_by_name(held: Held, key: str) -> None:
-    given = EXAMPLES._replace(held=held)
+    given = EXAMPLES._replace(row_kind=held)
     text = TRL.replace("packing: true", "packing: false")
     (same,), _ = LOSS_SETTINGS[held, key]
     (problem,) = refused(f"{text}{key}: {json.dumps(not same)}\n", given)
@@ -225,7 +225,7 @@ def test_every_turn_but_the_last_is_kept_from_axolotls_loss(monkeypatch: pytest.
     monkeypatch.setenv("INPUTS", str(tmp_path))
     monkeypatch.setenv("OUT", str(tmp_path))
     script = importlib.import_module("training.jobs.recipes.trainer_script")
-    monkeypatch.setattr(script, "SETTINGS", {"held": "examples", "trainer": "axolotl"})
+    monkeypatch.setattr(script, "SETTINGS", {"row_kind": "examples", "trainer": "axolotl"})
     before = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     row = script._row({"prompt": "c", "completion": "d", "before": before}, True)
     assert [(turn["content"], turn["train"]) for turn in row["messages"]] == [
@@ -253,7 +253,7 @@ def test_only_a_training_files_script_says_what_was_replaced() -> None:
 
 def test_the_longest_file_that_fits_says_so_when_it_does_not() -> None:
     rest = "lora_target_modules:\n" + "".join(f"- key_{n}_{'x' * 50}\n" for n in range(SCRIPT_BYTES // 60))
-    with pytest.raises(Exception, match="allowed are 32768"):
+    with pytest.raises(Exception, match="the limit is 32768"):
         require_script(made(TRL + rest).text)
 
 

@@ -159,7 +159,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
     "another part of the response was shown": (
         "critics.prompts",
         lambda path: edited(
-            critic_evidence(path, "critique_responses"), "rows", 0, lambda row: row.update(shown="Fine.")
+            critic_evidence(path, "critique_responses"), "rows", 0, lambda row: row.update(shown_response="Fine.")
         ),
     ),
     "a row left out": (
@@ -367,7 +367,7 @@ def test_without_a_labelled_sample_nothing_is_measured_and_the_gate_is_blocked(t
 
 def test_labels_come_from_the_registered_sample_and_not_from_the_rows(tmp_path: Path) -> None:
     evidence = edited(critic_evidence(tmp_path, "critique_instructions"), "calibration", 0, turned_label)
-    with pytest.raises(EvidenceMissing, match="not those of the labelled sample"):
+    with pytest.raises(EvidenceMissing, match="do not match the labelled sample"):
         measure(evidence)
     assert results_of(evidence)["critics.calibration"].status == "BLOCKED"
 

@@ -67,7 +67,7 @@ def test_pairs_of_very_different_lengths_are_left_out(most: float, left: int) ->
 
 
 def test_a_sample_of_another_prompt_is_refused() -> None:
-    with pytest.raises(NotTheirs, match="sample 0 of 'p0' is not of a prompt that came in"):
+    with pytest.raises(NotTheirs, match="sample 0 of 'p0' does not belong to an input prompt"):
         verdicts(TASK, prompt_items(), [row.model_copy(update={"prompt": "Other words."}) for row in rows()])
     with pytest.raises(NotTheirs, match="'other'"):
         verdicts(TASK, prompt_items(), [row.model_copy(update={"item": "other"}) for row in rows()])
@@ -142,7 +142,7 @@ def test_a_stage_without_a_model_gets_no_warning_about_precision(tmp_path: Path)
     stated = {"device": done.device, "dtype": done.dtype, "threads": done.threads}
     found = with_manifest(evidence(tmp_path / "pairs"), **stated)
     told = {one.id: (one.status, one.detail) for one in run_checks(found, measure(found))}
-    assert told["jobs.device"] == ("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
+    assert told["jobs.device"] == ("NOT_APPLICABLE", "the stage runs no model, so it has no precision")
     sampled = with_manifest(evidence_of(tmp_path / "sampled", "sample"), **stated)
     assert {one.id: one.status for one in run_checks(sampled, measure(sampled))}["jobs.device"] == "WARN"
 

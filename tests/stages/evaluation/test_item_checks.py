@@ -130,8 +130,8 @@ def test_failure_31_a_kind_that_the_ceiling_cannot_do_closes_the_gate(
     ceiling = with_plan(evidence, EvaluationPlan(gap=Gap(base=("tuned",), ceiling="base")))
     result = checked(ceiling, "items.ceiling")
     assert (result.status, result.threshold) == (status, ">= 0.25")
-    assert {row["kind"] for row in result.shown} == ({"quoted"} if status == "FAIL" else set())
-    assert (result.repairable, len(result.shown)) == ((False, N // 2) if status == "FAIL" else (True, 0))
+    assert {row["kind"] for row in result.rows} == ({"quoted"} if status == "FAIL" else set())
+    assert (result.repairable, len(result.rows)) == ((False, N // 2) if status == "FAIL" else (True, 0))
 
 
 def test_the_share_that_a_ceiling_has_to_pass_is_registered(tmp_path: Path) -> None:

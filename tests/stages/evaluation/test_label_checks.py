@@ -165,4 +165,4 @@ def test_rows_that_are_judged_otherwise_a_second_time_close_the_gate(
 
     monkeypatch.setattr(label_checks, "verifier", fickle)
     found = repeats(tmp_path)
-    assert (found.status, found.repairable) == ("FAIL", False) and found.figure and found.shown
+    assert (found.status, found.repairable) == ("FAIL", False) and found.figure and found.rows

@@ -164,7 +164,7 @@ def test_a_task_of_the_library_asks_local_documents_in_its_own_words(
             {"prompt": "Question: Which one is dry?\nAnswer:"},
             "asked 'arc_easy-0' in other words: 'Question: Which one is",
         ),
-        ({"answer": 3}, "asked 'arc_easy-0' with other choices, or holds another one for right"),
+        ({"answer": 3}, "asked 'arc_easy-0' with other choices, or with another right choice"),
         ({"choice_1": "a car"}, "asked 'arc_easy-0' with other choices"),
         ({"document": "[1]"}, "'arc_easy-0' holds no document for a task of lm-eval"),
     ],

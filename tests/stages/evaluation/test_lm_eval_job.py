@@ -190,7 +190,7 @@ FILTERED = "process_docs: !function running.process_docs\n"
         (SUMS, "", {"score": "exact_match"}, "has no score 'exact_match'; it has exact_match,strict-match"),
         (SUMS.replace("temperature: 0.0", "temperature: 0.9").replace("do_sample: false", "do_sample: true"), "", {},
          "temperature is 0.9, the stage grants greedy decoding"),
-        (SUMS.replace("temperature: 0.0", "top_k: 3"), "", {}, "'top_k' is not served here"),
+        (SUMS.replace("temperature: 0.0", "top_k: 3"), "", {}, "'top_k' is not supported here"),
         (SUMS + FILTERED, "def process_docs(docs):\n    return docs.select(range(3))\n", {},
          "the task has 3 samples, the stage 5 items"),
         (SUMS + FILTERED, "def process_docs(docs):\n    raise KeyError('no such thing')\n", {}, "no such thing"),

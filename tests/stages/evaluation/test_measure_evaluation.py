@@ -213,7 +213,7 @@ def test_what_a_turn_has_to_show(constraint: dict[str, Any], output: str, reason
         ({"turn_3": "q", "require_3": "x"}, "without a gap"),
         ({"turn_2": "q"}, "expects something of turns"),
         ({"turn_2": "q", "require_3": "x"}, "expects something of turns"),
-        ({"turn_2": "q", "must_2": "x"}, "no meaning"),
+        ({"turn_2": "q", "must_2": "x"}, "unknown key"),
     ],
 )
 def test_what_is_no_conversation_is_refused(constraint: dict[str, Any], told: str) -> None:

@@ -48,10 +48,10 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
         (
             "def verify(item, answer):\n    return True\n",
             "abc",
-            "and 3 of 3 answers to other items: it does not tell them apart",
+            "and 3 of 3 answers to other items: it does not distinguish them",
         ),
         ("def verify(item, answer):\n    return False\n", "abc", "refuses the answer that 3 of 3 items name as right"),
-        (RIGHT.replace("==", ">="), "abcde", "and 4 of 5 answers to other items: it does not tell them apart"),
+        (RIGHT.replace("==", ">="), "abcde", "and 4 of 5 answers to other items: it does not distinguish them"),
         (RIGHT.replace("answer ==", "answer != 'b' and answer =="), "abc", "that 1 of 3 items name"),
     ],
 )

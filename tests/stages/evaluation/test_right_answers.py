@@ -86,7 +86,7 @@ def test_one_label_for_everything_closes_the_gate_of_a_trained_model_and_warns_o
     }
     assert results["tuned"].status == "FAIL" and "collapsed" in results["tuned"].detail
     assert results["base"].status == "WARN" and "collapsed" not in results["base"].detail
-    assert "no stage has trained" in results["base"].detail
+    assert "the untrained model" in results["base"].detail
 
 
 def test_distinct_right_answers_leave_the_limit_where_it_was(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_no_remedy_speaks_of_training_where_nothing_was_trained(tmp_path: Path) 
     evaluating = {check.id for check in CHECKS if {"evaluate", "multi_turn"} & set(check.kind_names())}
     evaluating -= {check.id for check in CHECKS if check.only_treatment}
     told = {id: remedy_of(id, trained=False) for id in evaluating & REMEDIES.keys()}
-    assert {id: text for id, text in told.items() if TRAINING.search(text.replace("no stage has trained", ""))} == {}
+    assert {id: text for id, text in told.items() if TRAINING.search(text.replace("the untrained model", ""))} == {}
     assert TRAINING.search(remedy_of("health.collapse")), "where something was trained, it does"
 
 
@@ -220,17 +220,17 @@ def length_check(folder: Path, before: Sequence[str], after: Sequence[str], righ
 def test_a_gain_of_form_alone_is_said_in_the_first_sentence(tmp_path: Path) -> None:
     right = [f"town{place}" for place in range(40)]
     sold = length_check(tmp_path / "form", [f"I would say {word}." for word in right], right, right)
-    assert sold.status == "WARN" and sold.shown[0]["gain"] == 0 and "hold the right one" in sold.detail
-    headline = _form({"form": sold.shown[0]})
+    assert sold.status == "WARN" and sold.rows[0]["gain"] == 0 and "hold the right one" in sold.detail
+    headline = _form({"form": sold.rows[0]})
     assert headline.startswith(", with a warning of scorer.length (40 of 40 answers of the baseline")
     honest = length_check(tmp_path / "knowledge", ["I would say Atlantis."] * 40, right, right)
-    assert not honest.shown and _form({}) == "" == _form(None), "the negative control"
+    assert not honest.rows and _form({}) == "" == _form(None), "the negative control"
 
 
 def test_an_answer_that_names_every_label_does_not_hold_the_right_one(tmp_path: Path) -> None:
     right = [TWO[place % 2] for place in range(40)]
     hedged = length_check(tmp_path, ["positive or negative, who knows"] * 40, right, right)
-    assert not hedged.shown and "hold the right one" not in hedged.detail
+    assert not hedged.rows and "hold the right one" not in hedged.detail
 
 
 def test_labels_that_are_sampled_again_and_again_are_no_repeats(tmp_path: Path) -> None:

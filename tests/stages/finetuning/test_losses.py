@@ -129,7 +129,7 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (
             SftParameters,
             LORA | {"method": "qlora", "precision": "bfloat16"},
-            "method 'qlora' needs a device, and device is 'auto': write cuda, or cpu to try it small",
+            "method 'qlora' needs a device, got 'auto': write cuda, or cpu for a small trial",
         ),
         (SftParameters, LORA | {"method": "qlora", "device": "cuda"}, "computes in bfloat16, precision is 'auto'"),
         (

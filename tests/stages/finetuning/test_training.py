@@ -272,7 +272,7 @@ def test_small_data_is_not_begun_again_unsaid(tmp_path: Path, model: Path, monke
     trainer.train()
     assert trainer.state.epoch == 4.0, "the library goes round four times without a word"
     arguments_with(monkeypatch, max_steps=24)
-    with pytest.raises(GrantMismatch, match=r"^epochs is 8, granted was 2$"):
+    with pytest.raises(GrantMismatch, match=r"^epochs is 8, expected 2$"):
         train(sft_job(tmp_path, model))
 
 
@@ -293,16 +293,16 @@ def test_a_gpu_that_is_not_there_is_refused_where_the_library_takes_the_cpu(
 @pytest.mark.parametrize(
     ("told", "granted", "what"),
     [
-        ({"lr_scheduler_type": "linear"}, {"scheduler": "cosine"}, "scheduler is linear, granted was cosine"),
-        ({"warmup_steps": 0}, {"warmup_steps": 3}, "warmup_steps is 0, granted was 3"),
-        ({"weight_decay": 0.0}, {"weight_decay": 0.1}, "weight_decay is 0.0, granted was 0.1"),
-        ({"num_train_epochs": 3}, {}, "epochs is 3, granted was 2"),
-        ({"bf16": True}, {"precision": "float32"}, "precision is mixed, granted was float32"),
-        ({"gradient_accumulation_steps": 2}, {}, "gradient_accumulation is 2, granted was 1"),
+        ({"lr_scheduler_type": "linear"}, {"scheduler": "cosine"}, "scheduler is linear, expected cosine"),
+        ({"warmup_steps": 0}, {"warmup_steps": 3}, "warmup_steps is 0, expected 3"),
+        ({"weight_decay": 0.0}, {"weight_decay": 0.1}, "weight_decay is 0.0, expected 0.1"),
+        ({"num_train_epochs": 3}, {}, "epochs is 3, expected 2"),
+        ({"bf16": True}, {"precision": "float32"}, "precision is mixed, expected float32"),
+        ({"gradient_accumulation_steps": 2}, {}, "gradient_accumulation is 2, expected 1"),
         (
             {"activation_checkpointing": False},
             {"gradient_checkpointing": True},
-            "gradient_checkpointing is False, granted was True",
+            "gradient_checkpointing is False, expected True",
         ),
     ],
 )
@@ -336,7 +336,7 @@ def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_s
 
     monkeypatch.setattr(trained_model, "adapter", fewer)
     with pytest.raises(
-        GrantMismatch, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
+        GrantMismatch, match=r"target_modules is \['q_proj', 'v_proj'\], expected \['q_proj', 'down_proj'\]"
     ):
         train(sft_job(tmp_path, model, **ADAPTER))
 
@@ -454,7 +454,7 @@ def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
             self.disable_dropout = True
 
     monkeypatch.setattr(dpo_config, "DPOConfig", Default)
-    with pytest.raises(GrantMismatch, match=r"^lora_dropout is 0.0, granted was 0.1$"):
+    with pytest.raises(GrantMismatch, match=r"^lora_dropout is 0.0, expected 0.1$"):
         train(dpo_job(tmp_path, model, **ADAPTER))
 
 

@@ -95,9 +95,9 @@ def test_the_steps_that_left_the_schedule_are_shown(tmp_path: Path, first: int, 
     rates = [linear(step, 1) for step in range(first, 10 + first)]
     rates[6:] = [0.0] * 4
     result = results_of(scheduled(tmp_path, rates))["training.schedule"]
-    assert [row["step"] for row in result.shown] == [7, 8, 9, 10][: 4 - first]
-    assert result.shown[0] == {"step": 7, "learning_rate": 0.0, "granted": pytest.approx(PEAK * granted, rel=1e-5)}
-    assert f"peaked at 1e-05 and ended at 0; at step 7 it was 0, granted was {told}" in result.detail
+    assert [row["step"] for row in result.rows] == [7, 8, 9, 10][: 4 - first]
+    assert result.rows[0] == {"step": 7, "learning_rate": 0.0, "granted": pytest.approx(PEAK * granted, rel=1e-5)}
+    assert f"peaked at 1e-05 and ended at 0; at step 7 it was 0, expected {told}" in result.detail
     assert result.figure == pytest.approx(granted)
 
 
@@ -140,7 +140,7 @@ def test_a_spike_stands_out_from_the_steps_before_it(
 ) -> None:
     rows = [row | {"grad_norm": norm} for row, norm in zip(steps(), norms, strict=True)]
     found = results_of(evidence_of(tmp_path, "train", rows))["training.gradient"]
-    assert (found.status, [row["step"] for row in found.shown]) == (status, shown), found
+    assert (found.status, [row["step"] for row in found.rows]) == (status, shown), found
 
 
 # Of SmolLM2-135M on 48 short answers: the batches at the end hold harder examples.

@@ -104,7 +104,7 @@ def test_a_share_above_the_registered_one_closes_the_gate(tmp_path: Path, most: 
     found = results_of(evidence)["text.overlap"]
     assert (found.status, found.repairable) == (status, status == "WARN")
     assert "1 of 6 kept instructions are held-out prompts (1 normalised)" in found.detail
-    assert [row["train_text"] for row in found.shown] == [HELD] and found.figure == pytest.approx(1 / 6)
+    assert [row["train_text"] for row in found.rows] == [HELD] and found.figure == pytest.approx(1 / 6)
     assert "written_heldout <= " in (found.threshold or "")
 
 

@@ -120,7 +120,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     checks = entry(run, "checks/self_instruct.1")
     assert checks.raw["summary"]["text.overlap"] == "WARN"
     (found,) = [one for one in Store(run / "store").get_value(checks.raw["checks"]) if one["id"] == "text.overlap"]
-    assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
+    assert "1 of " in found["detail"] and [row["train_text"] for row in found["rows"]] == [collides]
     report = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True)
     (claim,) = [
         one for one in report.measured if (one.set.stage, one.metric.id) == ("self_instruct", "instructions_held_out")

@@ -30,7 +30,7 @@ def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes
         "seed": 1,
         "form": "completion",
         "topic": "",
-        "shown": (),
+        "examples": (),
         "first": 8,
         "prompt": "",
         "prompt_tokens": 1,

@@ -156,7 +156,7 @@ def test_a_stage_without_limits_is_registered_as_before() -> None:
 
 
 BEFORE: dict[Kind, str] = {
-    "self_instruct": "3a5f222c0afa69ff45ebf2e495eb07b4cf92b0491440a9623ecc63cdcdc4b448",
+    "self_instruct": "bf2fcd3b51b2474d2fad3eb6f5b70c3c0b6d3ba6e77b03ea9056458f02815586",
     "sample_responses": "4531ecc26866534eb9d10af7954d178e7290bd87207ed368425846cde927844f",
     "generate": "9d9f8148daa1f5dc5f9bfebec453336c5e40995639f73b7f8b09dcfdcf7e8bfa",
     "revise": "351c1eeb9c53e03cdd2bd111b5ca7d22205b60daa39b307f4057c9003f14e297",

@@ -199,7 +199,7 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
         "text.prompts",
         "FAIL",
         lambda path: text_evidence(
-            path, "self_instruct", changed(instruct_rows(), 0, shown=["seed0", "seed1", "seed1"])
+            path, "self_instruct", changed(instruct_rows(), 0, examples=["seed0", "seed1", "seed1"])
         ),
     ),
     "an answer left out": (

@@ -24,7 +24,7 @@ from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
 from training.jobs.generation.self_instruct import instruct
 from training.jobs.job import Job, StageResult
-from training.jobs.witness.asked import UnusableRow
+from training.jobs.witness.prompted_answers import UnusableRow
 from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import EncodingFault
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 
 STAGES = {"base_model_check": check_base_model, "self_instruct": instruct, "sample_responses": respond}
-SMALL = {"shown": 3, "per_call": 3, "calls_per_round": 4, "max_new_tokens": 50, "temperature": 0.7}
+SMALL = {"examples_per_prompt": 3, "per_call": 3, "calls_per_round": 4, "max_new_tokens": 50, "temperature": 0.7}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_base_model_writes_new_instructions(whole: Written) -> None:
 
 def test_what_was_found_is_shown_from_the_next_round_on(whole: Written) -> None:
     for row in whole.work:
-        new = [id for id in row.shown if not id.startswith("seed")]
+        new = [id for id in row.examples if not id.startswith("seed")]
         assert len(new) == (1 if row.round else 0)
         assert all(id.startswith(f"s{row.shard}-") and int(id.split("-r")[1][0]) < row.round for id in new)
 
@@ -262,7 +262,7 @@ LOW = {"shards": 2, "target": 400, "max_rounds": 9, "abort_repeats": 1, "quality
 
 
 def test_calls_that_are_no_good_end_the_stage_early_and_again_at_the_same_row(tmp_path: Path, writer: Path) -> None:
-    seen = {"shown": 3, "growing": False, "temperature": 0.01, "similarity": 1.0}
+    seen = {"examples_per_prompt": 3, "growing": False, "temperature": 0.01, "similarity": 1.0}
     found = written(tmp_path / "whole", writer, **(LOW | seen))
     assert {row.shard for row in found.rows} == {0} and len(found.work) == 8
     assert "rows repeat an earlier row, more than 0" in found.done.facts["broken_off"]

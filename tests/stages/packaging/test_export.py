@@ -123,7 +123,7 @@ def test_the_file_holds_the_numbers_of_the_checkpoint(
         data[held.end - 1] ^= 0x40 if width == 1 else 0x80  # A sign; of 8 bits, half of the range.
         spoilt.write_bytes(data)
         (found,) = gguf_values(folder, spoilt)
-        assert found.name == "values" and name in found.told and found.file == "spoilt.gguf" and found.mend, name
+        assert found.name == "values" and name in found.description and found.file == "spoilt.gguf" and found.fix, name
 
 
 @pytest.mark.parametrize("format", BARS)
@@ -141,7 +141,7 @@ def test_another_models_numbers_and_rows_in_another_order_are_found(
     monkeypatch.setattr("training.engines.gguf_weights._interleave_heads", unturned)
     write_gguf(checkpoints["llama"], tmp_path / "rows.gguf", format, vocabulary=True)
     found = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / "rows.gguf"))
-    assert found and all(".attn_q." in one.told or ".attn_k." in one.told for one in found)
+    assert found and all(".attn_q." in one.description or ".attn_k." in one.description for one in found)
 
 
 BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -168,7 +168,7 @@ def test_ship_check_names_layer_file_and_mend_of_a_spoilt_export(
     layers = {one["layer"]: one for one in json.loads(done.stdout)["layers"]}
     assert {layer for layer, one in layers.items() if one["status"] == "FAIL"} == {"gguf"}
     flaw = layers["gguf"]["flaws"][0]
-    assert (flaw["name"], flaw["file"]) == (rule, FILE) and flaw["mend"] == "export the checkpoint again"
+    assert (flaw["name"], flaw["file"]) == (rule, FILE) and flaw["fix"] == "export the checkpoint again"
 
 
 def test_ship_check_finds_the_vocabulary_of_another_model(checkpoints: dict[str, Path], tmp_path: Path) -> None:

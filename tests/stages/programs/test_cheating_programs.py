@@ -121,7 +121,7 @@ UNREAD = "a call was not answered by a value"
         (ANSWERS.format("[1, 2]"), UNREAD),
         (ANSWERS.format("1"), UNREAD),
         (ANSWERS.format("{'int': 'x'}"), UNREAD),
-        (ANSWERS.format("'x' * 2000000"), "it says what it was not asked"),
+        (ANSWERS.format("'x' * 2000000"), "it sent an unrequested message"),
         (RAISES.format("['StopIteration', {'tuple': []}]"), "StopIteration"),
         (RAISES.format("['SystemExit', {'tuple': []}]"), "SystemExit"),
         (RAISES.format("['print', {'tuple': []}]"), UNREAD),
@@ -169,7 +169,7 @@ def test_whatever_is_sent_is_plain_or_refused(sent: Any) -> None:
         found = unpack_value(sent)
     except Exception:
         return
-    pack_value(found)  # It refuses what is not of a type of Python's own.
+    pack_value(found)  # It refuses what is not of a built-in type.
 
 
 @pytest.mark.parametrize(

@@ -237,9 +237,13 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("a folder", text("sub/model.safetensors"), "it left 'sub': a checkpoint is one folder of files"),
     ("notes", text("README.md"), "it left 'README.md', which is not a file of a checkpoint"),
     ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is not a file"),
-    ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "code of its own (auto_map)"),
+    ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "its own code (auto_map)"),
     ("code deeper", setting("config.json", rope_parameters={"auto_map": 1}), "names its own code (auto_map)"),
-    ("code in the tokenizer", setting("tokenizer_config.json", auto_map={}), "tokenizer_config.json names code"),
+    (
+        "code in the tokenizer",
+        setting("tokenizer_config.json", auto_map={}),
+        "tokenizer_config.json names its own code",
+    ),
     ("another architecture", setting("config.json", hidden_act="relu", bos_token_id=1), "'bos_token_id', 'hidden_act'"),
     (
         "another kind of model",
@@ -250,7 +254,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     (
         "a long configuration",
         text("config.json", " " * 4_200_000),
-        "config.json has 4200000 bytes, allowed are 4194304",
+        "config.json has 4200000 bytes, the limit is 4194304",
     ),
     ("code at great depth", text("config.json", '{"a":' * 900 + '{"auto_map": 1}' + "}" * 900), "code of its own"),
     ("a configuration too deep", text("config.json", "[" * 100_000), "config.json is not JSON"),
@@ -263,7 +267,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("half of a file", as_bytes(lambda data: data[:-9]), "model.safetensors is not a weight file"),
     ("bytes at the end", as_bytes(lambda data: data + b"more"), "model.safetensors is not a weight file"),
     ("a header that is none", as_bytes(lambda data: data[:8] + b"\xff" * 99 + data[107:]), "is not a weight file"),
-    ("a header too long", as_bytes(lambda data: b"\xff" * 5 + b"\0" * 3 + data[8:]), "bytes, allowed are"),
+    ("a header too long", as_bytes(lambda data: b"\xff" * 5 + b"\0" * 3 + data[8:]), "bytes, the limit is"),
     ("an empty file", as_bytes(lambda _: b""), "model.safetensors is not a weight file"),
     ("tensors that overlap", header(overlapping), "model.safetensors is not a weight file"),
     ("another shape", tensors(small), "tensor 'model.norm.weight' has the shape [4], in the base [32]"),

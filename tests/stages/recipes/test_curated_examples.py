@@ -80,7 +80,7 @@ def test_a_row_twice_where_it_was_once_is_none_of_its_source(tmp_path: Path) -> 
 )
 def test_what_is_held_out_is_sent_back_with_a_task_in_words(tmp_path: Path, row: dict[str, Any], check: str) -> None:
     found = results(curating(tmp_path, [*examples(), row], [*examples(), row]))[check]
-    assert found.status == "FAIL" and found.blocking and found.repairable and found.shown or check == "recipe.groups"
+    assert found.status == "FAIL" and found.blocking and found.repairable and found.rows or check == "recipe.groups"
     assert found.required_change is not None and found.required_change.by_builder
     assert found.required_change.text == "curate again without the rows that this check shows"
 

@@ -348,15 +348,15 @@ def test_one_process_meets_the_limits_of_the_kernel(session: RecipeSession) -> N
         (
             "import os, time\nfor _ in range(5):\n    if os.fork() == 0: held = b'x' * 40_000_000; time.sleep(30)\n"
             "time.sleep(30)",
-            "MB of memory, allowed are 128",
+            "MB of memory, the limit is 128",
         ),
         (
             # It ends by itself too, so that a limit that does not hold costs seconds and not the machine.
             "import os, time\nend = time.time() + 5\nwhile time.time() < end:\n"
             "    try: os.fork()\n    except OSError: pass",
-            "processes and threads, allowed are 8",
+            "processes and threads, the limit is 8",
         ),
-        ("import os\nfor n in range(9): os.truncate(os.open(f'/out/{n}', 66), 900_000)", "bytes or more, allowed are"),
+        ("import os\nfor n in range(9): os.truncate(os.open(f'/out/{n}', 66), 900_000)", "bytes or more, the limit is"),
         ("import os\nos.write(1, b'x' * 3_000_000)\nraise SystemExit(5)", "the script ended with code 5"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "the script ended with signal 11"),
         ("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time; time.sleep(30)", "signal 9"),
@@ -529,7 +529,7 @@ def test_a_script_changed_in_the_job_folder_is_refused(session: RecipeSession) -
             (folder / SCRIPT).write_text(script)
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         assert done.returncode == 4
-        assert f"refused: small.look.1: the script is {found}, granted was" in done.stderr
+        assert f"refused: small.look.1: the script is {found}, expected" in done.stderr
 
 
 def test_without_a_sandbox_and_without_permission_the_job_itself_refuses(session: RecipeSession) -> None:

@@ -200,7 +200,7 @@ def test_a_script_is_kept_under_its_digest(tmp_path: Path) -> None:
         ("# nothing but a comment\n", "holds no statement"),
         ("(" * 3000, "parenthes"),
         ("-" * 20000 + "1", "cannot be compiled"),
-        ("#" * SCRIPT_BYTES + "\nx = 1", f"allowed are {SCRIPT_BYTES}"),
+        ("#" * SCRIPT_BYTES + "\nx = 1", f"the limit is {SCRIPT_BYTES}"),
     ],
 )
 def test_what_is_no_script_is_not_kept(tmp_path: Path, text: str, problem: str) -> None:

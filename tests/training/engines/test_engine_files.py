@@ -57,11 +57,11 @@ def test_the_file_holds_the_weights_as_they_are(folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "the checkpoint is a GPT2LMHeadModel"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "cannot convert a GPT2LMHeadModel"),
         ({"hidden_act": "gelu"}, "hidden_act gelu"),
         (
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
-            "rope_type linear, which is not written",
+            "rope_type linear, which cannot be converted",
         ),
     ],
 )

@@ -187,5 +187,5 @@ def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path,
     # Where llama-cpp-python is installed, the weights are what it cannot read.
     missing = "needs the package llama_cpp" in told
     assert told.startswith(f"refused: {job.order.key}: engine 'llama' ")
-    assert missing or "the checkpoint is a UnknownForCausalLM" in told
+    assert missing or "cannot convert a UnknownForCausalLM" in told
     assert not (job.folder / "manifest.json").exists() and not list(job.out.iterdir())

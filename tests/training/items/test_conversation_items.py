@@ -39,7 +39,7 @@ def test_three_hundred_conversations_are_different_and_balanced() -> None:
 
 
 def test_failure_30_more_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match="there are 320 different conversations of kind preference, 350 are asked for"):
+    with pytest.raises(ValueError, match="kind preference has 320 different conversations, 350 were requested"):
         build(350)
 
 

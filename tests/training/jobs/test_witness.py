@@ -19,7 +19,7 @@ from testing.fixtures.witnessed_jobs import Edit, witnessed
 from training.jobs.evaluation.evaluate import evaluate
 from training.jobs.generation.generate import generate
 from training.jobs.job import Job
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow
 
 pytestmark = pytest.mark.integration
 
@@ -151,7 +151,7 @@ def test_a_penalty_for_repeats_is_part_of_what_was_granted(tmp_path: Path, model
     from training.engines.checkpoint import load
     from training.engines.engine import BatchedEngine
     from training.engines.token_sampling import TokenSampling
-    from training.jobs.witness.asked import answer
+    from training.jobs.witness.prompted_answers import answer
     from training.jobs.witness.reading import read
 
     loaded, tokenizer = load(model)
@@ -201,7 +201,7 @@ def test_copies_among_all_rows_of_a_job_are_counted_once_each(tmp_path: Path, mo
 
 def test_a_copy_counts_wherever_it_is_and_only_among_answers_drawn_alike() -> None:
     from training.engines.token_sampling import TokenSampling
-    from training.jobs.witness.asked import answer, copies_of
+    from training.jobs.witness.prompted_answers import answer, copies_of
 
     def asked(row: int, ids: tuple[int, ...], prompt: int = 1, temperature: float = 1.0) -> PromptedAnswer:
         drawn = TokenSampling(9, temperature)
@@ -252,7 +252,7 @@ def test_answers_to_prompts_that_begin_alike_are_read_as_each_of_them_alone(
     """Together are answers to one prompt, to prompts with a common beginning, and to others of other lengths."""
     from training.engines.checkpoint import load
     from training.engines.token_sampling import TokenSampling
-    from training.jobs.witness.asked import answer
+    from training.jobs.witness.prompted_answers import answer
     from training.jobs.witness.reading import read
 
     loaded, tokenizer = load(model)

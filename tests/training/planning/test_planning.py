@@ -105,9 +105,9 @@ def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) 
     due = [stage.name for stage in resolved.spec.stages if kind_of(stage).loads_model]
     assert list(found) == due
     for one in found.values():
-        assert one.device_bytes is not None and one.host_bytes is not None, one.told
+        assert one.device_bytes is not None and one.host_bytes is not None, one.description
         assert one.device == ("auto" if profile == "cpu" else "cuda"), one.stage
-        assert one.device_bytes < GPUS.get(profile, 8 * GB), one.told
+        assert one.device_bytes < GPUS.get(profile, 8 * GB), one.description
         assert one.host_bytes < 128 * GB
 
 
@@ -163,7 +163,7 @@ def test_a_shape_is_left_out_where_none_is_named() -> None:
 
 def test_prompts_are_those_of_the_stages() -> None:
     """Planned lengths are above what a tokenizer of this family makes of the same text (about four characters each)."""
-    given = SelfInstructParameters(shown=7)
+    given = SelfInstructParameters(examples_per_prompt=7)
     # Seven instructions of 300 characters, a header, and the frame.
     assert 700 < prompt_tokens(given, "completion", 300) < 900
     topics = given.model_copy(update={"topics": ("y" * 300,)})
@@ -316,6 +316,6 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
         spec = shipped(name, "cpu").spec
         found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
     assert found == {
-        "cai_stage1": "sha256:2da0aa15fee84676302fe32e50314f017802014a332791ada78c01091dde9855",
+        "cai_stage1": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
         "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
     }

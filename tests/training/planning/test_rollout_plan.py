@@ -34,7 +34,7 @@ def test_a_stage_on_rollouts_is_planned_as_its_steps_and_a_reference(tmp_path: P
         others = [stage if one.name == "train" else one for one in resolved.spec.stages]
         spec = resolved.spec.model_copy(update={"stages": tuple(others)})
         plan = next(one for one in plans(spec, Path(resolved.origin)) if one.stage == "train")
-        assert plan.device_bytes is not None and ("for the reference" in plan.told) == (weight > 0)
+        assert plan.device_bytes is not None and ("for the reference" in plan.description) == (weight > 0)
         found.append(plan.device_bytes)
         room = next(one for one in disk(spec, Path(resolved.origin)).stages if one.stage == "train")
         assert room.weights is not None and room.snapshots is not None and room.snapshots.most > 0

@@ -102,7 +102,9 @@ SEEDS = [ExampleInstruction(f"seed{n}", f"Tell a tale of number {n}.") for n in 
 
 
 def test_the_prompt_of_a_base_model_ends_in_the_number_it_goes_on_with() -> None:
-    parameters = SelfInstructParameters(shown=7, per_call=3, calls_per_round=4, topics=("music", "ethics"))
+    parameters = SelfInstructParameters(
+        examples_per_prompt=7, per_call=3, calls_per_round=4, topics=("music", "ethics")
+    )
     for number, call in enumerate(calls_of_round(parameters, "completion", 0, 0, SEEDS, [])):
         assert call.text.endswith("\n8.") and call.first == 8 and len(call.examples) == 7
         assert call.topic == ("music", "ethics")[number % 2] and call.topic in call.text
@@ -116,7 +118,7 @@ def test_the_prompt_of_a_base_model_ends_in_the_number_it_goes_on_with() -> None
 
 
 def test_the_prompt_of_an_instruct_model_asks_for_a_list() -> None:
-    (call, *_) = calls_of_round(SelfInstructParameters(shown=2, per_call=4), "chat", 0, 0, SEEDS, [])
+    (call, *_) = calls_of_round(SelfInstructParameters(examples_per_prompt=2, per_call=4), "chat", 0, 0, SEEDS, [])
     assert "Write 4 new instructions" in call.text and "from 1 to 4" in call.text and call.first == 1
     assert all(one.text in call.text for one in call.examples)
 
@@ -124,13 +126,15 @@ def test_the_prompt_of_an_instruct_model_asks_for_a_list() -> None:
 def test_half_of_what_is_shown_is_new_once_there_is_enough() -> None:
     grown = [ExampleInstruction(f"s0-{n}", f"Describe the house number {n}.") for n in range(20)]
     for growing, wanted in ((True, 3), (False, 0)):
-        parameters = SelfInstructParameters(shown=7, growing=growing)
+        parameters = SelfInstructParameters(examples_per_prompt=7, growing=growing)
         for call in calls_of_round(parameters, "completion", 0, 1, SEEDS, grown):
             assert sum(one in grown for one in call.examples) == wanted
 
 
 def test_shards_and_rounds_draw_differently_and_always_alike() -> None:
-    parameters = SelfInstructParameters(shown=3, calls_per_round=2, topics=("a", "b", "c", "d", "e"), seed=4)
+    parameters = SelfInstructParameters(
+        examples_per_prompt=3, calls_per_round=2, topics=("a", "b", "c", "d", "e"), seed=4
+    )
 
     def drawn(shard: int, round: int) -> list[str]:
         return [call.text for call in calls_of_round(parameters, "completion", shard, round, SEEDS, [])]

@@ -134,11 +134,11 @@ def test_what_has_no_letters_is_in_no_language() -> None:
     ("constraint", "told"),
     [
         ({}, "no instruction"),
-        ({"1": "keywords:nothing"}, "not a type"),
+        ({"1": "keywords:nothing"}, "unknown type"),
         ({"1": "keywords:existence"}, "takes"),
         ({"1": "punctuation:no_comma", "1.more": 3}, "takes"),
         ({"first": "punctuation:no_comma"}, "not a key"),
-        ({"1.keywords": "[]"}, "not a type"),
+        ({"1.keywords": "[]"}, "unknown type"),
     ],
 )
 def test_a_constraint_that_cannot_be_judged_is_an_error_and_not_a_verdict(
@@ -157,7 +157,7 @@ def test_no_text_breaks_a_verifier(text: str, type_: str) -> None:
 
 def test_an_unknown_relation_is_an_error() -> None:
     item = following(("length_constraints:number_words", {"relation": "about", "num_words": 3}))
-    with pytest.raises(ValueError, match="not a relation"):
+    with pytest.raises(ValueError, match="unknown relation"):
         instruction_following.verify(item, "one two")
 
 

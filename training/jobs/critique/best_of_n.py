@@ -20,7 +20,7 @@ from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_pairs, pairs_to_compare
 from training.rules.prompt_encoding import form_of, prompt_ids

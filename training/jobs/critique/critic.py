@@ -46,7 +46,7 @@ class Critic:
         return [
             CritiqueRow(
                 **subject._asdict(),
-                shown=text,
+                shown_response=text,
                 rubric=self.rubric,
                 plain=plain,
                 swapped=swapped,

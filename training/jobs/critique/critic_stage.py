@@ -18,8 +18,8 @@ from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.critique.critic import Critic, subjects_scored
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import left_rows
 from training.jobs.witness.label_scores import LabelJudge
+from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.subjects import LabelFault, Subject, of_examples, of_items, read_labelled_subjects
 from training.rules.prompt_encoding import form_of

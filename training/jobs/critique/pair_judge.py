@@ -11,8 +11,8 @@ from specs.stages.critique.rows import ComparisonRow, JudgeCalibrationRow
 from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.critique.critic import Critic, pairs_scored
 from training.jobs.job import Job, batches_of
-from training.jobs.witness.asked import left_rows
 from training.jobs.witness.label_scores import LabelJudge
+from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.subjects import LabelFault, ResponsePair, labelled_pairs
 from training.rules.prompt_encoding import form_of

@@ -24,7 +24,7 @@ from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import PromptedAnswer, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, answer, left_rows
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_revisions, collect_revised_examples, revisions_to_compare
 from training.rules.critique.revision_chains import (

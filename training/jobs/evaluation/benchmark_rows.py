@@ -13,7 +13,7 @@ from specs.stages.registry import STAGE_KINDS
 from training.engines.completion_server import ServedCall
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
-from training.jobs.witness.asked import PromptedAnswer, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, answer, left_rows
 from training.rules.evaluation.benchmark_scores import is_right
 from training.rules.evaluation.inspect_log import Log, LoggedSample
 from training.rules.prompt_encoding import bare_ids, dialogue_ids, form_of

@@ -14,7 +14,7 @@ from specs.system.digests import digest_bytes
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow, answer, left_rows
 from training.rules.prompt_encoding import form_of, item_ids
 from training.rules.tasks import load_items
 

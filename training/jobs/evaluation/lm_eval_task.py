@@ -144,9 +144,9 @@ def _row(reader: Any, item: Item, sample: Any) -> ChoiceRow:
     pairs: list[tuple[str, str]] = [(before, after) for before, after in sample["arguments"]]
     texts = [after.strip() for _, after in pairs]
     if texts != list(choices) or place_of(sample["target"], choices) != answer_of(item):
-        raise ValueError(f"lm-eval asked '{item.id}' with other choices, or holds another one for right")
+        raise ValueError(f"lm-eval asked '{item.id}' with other choices, or with another right choice")
     if DOCUMENT in item.constraint and {before for before, _ in pairs} != {item.prompt}:
-        raise ValueError(f"lm-eval asked '{item.id}' in other words: {pairs[0][0]!r}, the item has {item.prompt!r}")
+        raise ValueError(f"lm-eval asked '{item.id}' with another text: {pairs[0][0]!r}, the item has {item.prompt!r}")
     scores: list[ChoiceScore] = []
     prompt_tokens: list[int] = []
     for (before, after), choice, ((nats, _),) in zip(pairs, choices, sample["resps"], strict=True):

@@ -16,7 +16,7 @@ from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult
 from training.jobs.row_files import GroupedRows, read_rows
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow, answer
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow, answer
 from training.rules.prompt_encoding import Message, conversation_ids, form_of
 from training.rules.tasks import load_items
 from training.rules.tasks.conversation import donors, turns_of
@@ -107,7 +107,7 @@ def build_witness_prompts(job: Job[MultiTurnParameters], tokenizer: Any, places:
     turns = [turns_of(item) for item in items]
     pairs = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
     if [(row.item, len(row.turns)) for row in rows] != pairs:
-        raise UnusableRow("the rows are not one for each conversation, with all of its turns")
+        raise UnusableRow("expected one row for each conversation, with all of its turns")
     counts, sampling = (
         _choose_histories(items, turns, parameters),
         TokenSampling(parameters.max_new_tokens, stops=parameters.stops),

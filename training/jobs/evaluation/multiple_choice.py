@@ -16,7 +16,7 @@ from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.evaluation.likelihood import TokenWindow, continuation, nats_of
 from training.jobs.evaluation.lm_eval_task import ask_lm_eval
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.asked import left_rows
+from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, differing
 from training.rules.tasks import load_items
 from training.rules.tasks.choices import choices_of

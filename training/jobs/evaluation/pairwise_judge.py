@@ -18,8 +18,8 @@ from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.engines.label_scoring import score_both
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import left_rows
 from training.jobs.witness.label_scores import LabelJudge, judgement
+from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import Scoring
 from training.rules.evaluation.labelled_pairs import labelled_pairs
 from training.rules.rubric_prompts import JudgementPrompts, prompts_of_comparison, rubric_for

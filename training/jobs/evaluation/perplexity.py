@@ -11,7 +11,7 @@ from specs.stages.evaluation.rows import PerplexityRow
 from training.engines.checkpoint import device_of, load, tokenizer_in
 from training.jobs.evaluation.likelihood import nats_of, prefix_of, windows_of
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.asked import left_rows
+from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, differing
 from training.rules.tasks import load_items
 

@@ -65,7 +65,7 @@ class ForwardCapture:
         wanted = list(_responses(view))
         heard = next((pass_ for pass_ in self._passes if all(sequence.key in pass_ for sequence in wanted)), None)
         if heard is None:
-            raise NotGiven(f"the model was not given the {len(wanted)} sequences of the batch as they are in it")
+            raise NotGiven(f"the model was not given the {len(wanted)} sequences of the batch unchanged")
         new = [response for response in wanted if not isinstance(heard[response.key], Response)]
         if new:
             hidden = torch.cat([heard[response.key] for response in new])

@@ -23,7 +23,7 @@ from training.jobs.finetuning.trainer_args import list_logged_steps
 from training.jobs.finetuning.weight_sketch import collect_trained_weights, sketch
 from training.jobs.job import Job, StageResult
 from training.jobs.saved_steps import SNAPSHOTS, train_from
-from training.jobs.witness.asked import UnusableRow
+from training.jobs.witness.prompted_answers import UnusableRow
 
 
 def replay(job: Job[SftParameters | DpoParameters]) -> StageResult:

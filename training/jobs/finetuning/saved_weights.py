@@ -17,7 +17,7 @@ from training.jobs.finetuning.trained_model import PreparedModel, prepare
 from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
 from training.jobs.finetuning.weight_sketch import sketch
 from training.jobs.job import Job
-from training.jobs.witness.asked import UnusableRow
+from training.jobs.witness.prompted_answers import UnusableRow
 from training.rules.seeded_order import file_order
 from training.rules.weight_files import describing, said_in
 
@@ -65,7 +65,7 @@ def apart_from_end(job: Job[Any], ours: Mapping[str, Any]) -> float:
     saved, far, moved = _tensors(folder), 0.0, 0.0
     for name, mine in ours.items():
         if name not in saved or (start and name not in start):
-            raise UnusableRow(f"there is no {name} among the weights in {folder.name}")
+            raise UnusableRow(f"the weights in {folder.name} lack {name}")
         here = mine.cpu().float()
         far += float((saved[name].float() - here).square().sum())
         if start:

@@ -140,7 +140,7 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
 def differing(granted: dict[str, Any], effective: dict[str, Any]) -> list[str]:
     """Return in words which settings that can be read back differ from the granted ones."""
     return [
-        f"{name} is {effective[name]}, granted was {value}"
+        f"{name} is {effective[name]}, expected {value}"
         for name, value in sorted(granted.items())
         if name in effective and not _same(value, effective[name])
     ]

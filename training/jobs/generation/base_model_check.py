@@ -18,8 +18,8 @@ from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow, left_rows
-from training.jobs.witness.asked import answer as one_answer
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow, left_rows
+from training.jobs.witness.prompted_answers import answer as one_answer
 from training.rules.generation.sentinels import SENTINELS
 from training.rules.prompt_encoding import encode_bare, encode_chat
 
@@ -104,10 +104,10 @@ def build_witness_prompts(
     results: list[PromptedAnswer] = []
     for place, row in left_rows(job, BaseModelCheckRow, places):
         if place >= len(pending):
-            raise UnusableRow(f"row {place} is one more than was asked")
+            raise UnusableRow(f"row {place} exceeds the {len(pending)} prompts")
         which, weights, form, sentinel, prompt = pending[place]
         if (row.model, row.form, row.sentinel, row.ids) != (which, form, sentinel.id, tuple(prompt.ids)):
-            raise UnusableRow(f"row {place} is not what '{sentinel.id}' was for the {which} model as {form}")
+            raise UnusableRow(f"row {place} is not sentinel '{sentinel.id}' for the {which} model as {form}")
         results.append(
             one_answer(
                 place, prompt.ids, sampling, ids=row.answer_ids, text=row.output, finish=row.finish, weights=weights

@@ -20,7 +20,7 @@ from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import write_durably
-from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
 from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, example_of, group_size, of_samples

@@ -16,7 +16,7 @@ from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
 from training.rules.cleaning import clean, marks_of
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of

@@ -16,7 +16,7 @@ from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult
-from training.jobs.witness.asked import PromptedAnswer, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, answer, left_rows
 from training.rules.generation.instruction_harvest import Shard, count_instructions_to_write, harvest, shown_of
 from training.rules.prompt_encoding import encode_bare, form_of, prompt_ids
 from training.rules.prompt_text import ExampleInstruction, calls_of_round, seed_of, stops_of_round
@@ -88,7 +88,7 @@ class Writer:
                 seed=seed,
                 form=self._form,
                 topic=call.topic,
-                shown=tuple(value.id for value in call.examples),
+                examples=tuple(value.id for value in call.examples),
                 first=call.first,
                 prompt=prompt.text,
                 prompt_tokens=len(prompt.ids),

@@ -17,7 +17,7 @@ from training.engines.gguf_weights import NoGguf
 from training.jobs.job import Job, StageResult
 from training.jobs.packaging import llama_process
 from training.jobs.packaging.probe_answers import asked_probes, encode_probe_prompts, greedy
-from training.jobs.witness.asked import PromptedAnswer
+from training.jobs.witness.prompted_answers import PromptedAnswer
 from training.rules.packaging.tokenizer_texts import TEXTS
 from training.rules.prompt_encoding import EncodedPrompt, form_of
 from training.rules.tasks import load_items

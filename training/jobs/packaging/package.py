@@ -21,7 +21,7 @@ from specs.stages.packaging.rows import PackageRow
 from training.engines.checkpoint import device_of, free, load
 from training.jobs.job import Job, StageResult
 from training.jobs.packaging.probe_answers import asked_probes, encode_probe_prompts, greedy
-from training.jobs.witness.asked import PromptedAnswer
+from training.jobs.witness.prompted_answers import PromptedAnswer
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items
 

@@ -13,7 +13,7 @@ from training.engines.engine import BatchedEngine
 from training.engines.stop_strings import StopWatcher
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow, left_rows
 from training.rules.prompt_encoding import EncodedPrompt, dialogue_ids, form_of
 from training.rules.tasks import load_items
 

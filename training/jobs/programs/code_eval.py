@@ -12,7 +12,7 @@ from specs.stages.programs.rows import CodeRow
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
 from training.rules.programs.answer_program import question
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of

@@ -37,7 +37,7 @@ _HARMLESS = (*UNSTABLE, "dtype", "torch_dtype", "use_cache")
 """May differ in a configuration: who wrote it, how training loaded it. What is kept is the base's in any case."""
 
 _MOST_BYTES = 128 << 20
-"""Of a file that describes, which is compared byte for byte."""
+"""The limit of a describing file, which is compared byte for byte."""
 
 _MOST_CONFIGURATION = 4 << 20
 """The limit for a file that is parsed: as objects it takes fifty times as much memory."""
@@ -66,7 +66,7 @@ def take_checkpoint(source: Path, base: Path, target: Path) -> CheckpointChange:
     for path in described:
         most = _MOST_CONFIGURATION if path.name.endswith("config.json") else _MOST_BYTES
         if (size := path.stat().st_size) > most:
-            raise NotTaken(f"{path.name} has {size} bytes, allowed are {most}")
+            raise NotTaken(f"{path.name} has {size} bytes, the limit is {most}")
     _require_own(described, base)
     try:
         _require_headers(source, base)
@@ -84,7 +84,7 @@ def _require_name(name: str, path: Path) -> None:
     if path.is_dir() or "/" in name:
         raise NotTaken(f"it left {quote_name(name)}: a checkpoint is one folder of files")
     if runs_code(name):
-        raise NotTaken(f"it left {quote_name(name)}, which can run code: weights are taken as safetensors only")
+        raise NotTaken(f"it left {quote_name(name)}, which can run code: weights must be safetensors")
     if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
         raise NotTaken(f"it left {quote_name(name)}, which is not a file of a checkpoint")
 
@@ -176,7 +176,7 @@ def _require_headers(source: Path, base: Path) -> None:
     most = 2 * sum(_header_bytes(path) for path in base.glob("*.safetensors")) + _HEADER_ROOM
     for path in sorted(source.glob("*.safetensors")):
         if (length := _header_bytes(path)) > most:
-            raise NotTaken(f"the header of {path.name} has {length} bytes, allowed are {most}")
+            raise NotTaken(f"the header of {path.name} has {length} bytes, the limit is {most}")
         try:
             with safe_open(path, framework="np") as opened:
                 opened.keys()

@@ -73,7 +73,7 @@ def send(out: str, stream: BinaryIO) -> None:
     while waiting:
         folder, depth = waiting.pop()
         if depth > DEPTH:
-            raise TooDeep(f"it left more than {DEPTH} folders in one another")
+            raise TooDeep(f"it left folders nested more than {DEPTH} deep")
         try:
             with os.scandir(folder) as scandir_iterator:
                 entries = sorted(scandir_iterator, key=lambda entry: entry.name)

@@ -85,9 +85,9 @@ def _for_a_processor(config: dict[str, Any]) -> None:
 
 def _axolotl_set(path: Path, chat: bool) -> dict[str, Any]:
     results: dict[str, Any] = {"path": str(path), "ds_type": "json", "split": "train"}
-    if SETTINGS["held"] == "texts":
+    if SETTINGS["row_kind"] == "texts":
         return results | {"type": "completion", "field": "text"}
-    if SETTINGS["held"] == "preferences":
+    if SETTINGS["row_kind"] == "preferences":
         return results | {"type": "chat_template.default", "field_messages": "messages"}
     if chat:
         # Else every turn of the assistant would be learned, those before the prompt too.
@@ -108,9 +108,9 @@ def _write_rows(work: Path, name: str, chat: bool) -> Path:
 
 
 def _row(row: dict[str, Any], chat: bool) -> dict[str, Any]:
-    if SETTINGS["held"] == "texts":
+    if SETTINGS["row_kind"] == "texts":
         return {"text": row["prompt"]}
-    sides = ("chosen", "rejected") if SETTINGS["held"] == "preferences" else ("completion",)
+    sides = ("chosen", "rejected") if SETTINGS["row_kind"] == "preferences" else ("completion",)
     if not chat:
         return {"prompt": row["prompt"], **{side: row[side] for side in sides}}
     requests = [*row.get("before", ()), {"role": "user", "content": row["prompt"]}]

@@ -12,7 +12,7 @@ from specs.system.errors import UserError
 from training.engines.engine_factory import make_engine
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of, refuse
-from training.jobs.witness.asked import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of
 from training.rules.tasks import load_items

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from specs.stages.base.witness import TILTS, Token, WitnessRow
 from training.engines.batched import ends_in, output_of
 from training.engines.stop_strings import StopWatcher
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow
 from training.jobs.witness.passes import Context, read_through
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow
 
 if TYPE_CHECKING:
     import torch

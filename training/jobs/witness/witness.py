@@ -14,7 +14,7 @@ from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import Contract
 from training.engines.checkpoint import device_of, free, load, tokenizer_in
 from training.jobs.job import Job, StageResult
-from training.jobs.witness.asked import Asking, PromptedAnswer, copies_of
+from training.jobs.witness.prompted_answers import Asking, PromptedAnswer, copies_of
 from training.jobs.witness.reading import read
 from training.jobs.witness.scoring import Scoring, ScoringOf, score
 

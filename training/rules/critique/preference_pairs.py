@@ -182,7 +182,7 @@ def verdicts(task: str, items: Iterable[Item], samples: Sequence[GenerationRow])
     for row in samples:
         item = by_id.get(row.item)
         if item is None or item.prompt != row.prompt:
-            raise NotTheirs(f"sample {row.sample} of '{row.item}' is not of a prompt that came in")
+            raise NotTheirs(f"sample {row.sample} of '{row.item}' does not belong to an input prompt")
         pairs.append((item, row.completion))
     return [
         VerifiedRow(

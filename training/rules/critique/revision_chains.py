@@ -33,7 +33,7 @@ class ChainPrompts(Contract):
 
     worked: str
     """Finished chains that precede the question to a base model."""
-    asked: str
+    question: str
     critique_question: str
     """For chat models; a base model is led by the form of the worked chains."""
     revision_question: str
@@ -156,7 +156,7 @@ def contradiction_in(row: RevisionRow, revise_parameters: ReviseParameters) -> s
 
 def _fill_question(instruction: str, response: str, principle: Principle) -> str:
     texts = {"instruction": instruction, "response": response, "principle": principle.text}
-    return _PLACE.sub(lambda match: texts[match[1]], chain_prompts().asked)
+    return _PLACE.sub(lambda match: texts[match[1]], chain_prompts().question)
 
 
 def _shuffle_by_seed(names: list[str], seed: int) -> list[str]:

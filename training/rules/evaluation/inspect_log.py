@@ -17,7 +17,7 @@ NAME = "inspect.eval"
 HEADER, SUMMARIES = "header.json", "summaries.json"
 SAMPLES = "samples/"
 MOST_BYTES = 1 << 30
-"""Of all members together, unpacked."""
+"""The limit for all members together, unpacked."""
 MOST_MEMBERS = 200_000
 _ATTACHED = "attachment://"
 _DATE = (1980, 1, 1, 0, 0, 0)

@@ -28,7 +28,7 @@ def labelled_pairs(items: Iterable[Item]) -> tuple[LabelledPair, ...]:
         label = constraint.get("label")
         if set(constraint) != set(KEYS) or label not in get_args(Label):
             raise ValueError(
-                f"pair '{item.id}' has {sorted(constraint)} with label {label!r}; due are {', '.join(KEYS)}"
+                f"pair '{item.id}' has {sorted(constraint)} with label {label!r}, expected {', '.join(KEYS)}"
             )
         side: Label = label  # pyright: ignore[reportAssignmentType]
         pairs.append(LabelledPair(item, str(constraint["reference"]), str(constraint["candidate"]), side))

@@ -10,7 +10,7 @@ SPEED = {"cpu": 6e10, "cuda": 1e14}
 """Operations a second in training: on two cores 29 to 33 % of 216 GFLOP/s; for a GPU an assumption, a third of an
 A100's data sheet, a tenth of an H100's."""
 STEP_OVERHEAD_S = 0.05
-"""Of an optimizer step on the smallest models, where the operations take no time."""
+"""The time of an optimizer step on the smallest models, whose operations take no time."""
 
 
 def expected_step_s(parameters: float, tokens: float, device: str) -> float:

@@ -99,7 +99,7 @@ class CheckpointFolder:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether the only weights here are those of an adapter."""
+        """Return whether the only weights here are those of an adapter."""
         names = [path.name for path in self.path.glob("*.safetensors")]
         return bool(names) and all(name.startswith("adapter_") for name in names)
 

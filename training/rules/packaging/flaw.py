@@ -25,15 +25,15 @@ class Flaw(NamedTuple):
 
     layer: Layer
     name: str
-    """Of the rule that found it, such as ``missing_tensor``."""
+    """The name of the rule that found it, such as ``missing_tensor``."""
     file: str
-    told: str
+    description: str
     """What was found, with both values."""
-    mend: str
+    fix: str
 
     def line(self) -> str:
         """Return it as one line."""
-        return f"{self.layer}: {self.file}: {self.told} ({self.mend})"
+        return f"{self.layer}: {self.file}: {self.description} ({self.fix})"
 
 
 class NotRun(Exception):

@@ -72,7 +72,7 @@ class _GgufReader:
             raise self._wrong("is not a GGUF file")
         version, tensors, keys = self._number("<I"), self._number("<Q"), self._number("<Q")
         if version not in (2, 3):
-            raise self._wrong(f"has version {version}; known are 2 and 3")
+            raise self._wrong(f"has version {version}; known: 2 and 3")
         if keys > MOST_KEYS or tensors > MOST_TENSORS:
             raise self._wrong(f"states {keys} keys and {tensors} tensors; at most {MOST_KEYS} and {MOST_TENSORS}")
         metadata: dict[str, Any] = {}

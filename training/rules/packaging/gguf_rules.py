@@ -35,7 +35,7 @@ def split_name(described: dict[str, Any]) -> str:
     if pairs not in SPLITS:
         raise ValueError(
             f"its tokenizer splits text by {', '.join(str(pair[0]) for pair in pairs)}, for which llama.cpp has "
-            f"no name that is known here; known are {', '.join(SPLITS.values())}"
+            f"no known name; known: {', '.join(SPLITS.values())}"
         )
     return SPLITS[pairs]
 
@@ -115,7 +115,7 @@ def _vocabulary(file: str, header: GgufHeader, folder: CheckpointFolder) -> Iter
     if metadata.get("tokenizer.ggml.model") == "gpt2":
         for key in ("tokenizer.ggml.pre", "tokenizer.ggml.merges"):
             if not metadata.get(key):
-                yield Flaw("gguf", "missing_key", file, f"has no {key}: text would be split otherwise", _AGAIN)
+                yield Flaw("gguf", "missing_key", file, f"has no {key}: text would be split differently", _AGAIN)
     try:
         ids, end, template = folder.token_ids, folder.named_token("eos_token"), folder.template
         stops = ends_of(folder.generation) or ends_of(folder.config)

@@ -100,7 +100,7 @@ def settings(folder: CheckpointFolder, file: str, header: GgufHeader, name: str)
         if generation.get(key):
             yield Flaw("gguf", "forced", file, f"does not carry {key} of generation_config.json", "generate without it")
     if unknown := unknown_settings(config):
-        raise NotRun(f"whether the export carries {quote_name(unknown[0])} of config.json is not known here")
+        raise NotRun(f"whether the export carries {quote_name(unknown[0])} of config.json is unknown")
 
 
 def unknown_settings(config: dict[str, Any]) -> list[str]:
@@ -152,17 +152,17 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
     kind, scaling = rope["rope_type"], f"{name}.rope.scaling"
     stated = metadata.get(f"{scaling}.type", "none")
     factors = header.tensors.get("rope_freqs.weight")
-    mend = "export it with a converter that writes rope scaling; llama.cpp computes another model without a word"
+    fix = "export it with a converter that writes rope scaling; llama.cpp computes another model without a warning"
     if kind == "llama3":
         if factors is None:
             why = "has no rope_freqs.weight: config.json scales positions by llama3"
-            yield Flaw("gguf", "rope_scaling", file, why, mend)
+            yield Flaw("gguf", "rope_scaling", file, why, fix)
     elif kind in ("default", "linear", "yarn"):
         text = {"default": "none"}.get(kind, kind)
         if stated != text or factors is not None:
             matching_text = quote_name(str(stated if factors is None else "rope_freqs.weight"))
             why = f"scales positions by {matching_text}, config.json by {text}"
-            yield Flaw("gguf", "rope_scaling", file, why, mend)
+            yield Flaw("gguf", "rope_scaling", file, why, fix)
         elif kind != "default":
             yield from _key(file, metadata, f"{scaling}.factor", rope.get("factor"))
         if kind == "yarn" and stated == text:
@@ -171,9 +171,9 @@ def _positions(file: str, header: GgufHeader, name: str, config: dict[str, Any])
     elif kind == "longrope":
         for tensor in ("rope_factors_long.weight", "rope_factors_short.weight"):
             if tensor not in header.tensors:
-                yield Flaw("gguf", "rope_scaling", file, f"has no {tensor}: config.json scales by longrope", mend)
+                yield Flaw("gguf", "rope_scaling", file, f"has no {tensor}: config.json scales by longrope", fix)
     else:
-        raise NotRun(f"positions scaled by {quote_name(str(kind))} were not compared: that is not known here")
+        raise NotRun(f"positions scaled by {quote_name(str(kind))} were not compared: this scaling is unknown")
 
 
 def _attention(file: str, statements: dict[str, Any], name: str, config: dict[str, Any]) -> Iterator[Flaw]:

@@ -48,7 +48,7 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         raise NotRun(f"values were not compared: {error}") from error
     family = architecture_of(config)
     if family is None:
-        raise NotRun("values were not compared: config.json names no family that is known here")
+        raise NotRun("values were not compared: config.json names no known family")
     yield from _left_out(config, ours, theirs, path.name)
     unknown = sorted({gguf_tensor.dtype for gguf_tensor in theirs.values()} - {"F32", "F16", "Q8_0"})
     visible = 0

@@ -75,7 +75,7 @@ def _of_file(folder: CheckpointFolder, file: Path) -> tuple[Rule, Rule]:
 
 
 def _without_gguf() -> LayerOutcome:
-    return LayerOutcome("gguf", "NOT_RUN", why="there is no GGUF file", applies=False)
+    return LayerOutcome("gguf", "NOT_RUN", why="no GGUF file", applies=False)
 
 
 def _lineage(folder: CheckpointFolder, path: Path | None, *, trained: bool) -> Iterator[Rule]:

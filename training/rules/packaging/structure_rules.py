@@ -48,15 +48,15 @@ def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
         if path.is_symlink():
             yield Flaw("structure", "link", name, "is a symbolic link", "replace it by the file")
         elif runs_code(path.name) and path.is_file():
-            mend = "delete it; weights belong in model.safetensors, which runs no code"
-            yield Flaw("structure", "code", name, "can run code when it is loaded", mend)
+            fix = "delete it; weights belong in model.safetensors, which runs no code"
+            yield Flaw("structure", "code", name, "can run code when it is loaded", fix)
     weights = sorted(folder.path.glob("*.safetensors"))
     if not weights:
         yield Flaw("structure", "no_weights", WEIGHTS, "is missing", _SAVE_AGAIN)
     if folder.is_adapter:
-        mend = "merge it into its base (`merge_and_unload`, then `save_pretrained`), and check that folder"
+        fix = "merge it into its base (`merge_and_unload`, then `save_pretrained`), and check that folder"
         why = "is an adapter, and the weights of its base are not here"
-        yield Flaw("structure", "adapter", weights[0].name, why, mend)
+        yield Flaw("structure", "adapter", weights[0].name, why, fix)
     for path in weights:
         if _is_pickle(path):
             yield Flaw(
@@ -66,10 +66,8 @@ def structure(folder: CheckpointFolder) -> Iterator[Flaw]:
         if not folder.has(name):
             yield Flaw("structure", "missing_file", name, "is missing", _SAVE_AGAIN)
     if not folder.has(TOKENIZER) and not any(folder.path.glob("*.model")):
-        mend = "give the trainer its tokenizer (`processing_class`), or copy the tokenizer of the base"
-        yield Flaw(
-            "structure", "missing_file", TOKENIZER, "is missing: nothing can encode text for these weights", mend
-        )
+        fix = "give the trainer its tokenizer (`processing_class`), or copy the tokenizer of the base"
+        yield Flaw("structure", "missing_file", TOKENIZER, "is missing: nothing can encode text for these weights", fix)
     yield from _shards(folder)
 
 
@@ -101,10 +99,10 @@ def _shards(folder: CheckpointFolder) -> Iterator[Flaw]:
     for name in sorted(named - here):
         yield Flaw("structure", "missing_shard", quote_name(name), f"is named by {INDEX} and missing", "copy the file")
     for name in sorted(stray):
-        mend = "delete it, or write the index again"
+        fix = "delete it, or write the index again"
         if name == WEIGHTS:
-            mend = f"delete it if the files that {INDEX} names are newer, else delete those and the index"
-        yield Flaw("structure", "stray_shard", name, f"is not named by {INDEX}", mend)
+            fix = f"delete it if the files that {INDEX} names are newer, else delete those and the index"
+        yield Flaw("structure", "stray_shard", name, f"is not named by {INDEX}", fix)
 
 
 def config(folder: CheckpointFolder) -> Iterator[Flaw]:
@@ -116,13 +114,13 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
         return
     if isinstance(quantized := matching_config.get("quantization_config"), dict):
         how = quote_name(str(quantized.get("quant_method", "no named method")))
-        mend = "save the weights in 16 or 32 bits (`dequantize()`, then `save_pretrained`), and check that folder"
-        yield Flaw("config", "quantized", CONFIG, f"says that the weights are quantized by {how}", mend)
+        fix = "save the weights in 16 or 32 bits (`dequantize()`, then `save_pretrained`), and check that folder"
+        yield Flaw("config", "quantized", CONFIG, f"says that the weights are quantized by {how}", fix)
     if "auto_map" in matching_config:
         yield Flaw("config", "remote_code", CONFIG, "has an auto_map, which loads code", "use a model of transformers")
     kind, family = matching_config.get("model_type"), family_of(matching_config)
     if kind is not None and family is None:
-        raise NotRun(f"model_type {quote_name(str(kind))} is not known here; known are {', '.join(FAMILIES)}")
+        raise NotRun(f"unknown model_type {quote_name(str(kind))}; known: {', '.join(FAMILIES)}")
     copy = "copy the value of the base's config.json"
     for name in REQUIRED:
         if matching_config.get(name) is None:
@@ -130,7 +128,7 @@ def config(folder: CheckpointFolder) -> Iterator[Flaw]:
     rope: Any = matching_config.get("rope_parameters")
     theta = rope.get("rope_theta") if isinstance(rope, dict) else matching_config.get("rope_theta")
     if not isinstance(theta, int | float) or not 0 < theta < float("inf"):
-        why = "has no rope_theta: positions would be turned otherwise than in training"
+        why = "has no rope_theta: positions would be rotated differently than in training"
         yield Flaw("config", "rope", CONFIG, why, "copy rope_parameters of the base's config.json")
     for name in wrong_sizes(matching_config):
         if matching_config.get(name) is not None:

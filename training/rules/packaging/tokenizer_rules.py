@@ -31,7 +31,7 @@ _NAMED = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_i
 def tokenizer(folder: CheckpointFolder) -> Iterator[Flaw]:
     """Yield where the vocabulary does not fit the weights, or has no end; raises NotRun for another format."""
     if not folder.has(TOKENIZER):
-        raise NotRun(f"{TOKENIZER} is missing: a sentencepiece model is only loaded, by the reload")
+        raise NotRun(f"{TOKENIZER} is missing: a sentencepiece model is only loaded by the reload check")
     try:
         ids = folder.token_ids
     except WrongFile as error:
@@ -142,11 +142,11 @@ def _begin_flaws(folder: CheckpointFolder, base: CheckpointFolder | None) -> Ite
         return
     token = quote_name(begin.token)
     if begin.by_template > 1:
-        why, mend = f"writes {token} {begin.by_template} times at the beginning", "let the template write it once"
-        yield Flaw("template", "begin_twice", TEMPLATE, why, mend)
+        why, fix = f"writes {token} {begin.by_template} times at the beginning", "let the template write it once"
+        yield Flaw("template", "begin_twice", TEMPLATE, why, fix)
     if begin.by_tokenizer > 1:
-        why, mend = f"puts {token} {begin.by_tokenizer} times before a text", "copy the tokenizer's files of the base"
-        yield Flaw("template", "begin_twice", TOKENIZER, why, mend)
+        why, fix = f"puts {token} {begin.by_tokenizer} times before a text", "copy the tokenizer's files of the base"
+        yield Flaw("template", "begin_twice", TOKENIZER, why, fix)
     if begin.by_template == begin.by_tokenizer == 1 and (begin.opens_turns or base is not None):
         why = f"writes {token} first, and the tokenizer puts it before every text: a rendered prompt that is tokenized "
         yield Flaw("template", "begin_twice", TEMPLATE, f"{why}begins with it twice", "let one of them write it")

@@ -34,19 +34,19 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         raise NotRun("an adapter's or quantized tensors differ from those declared in config.json")
     declared = declared_tensors(config)
     if declared is None:
-        raise NotRun("config.json declares no layout that is known here")
+        raise NotRun("config.json declares no known layout")
     ties = config.get("tie_word_embeddings") is True
     missing = sorted(declared.keys() - tensors.keys() - ({HEAD} if ties else set[str]()))
     for name in missing[:_SHOWN]:
-        mend = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
+        fix = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
         why = f"tensor {quote_name(name)} is missing: a loader would fill it with random numbers"
-        yield Flaw("weights", "missing_tensor", _names(folder), why, mend)
+        yield Flaw("weights", "missing_tensor", _names(folder), why, fix)
     for name in sorted(tensors.keys() - declared.keys())[:_SHOWN]:
         file = tensors[name].file.name
         why = f"tensor {quote_name(name)} of {file} is not declared by config.json: it would be ignored"
         whole = not missing and not file.startswith("model")
-        mend = f"delete {file}: the whole model is next to it" if whole else "correct config.json, or drop the tensor"
-        yield Flaw("weights", "unexpected_tensor", CONFIG, why, mend)
+        fix = f"delete {file}: the whole model is next to it" if whole else "correct config.json, or drop the tensor"
+        yield Flaw("weights", "unexpected_tensor", CONFIG, why, fix)
     shared = sorted(declared.keys() & tensors.keys())
     wrong = [name for name in shared if tensors[name].shape != declared[name]]
     for name in wrong[:_SHOWN]:
@@ -183,7 +183,7 @@ def _same_text(folder: CheckpointFolder, base: CheckpointFolder) -> Iterator[Fla
     except WrongFile as error:
         raise NotRun(str(error)) from error
     if was and now != was:
-        why = "is another than the base's: the model would be asked otherwise than it was trained"
+        why = "differs from the base's: the model would be prompted differently than in training"
         yield Flaw("lineage", "template", TEMPLATE, why, _COPY)
 
 
@@ -206,7 +206,7 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
     By default the Trainer logs a loss of NaN as 0.0 (``logging_nan_inf_filter``), which then looks like the best step.
     """
     if not folder.has(LOG):
-        raise NotApplicable(f"there is no {LOG}")
+        raise NotApplicable(f"no {LOG}")
     try:
         history: Any = read_object(folder.path / LOG).get("log_history")
     except WrongFile as error:
@@ -223,8 +223,8 @@ def training_log(folder: CheckpointFolder) -> Iterator[Flaw]:
                 f"step {quote_name(str(step.get('step')))} has loss {quote_name(str(loss))} and gradient norm "
                 f"{quote_name(str(norm))}: a loss that is not a number is logged as 0.0"
             )
-            mend = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
-            yield Flaw("training", "not_a_number", LOG, why, mend)
+            fix = "train again with logging_nan_inf_filter=False and a lower learning rate, from the base"
+            yield Flaw("training", "not_a_number", LOG, why, fix)
             return
 
 

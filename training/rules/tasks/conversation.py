@@ -46,10 +46,10 @@ def turns_of(item: Item) -> tuple[str, ...]:
     """
     unknown = [key for key in item.constraint if not _KEY.fullmatch(key)]
     if unknown:
-        raise ValueError(f"conversation '{item.id}': '{unknown[0]}' has no meaning")
+        raise ValueError(f"conversation '{item.id}': unknown key '{unknown[0]}'")
     numbers = sorted(int(key[5:]) for key in item.constraint if key.startswith("turn_"))
     if not numbers or numbers != list(range(2, numbers[-1] + 1)):
-        raise ValueError(f"conversation '{item.id}' has the turns {numbers}; they are 2, 3, ... without a gap")
+        raise ValueError(f"conversation '{item.id}' has the turns {numbers}, expected 2, 3, ... without a gap")
     expecting = {int(key[-1]) for key in item.constraint if not key.startswith("turn_")}
     if not expecting or not expecting <= set(numbers):
         raise ValueError(f"conversation '{item.id}' expects something of turns {sorted(expecting)}, it has {numbers}")
@@ -62,7 +62,7 @@ def expected_of(item: Item, turn: int) -> TurnRequirement:
     groups = tuple(_words(group, "|") for group in _words(str(constraint.get(f"require_{turn}", "")), ";"))
     most, form = constraint.get(f"most_words_{turn}"), constraint.get(f"form_{turn}")
     if most is not None and not isinstance(most, int):
-        raise ValueError(f"conversation '{item.id}': most_words_{turn} is {most!r}, no number")
+        raise ValueError(f"conversation '{item.id}': most_words_{turn} is {most!r}, not a number")
     if form is not None and (form not in FORMS or FORMS[str(form)].values != ({},)):
         raise ValueError(f"conversation '{item.id}': '{form}' is not a form without values")
     return TurnRequirement(

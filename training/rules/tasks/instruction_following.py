@@ -58,7 +58,7 @@ def sentences_of(text: str) -> list[str]:
 
 def _check_relation(count: int, relation: str, number: int, what: str) -> str:
     if relation not in _RELATIONS:
-        raise ValueError(f"'{relation}' is not a relation; known are {', '.join(_RELATIONS)}")
+        raise ValueError(f"unknown relation '{relation}'; known: {', '.join(_RELATIONS)}")
     right = count >= number if relation == "at least" else count < number
     return "" if right else f"has {count} {what}, asked for {relation} {number}"
 
@@ -277,7 +277,7 @@ def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
     for number in sorted(types.keys() | arguments.keys()):
         type_ = types.get(number, "")
         if type_ not in VERIFIERS:
-            raise ValueError(f"item '{item.id}': '{type_}' is not a type of instruction")
+            raise ValueError(f"item '{item.id}': unknown type of instruction '{type_}'")
         texts, has = set(VERIFIERS[type_][1]), arguments.get(number, {})
         if texts != has.keys():
             raise ValueError(f"item '{item.id}': {type_} takes {sorted(texts)}, has {sorted(has)}")

@@ -46,7 +46,7 @@ class TaskModule:
 
     @property
     def own_items(self) -> bool:
-        """Whether it says which fields its items have."""
+        """Return whether it says which fields its items have."""
         return self._form is not None
 
     def misfits(self, item: Item) -> list[tuple[str, str]]:
@@ -183,6 +183,6 @@ def task_module(name: str, point: Sequence[str] | None) -> TaskModule:
     if task_file.is_file(name):
         return TaskModule(task_file.module_of(name), task_file.path_of(name))
     if point is None:
-        raise PluginFault("no distribution here brings this task", where=name)
+        raise PluginFault("no installed distribution provides this task", where=name)
     value, where = point
     return TaskModule(plugins.run_bounded(EntryPoint(name, value, GROUP).load, where), where)

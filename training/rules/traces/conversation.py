@@ -256,7 +256,7 @@ class Conversations:
             folder=_short(record.get("cwd")),
             unanswered=tuple(call for call in calls if call not in turn.results),
             compacted=self._behind(turn.compacted),
-            kept=tuple(
+            kept_turns=tuple(
                 id for key in turn.preserved_turns for id in dict.fromkeys((_named(key), str(self._behind(key))))
             ),
             source=_source(turn.lines),

@@ -81,7 +81,7 @@ def _find_transcripts(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]
         elif path.is_file():
             results[path.resolve()] = None
         else:
-            raise UserError("is not there, or no file and no folder", where=str(path))
+            raise UserError("does not exist, or is neither a file nor a folder", where=str(path))
     return list(results), remaining
 
 
@@ -210,11 +210,11 @@ def _account(
 
 
 MOST_BYTES = 64 * 2**20
-"""Of one line. A longer one is skipped, and never held in memory whole."""
+"""The limit of one line. A longer line is skipped, and never in memory as a whole."""
 _BOM = b"\xef\xbb\xbf"
 
 MOST_FILE_BYTES = 1 << 32
-"""Of a whole transcript."""
+"""The limit of a transcript."""
 
 
 class TranscriptLine(NamedTuple):

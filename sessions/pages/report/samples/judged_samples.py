@@ -75,7 +75,7 @@ class Samples(NamedTuple):
         """Return the places of the rows that fit; letter case does not matter. Raises UserError for another name."""
         if displayed_text not in SHOWN:
             raise UserError(
-                f"'{masked_line(displayed_text, 40)}' selects no samples", hint=f"one of: {', '.join(SHOWN)}"
+                f"'{masked_line(displayed_text, 40)}' does not select samples", hint=f"one of: {', '.join(SHOWN)}"
             )
         fits, wanted = SHOWN[displayed_text], text.casefold()
         return tuple(

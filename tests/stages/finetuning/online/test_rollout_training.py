@@ -29,7 +29,7 @@ from training.jobs.finetuning.online.recorded import (
 from training.jobs.finetuning.online.replay import replay
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import UnusableRow
+from training.jobs.witness.prompted_answers import UnusableRow
 from training.rules.finetuning.rewards import Hint, hints
 from training.rules.tasks.format_instructions import Judgement
 
@@ -385,7 +385,7 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"batch_size": 6}, "batch_size times gradient_accumulation is 6, no multiple of generations"),
+        ({"batch_size": 6}, "batch_size times gradient_accumulation is 6, not a multiple of generations"),
         ({"method": "lora", "lora_rank": 2, "lora_alpha": 2, "lora_dropout": 0.1, "target_modules": ("q",)}, "dropout"),
         ({"rewards": {"length": 0.0}}, "every reward has weight 0"),
         ({"rewards": {}}, "at least 1 item"),

@@ -201,7 +201,7 @@ def test_files_of_a_checkpoint_are_no_code() -> None:
 
 
 def mends_of(folder: Path) -> dict[str, str]:
-    return {flaw.name: flaw.mend for outcome in check_files(folder) for flaw in outcome.flaws}
+    return {flaw.name: flaw.fix for outcome in check_files(folder) for flaw in outcome.flaws}
 
 
 def test_mends_fit_what_is_there(good: Path, tmp_path: Path) -> None:

@@ -365,7 +365,7 @@ def test_a_file_without_an_answer_is_one_error(content: bytes, told: str, tmp_pa
 
 
 def test_a_path_that_is_not_there_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         ingest([tmp_path / "none"], forms_only())
 
 

@@ -177,7 +177,7 @@ def test_a_compaction_keeps_the_summary_and_what_its_record_names(version: str, 
     before = next(turn for turn in ingested.turns if turn.id == summary.compacted)
     assert ingested.account.compactions == 1 and words([before]) == ["It was read."]
     forgetful = read(edited(tmp_path, version, "compaction", forget))
-    assert bool(summary.kept) == bool(kept_by_format)
+    assert bool(summary.kept_turns) == bool(kept_by_format)
     assert (shown(forgetful) != sent(RECORDED / version / "compaction")) == bool(kept_by_format)
     # Without the compaction's own records the history goes on, which no model was sent.
     assert shown(read(edited(tmp_path / "2", version, "compaction", go_on))) != sent(RECORDED / version / "compaction")

@@ -50,7 +50,7 @@ def prepare_online_inputs(job: Job[Any]) -> OnlineInputs:
     if not steps_of(len(training), parameters.model_dump()):
         replicas = parameters.distributed.replicas if parameters.distributed else 1
         at_once = replicas * parameters.batch_size * parameters.gradient_accumulation // parameters.generations
-        raise SystemExit(f"{len(training)} prompts are left to train on, a step takes {at_once}")
+        raise SystemExit(f"{len(training)} prompts remain to train on, a step needs {at_once}")
     prepared = prepare(job.inputs["model"], parameters)
     style = style_of(prepared.tokenizer, parameters, job.order.model_kind)
     online_inputs = OnlineInputs(training, [item for item in items if item.group in texts], prepared, style, [], 0)

@@ -75,7 +75,7 @@ def make_channel_trainer(trainer: type[Any], plan: ChannelPlan) -> type[Any]:
         """Learns from each channel in turn."""
 
         hints: Sequence[str | None] = ()
-        """Of the answers that were judged last, in their order; rewards leave them here."""
+        """Hints for the answers that were judged last, in their order; rewards leave them here."""
         spans: Sequence[tuple[int, int] | None] = ()
         """The tokens of these answers that are learned from, where only those of a span are."""
 

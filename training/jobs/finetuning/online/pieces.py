@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 MOST_TOKENS, LEAST_TOKENS = 256, 16
-"""Of a piece: its logits are held at once, in up to ten tensors."""
+"""The tokens of a piece, whose logits are in memory at once, in up to ten tensors."""
 LOGITS = 3 * 2**19
-"""Of a piece: a larger vocabulary has fewer tokens in it, so that it takes no more memory."""
+"""The logits of a piece: with a larger vocabulary it has fewer tokens, so that it takes no more memory."""
 
 Tensor = Any
 Head = Callable[[Tensor], Tensor]
@@ -129,7 +129,7 @@ def _once(gradient: Tensor) -> Callable[[], list[Tensor]]:
 
     def read() -> list[Tensor]:
         if not tensors:
-            raise RuntimeError("the gradient of a loss in pieces can be read once")
+            raise RuntimeError("the gradient of a loss in pieces can be read only once")
         return [tensors.pop()]
 
     return read

@@ -24,7 +24,7 @@ from training.rules.seeded_order import file_order
 from training.rules.tasks import judge_answers
 
 FILE = "rollouts.jsonl"
-"""Of a saved step: the rollouts up to it."""
+"""The file of a saved step with the rollouts up to it."""
 
 
 class OtherRollouts(Exception):
@@ -52,7 +52,7 @@ class Rollouts:
         self.rows: list[Rollout] = []
         self.hints: list[str | None] = []
         self.spans: list[tuple[int, int] | None] = []
-        """Of the answers that were judged last: the tokens that are learned from, where it is not all of them."""
+        """For the answers that were judged last: the learned tokens, unless all are learned."""
         self.heard: Callable[[int, Sequence[Rollout]], None] = lambda _, __: None
         """Gets each step's committed rollouts before they are trained on."""
         self._given, self._source = arguments, source

@@ -26,7 +26,7 @@ from training.jobs.finetuning.saved_weights import apart_from_end, files_apart, 
 from training.jobs.finetuning.weight_sketch import collect_trained_weights
 from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
-from training.jobs.witness.asked import PromptedAnswer, UnusableRow, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, UnusableRow, answer, left_rows
 from training.jobs.witness.reading import read
 from training.rules.seeded_order import file_order
 

@@ -36,7 +36,7 @@ def main() -> None:
     try:
         _train(Job(Path(job_folder), order), int(number), int(process), address, *map(Path, resumes))
     except SyncFailure as error:
-        print(f"replica {number}: {error}; it does the round again", flush=True)
+        print(f"replica {number}: {error}; it repeats the round", flush=True)
         code = AGAIN
     sys.stdout.flush()
     sys.stderr.flush()

@@ -79,7 +79,7 @@ class Coordinator:
             with suppress(Exception):
                 lighthouse.shutdown()
         if not self._ended:
-            raise SystemExit("no replica came to the end")
+            raise SystemExit("no replica finished")
 
     def _start(self, number: int, address: str, why: str) -> None:
         self._count[number] += 1
@@ -106,7 +106,7 @@ class Coordinator:
         elif code < 0:
             self._start(number, address, f"was ended by {signal.Signals(-code).name}")
         elif code == AGAIN:
-            self._start(number, address, "does a round again")
+            self._start(number, address, "repeats a round")
         else:
             # What a replica refuses or finds wrong, it would again.
             raise SystemExit(code if code == ExitCode.BLOCKED else f"replica {number} ended with code {code}")
@@ -116,7 +116,7 @@ class Coordinator:
         for number, known in self.rounds.items():
             known += rounds_in(folder_of(self.job.folder, number), known[-1].row.sync if known else 0)
         if why := apart(self.job.folder, self.rounds):
-            raise SystemExit(f"the replicas are not one model: {why}")
+            raise SystemExit(f"the replicas have diverged: {why}")
         waits = self._waiting()
         done = max((known[-1].row for known in self.rounds.values() if known), key=lambda row: row.sync, default=None)
         if done is not None:

@@ -76,7 +76,7 @@ def _ends(job: Job[Any], last: str) -> dict[int, dict[str, Any]]:
         if path.is_file():
             results[number] = json.loads(path.read_text(encoding="utf-8"))
     if {end["weights"] for end in results.values()} != {last}:
-        raise SystemExit("the replicas are not one model: they ended with other weights than they last synchronised")
+        raise SystemExit("the replicas have diverged: their final weights differ from their last synchronisation")
     return results
 
 
@@ -88,7 +88,7 @@ def _read_back(job: Job[Any], messages: dict[str, Any]) -> dict[str, Any]:
     result = granted | {"replicas": replicas, "sync_every": messages["sync_every"], "outer": messages["outer"]} | least
     if messages["quorum"] != job.parameters.distributed.quorum:
         raise SystemExit(
-            f"{messages['quorum']} replicas could synchronise, granted were {job.parameters.distributed.quorum}"
+            f"{messages['quorum']} replicas could synchronise, expected {job.parameters.distributed.quorum}"
         )
     return result
 

@@ -27,7 +27,7 @@ from training.jobs.finetuning.weight_sketch import collect_trained_weights, sket
 from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import SNAPSHOTS, train_from
-from training.jobs.witness.asked import UnusableRow
+from training.jobs.witness.prompted_answers import UnusableRow
 from training.rules.finetuning.replica_rounds import Share, donor_of, merged_sketch, merged_step
 
 

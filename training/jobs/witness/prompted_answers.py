@@ -28,7 +28,7 @@ class PromptedAnswer(NamedTuple):
     """Token ids, not taken from the row."""
     sampling: TokenSampling
     ids: Sequence[int]
-    """Of the answer, as the row states them."""
+    """The token ids of the answer, as the row states them."""
     text: str
     finish: Finish
     part: str = ""
