@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 }
 
 
+@cache
 def schema_text(model: type[BaseModel]) -> str:
     """Return the JSON Schema of a contract as the text of its file."""
     schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}

@@ -112,6 +112,7 @@ TOGETHER = {
             for name in ("critique/", "evaluation/", "finetuning/", "generation/", "traces/", "test_")
         ),
         *("tests/training/engines/", "tests/training/jobs/", "tests/conformance/test_engines.py"),
+        "tests/sessions/starters/test_generated_rows.py",
         *("tests/stages/recipes/test_recipe_training",),
     ),
 }

@@ -120,6 +120,7 @@ def test_every_library_of_the_environment_that_can_be_told_not_to_report_is_told
 
 
 @pytest.mark.integration
+@pytest.mark.more
 @pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
 def test_a_session_reports_nothing_with_every_variable_set(tmp_path: Path, sink: Sink) -> None:
     model = small_model(tmp_path / "model", chat=True)

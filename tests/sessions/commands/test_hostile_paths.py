@@ -23,6 +23,10 @@ from testing.fixtures.command_sessions import called
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.rules.packaging.bounded_json import WrongFile, read_bytes
 
+FEW = ("FIFO", "100 GB")
+"""In `make test`; the other kinds are in `make test-more`."""
+EACH_KIND = [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.more) for kind in KINDS]
+
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,7 +34,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_every_command_ends_soon_and_says_why(kind: str, good: Path, closed_quick: Path, tmp_path: Path) -> None:
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number, command in enumerate(COMMANDS):
@@ -38,7 +42,7 @@ def test_every_command_ends_soon_and_says_why(kind: str, good: Path, closed_quic
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 2**21, "read into memory, in KiB"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.parametrize("named", ["heldout", "data", "task", "constitution", "reading", "companion"])
 def test_what_a_spec_names_is_opened_as_a_regular_file(kind: str, named: str, tmp_path: Path) -> None:
     changes = {
@@ -67,7 +71,7 @@ MODEL_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "chat_t
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_what_a_named_model_holds_is_opened_as_a_regular_file(name: str, kind: str, tmp_path: Path) -> None:
     model = tiny_checkpoint(tmp_path / "model")

@@ -18,7 +18,7 @@ def test_a_path_with_umlauts_works_in_every_locale(tmp_path: Path) -> None:
     folder.mkdir()
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
     ascii_names = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    for locale in ({"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, ascii_names):
+    for locale in ({"LC_ALL": "C"}, ascii_names):
         command = [sys.executable, "-m", "sessions.commands.cli", "start", "demo_leaky", "--name", f"a{len(locale)}"]
         done = subprocess.run(
             [*command, "--runs", folder / "Ä"], env=clean | locale, capture_output=True, text=True, check=False

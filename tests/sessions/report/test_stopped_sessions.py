@@ -143,7 +143,10 @@ def retracted_design(run: Path) -> str:
 
 WORDS = {"WHY": "a reason", "USD": "50"}
 """What a person fills in."""
-SITUATIONS = [stopped_builder, paused, killed, waiting, retracted, retracted_design]
+SITUATIONS = [
+    *(stopped_builder, waiting, retracted),
+    *(pytest.param(stop, marks=pytest.mark.more) for stop in (paused, killed, retracted_design)),
+]
 
 
 @pytest.mark.parametrize("stop", SITUATIONS)

@@ -17,6 +17,8 @@ QUICK = [
     DataSet(task, LANGUAGES[place % len(LANGUAGES)], 150 if task in ("rare label", "several") else 66, form)
     for place, (task, form) in enumerate(zip(TASKS, ("jsonl", "csv", "mapped") * 5, strict=False))
 ]
+FEW = ("labels", "instructed", "several", "pairs")
+"""In `make test`; the other tasks are in `make test-more`."""
 
 
 def accepted(data_set: DataSet, folder: Path) -> str:
@@ -36,7 +38,9 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("data_set", QUICK, ids=str)
+@pytest.mark.parametrize(
+    "data_set", [one if one.task in FEW else pytest.param(one, marks=pytest.mark.more) for one in QUICK], ids=str
+)
 def test_every_task_is_accepted_and_no_row_vanishes(data_set: DataSet, tmp_path: Path) -> None:
     told = accepted(data_set, tmp_path)
     assert told, data_set
