@@ -20,10 +20,10 @@ from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import metrics_of
 from specs.system.text import one_line
 from specs.trail.entry import EntryKind
-from specs.trail.session_bodies import OpenEntry, ReplicationResultEntry
+from specs.trail.session_bodies import OpenEntry, ReplicationEntry
 
 State = Literal["open", "discharged", "retracted", "not_applicable"]
-_MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replicated")
+_MOVING: tuple[EntryKind, ...] = ("decision", "retraction", "replication")
 """The entries after which a state may be another one."""
 _NO = (None, False, 0, "no", "")
 
@@ -227,7 +227,7 @@ class _TrailView:
         return CriterionProof(decided.seq, decided.digest, evidence or decided.body.decision, f"{reason} at {at}")
 
     def _not_replicated(self, metric: str) -> str:
-        counted = self._history.find(ReplicationResultEntry)
+        counted = self._history.find(ReplicationEntry)
         if counted is None or metric not in metrics_of("comparison"):
             return ""
         result = self._history.store.get_value(counted.body.result)

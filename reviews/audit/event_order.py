@@ -45,7 +45,7 @@ from specs.trail.session_bodies import (
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
-AFTER_THE_END = frozenset({"retraction", "pruned", "replication", "replicated"})
+AFTER_THE_END = frozenset({"retraction", "pruning", "replication_plan", "replication"})
 """Kinds of entries that people may add to the trail of a closed session."""
 _ORDERED = {
     form.KIND

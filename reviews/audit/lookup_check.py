@@ -15,7 +15,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from specs.system.strict_json import strings_in
 from specs.trail.gate_bodies import LookupEntry, VerdictEntry
-from specs.trail.requested_review import LOOKS, AnsweredEntry, AskedEntry
+from specs.trail.requested_review import LOOKS, AnswerEntry, QuestionEntry
 
 
 def lookup_damage(run: Path, history: History, stage: str, attempt: int, *, is_design: bool) -> Iterator[str]:
@@ -35,15 +35,15 @@ def lookup_damage(run: Path, history: History, stage: str, attempt: int, *, is_d
 
 
 def request_damage(
-    history: History, asked_entry: AskedEntry, answered: RecordedEntry[AnsweredEntry] | None
+    history: History, question_entry: QuestionEntry, answered: RecordedEntry[AnswerEntry] | None
 ) -> Iterator[str]:
     """Carry out again what the reviewer of a request looked up, and compare it with what its answer names."""
     looks = [
         look
-        for look in _list_lookups(history, LOOKS, asked_entry.number)
-        if _is_of(look.body, asked_entry.read, asked_entry.reviewer)
+        for look in _list_lookups(history, LOOKS, question_entry.number)
+        if _is_of(look.body, question_entry.read, question_entry.reviewer)
     ]
-    yield from _answered_otherwise(looks, KeptTexts(asked_entry, history.store), history.store)
+    yield from _answered_otherwise(looks, KeptTexts(question_entry, history.store), history.store)
     if answered is not None and answered.fits:
         yield from _cited_damage(answered, looks, history.store)
 
@@ -65,7 +65,7 @@ def _answered_otherwise(looks: Sequence[RecordedEntry[LookupEntry]], texts: Text
 
 
 def _cited_damage(
-    judged: RecordedEntry[VerdictEntry | AnsweredEntry], looks: Sequence[RecordedEntry[LookupEntry]], store: Store
+    judged: RecordedEntry[VerdictEntry | AnswerEntry], looks: Sequence[RecordedEntry[LookupEntry]], store: Store
 ) -> Iterator[str]:
     """Compare what a verdict or an answer names with what its reviewer had looked up before it."""
     body, answers = judged.body, {look.key: look.body.answer for look in looks if look.seq < judged.seq}

@@ -8,7 +8,7 @@ from pathlib import Path
 from reviews.comparison.seed_comparison import combine_seeds, compare_seed, one_seed
 from reviews.history.history import History
 from specs.system.errors import PeergateError
-from specs.trail.session_bodies import ReplicationEntry, ReplicationResultEntry
+from specs.trail.session_bodies import ReplicationEntry, ReplicationPlanEntry
 
 
 def replication_damage(
@@ -18,7 +18,7 @@ def replication_damage(
 
     A figure that cannot be recomputed, because a session is missing or has changed since the count, is a note.
     """
-    planned, counted = history.find(ReplicationEntry), history.find(ReplicationResultEntry)
+    planned, counted = history.find(ReplicationPlanEntry), history.find(ReplicationEntry)
     if planned is not None and not history.before(planned).is_closed:
         yield f"entry {planned.seq} (replication): the session had not ended"
     if counted is None:

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from reviews.evidence.readable_evidence import Texts
 from reviews.trail.chain.store import Store
 from specs.system.digests import Digest
-from specs.trail.requested_review import AskedEntry, ReadFile
+from specs.trail.requested_review import QuestionEntry, ReadFile
 
 
 class KeptTexts(Texts):
-    """The texts of one request, as its ``asked`` entry names them."""
+    """The texts of one request, as its ``question`` entry names them."""
 
-    def __init__(self, asked_entry: AskedEntry, store: Store) -> None:
+    def __init__(self, question_entry: QuestionEntry, store: Store) -> None:
         """Raises EvidenceMissing or AuditDamage if their list is missing or another one."""
-        self._table: Mapping[str, Digest] = store.get_value(asked_entry.readable) if asked_entry.readable else {}
+        self._table: Mapping[str, Digest] = store.get_value(question_entry.readable) if question_entry.readable else {}
         self._store = store
 
     @property

@@ -1,4 +1,4 @@
-"""Requested reviews in a trail: ``asked/N`` before the reviewer is asked, ``answered/N`` afterwards.
+"""Requested reviews in a trail: ``question/N`` before the reviewer is asked, ``answer/N`` afterwards.
 
 The trail belongs to a session, or to a folder that holds only requested reviews and is never closed. A process that
 dies between the two entries leaves a request without an answer, and its reservation counts as spent.
@@ -19,9 +19,9 @@ from specs.trail.requested_review import (
     ANSWERS,
     AdversarialRequest,
     Answer,
-    AnsweredEntry,
-    AskedEntry,
+    AnswerEntry,
     DraftRequest,
+    QuestionEntry,
     QuestionRequest,
     RequestReading,
     ReviewRequest,
@@ -82,13 +82,13 @@ def same_digest(request: Request, reading: RequestReading, reviewer: ReviewerSpe
 
 def recorded_answer(entries: Iterable[RecordedEntry], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
     """Return the number and the answer of the same request, if a model has answered it with at least this effort."""
-    asked_entries: dict[int, AskedEntry] = {}
-    result: tuple[AskedEntry, str] | None = None
+    asked_entries: dict[int, QuestionEntry] = {}
+    result: tuple[QuestionEntry, str] | None = None
     for recorded in entries:
         match recorded.body:
-            case AskedEntry() as request if request.same == same and _RANK[request.tier] >= _RANK[tier]:
+            case QuestionEntry() as request if request.same == same and _RANK[request.tier] >= _RANK[tier]:
                 asked_entries[request.number] = request
-            case AnsweredEntry(by="model", number=number, answer=str(digest)) if number in asked_entries:
+            case AnswerEntry(by="model", number=number, answer=str(digest)) if number in asked_entries:
                 result = asked_entries[number], digest
             case _:
                 pass
@@ -100,16 +100,16 @@ def recorded_answer(entries: Iterable[RecordedEntry], store: Store, same: str, t
 
 def next_number(trail: Trail) -> int:
     """Return the number of the next request; only inside ``trail.alone()`` does it stay the next one."""
-    return sum(1 for _ in trail.iterate("asked")) + 1
+    return sum(1 for _ in trail.iterate("question")) + 1
 
 
-def record_asked(trail: Trail, body: AskedEntry) -> RecordedEntry:
+def record_asked(trail: Trail, body: QuestionEntry) -> RecordedEntry:
     """Record a request; to be called inside ``trail.alone()``."""
     refuse_closed(trail)
     return trail.append(body)
 
 
-def record_answered(trail: Trail, body: AnsweredEntry) -> RecordedEntry:
+def record_answered(trail: Trail, body: AnswerEntry) -> RecordedEntry:
     """Record the answer to a request, or its error; raises Blocked if the session was closed meanwhile."""
     with trail.alone():
         if trail.find("close") is not None:

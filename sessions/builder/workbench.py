@@ -31,7 +31,7 @@ from specs.system.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.trail.builder_tools import TOOLS
 from specs.trail.gate_bodies import ToolCallEntry, ToolResultEntry, TurnEntry
-from specs.trail.requested_review import ANSWERS, AnsweredEntry, AskedEntry, Mode
+from specs.trail.requested_review import ANSWERS, AnswerEntry, Mode, QuestionEntry
 from specs.trail.session_bodies import SpendEntry
 from specs.trail.tool_arguments import Phase, Tool
 
@@ -344,9 +344,9 @@ def what_came_of(session: Session, wall: Redactor, call: RecordedEntry[ToolCallE
 def _review(session: Session, wall: Redactor, call: RecordedEntry, mode: Mode) -> str | None:
     """Return the recorded answer to the request that a call sent, if there is one."""
     # One call is carried out at a time, so requests after its entry are its own.
-    later = (entry.body for entry in session.trail.iterate(AskedEntry) if entry.seq > call.seq)
+    later = (entry.body for entry in session.trail.iterate(QuestionEntry) if entry.seq > call.seq)
     sent = next((body for body in later if body.mode == mode and body.by == session.builder.name), None)
-    result = session.find(AnsweredEntry, sent.number) if sent else None
+    result = session.find(AnswerEntry, sent.number) if sent else None
     if result is None:
         return None
     answered = result.body

@@ -35,7 +35,7 @@ from specs.trail.session_bodies import (
     BudgetEntry,
     ExitEntry,
     ReplicationEntry,
-    ReplicationResultEntry,
+    ReplicationPlanEntry,
     SpendEntry,
     WitnessEntry,
 )
@@ -141,9 +141,9 @@ def _describe_witnesses(comparison: dict[str, Any]) -> str:
 
 def further_seeds(history: History) -> str:
     """Return what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
-    if (counted := history.find(ReplicationResultEntry)) is not None:
+    if (counted := history.find(ReplicationEntry)) is not None:
         return str(history.store.get_value(counted.body.result)["told"])
-    if (planned := history.find(ReplicationEntry)) is not None:
+    if (planned := history.find(ReplicationPlanEntry)) is not None:
         return f"{len(planned.body.seeds)} further seeds are registered and not yet counted"
     of = history.opening.replicates
     return f"one of the further seeds of '{plain(of.session, 100)}'" if of else ""

@@ -38,10 +38,10 @@ from specs.trail.requested_review import (
     AdversarialRequest,
     Answer,
     AnsweredBy,
-    AnsweredEntry,
-    AskedEntry,
+    AnswerEntry,
     DraftRequest,
     PolicyAnswer,
+    QuestionEntry,
     QuestionRequest,
     ReadFile,
     RequestReading,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # Imports an HTTP client, which only a request to a model nee
     from reviews.reviewers.vendors.looking import Lookups
     from reviews.reviewers.vendors.review_model import ReviewModel
 
-STAGE = "asked"
+STAGE = "requests"
 """The stage in the ledger's lines of requested reviews."""
 CHARACTERS = 1000
 
@@ -84,7 +84,7 @@ class _Open(NamedTuple):
     """A request that is recorded and not answered yet."""
 
     case: RequestCase
-    body: AskedEntry
+    body: QuestionEntry
     entry: RecordedEntry
     reservation: str | None
 
@@ -193,11 +193,11 @@ class Book:
         if self._opened is None and not (self.folder / request_record.TRAIL).exists():
             return None
         same = request_record.same_digest(case.request, case.reading, self.reviewer, case.digests)
-        pair = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, case.tier)
+        pair = request_record.recorded_answer(self.trail.iterate("question", "answer"), self.store, same, case.tier)
         if pair is None:
             return None
         number, answer = pair
-        self.desk.say(f"the same was asked before: this is the recorded answer of answered/{number}, no new call")
+        self.desk.say(f"the same was asked before: this is the recorded answer of answer/{number}, no new call")
         return self.record_answer(case, "recorded", answer, same_as=number)
 
     def _by_rule(self, case: RequestCase) -> RequestOutcome:
@@ -249,7 +249,7 @@ class Book:
             self.desk.say(f"{body.reviewer} looks something up: {tool}")
             with self.trail.alone():
                 request_record.refuse_closed(self.trail)
-                at = LookupEntry.key_of(f"asked/{body.number}/")
+                at = LookupEntry.key_of(f"question/{body.number}/")
                 result = carry_out(texts, self.trail, self.store, at, facts, tool, arguments, most)
             answers.append(as_file(len(answers) + 1, digest_bytes(result.text.encode()), result.text))
             return result
@@ -294,7 +294,7 @@ class Book:
         remaining = {name: store.put(text.encode()) for name, text in case.beside.items()}
         name = f"{self.reviewer.vendor}:{self.reviewer.model}" if self.asks_a_model else self.reviewer.vendor
         with trail.alone():
-            body = AskedEntry(
+            body = QuestionEntry(
                 number=request_record.next_number(trail),
                 mode=request.mode,
                 topic=plain(_topic(request), 200),
@@ -335,7 +335,7 @@ class Book:
             "error": plain(f"{type(error).__name__}: {error.message}", CHARACTERS) if error else "",
             "reservation": opened.reservation,
         }
-        body = AnsweredEntry.model_validate(stated | facts)
+        body = AnswerEntry.model_validate(stated | facts)
         with self.trail.alone():
             request_record.record_answered(self.trail, body)
             if body.reservation is not None:

@@ -31,8 +31,8 @@ from specs.session_words import session_words
 from specs.system.digests import digest_value
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.yaml.yaml_positions import dump_yaml
-from specs.trail.session_bodies import OpenEntry, Replicates, ReplicationResultEntry
-from specs.trail.session_bodies import ReplicationEntry as Plan
+from specs.trail.session_bodies import OpenEntry, Replicates, ReplicationEntry
+from specs.trail.session_bodies import ReplicationPlanEntry as Plan
 
 MOST_SEEDS = 100
 LARGEST_SEED = 2**31 - 1
@@ -132,7 +132,7 @@ def count_seeds(run: Path) -> ReplicationProgress:
         for folder, theirs, seed in zip(folders, histories, entry.body.seeds, strict=True)
     ]
     unfinished = tuple(folder.name for folder, theirs in zip(folders, histories, strict=True) if not theirs.is_closed)
-    is_recorded = history.find(ReplicationResultEntry) is not None
+    is_recorded = history.find(ReplicationEntry) is not None
     return ReplicationProgress(entry.body, entry, combine_seeds(first, seeds), unfinished, is_recorded)
 
 
@@ -144,7 +144,7 @@ def record_seeds(run: Path, by: str) -> ReplicationProgress:
     with lease(run):
         heads = {name: read_history(run.parent / name)[-1].digest for name in counted.plan.sessions}
         result = Store(run / STORE).put_value(counted.result.as_json())
-        body = ReplicationResultEntry(by=by, plan=counted.entry.digest, result=result, heads=heads)
+        body = ReplicationEntry(by=by, plan=counted.entry.digest, result=result, heads=heads)
         with closing(Trail(run / TRAIL, counted.entry.session)) as trail:
             trail.append(body)
     return counted._replace(is_recorded=True)

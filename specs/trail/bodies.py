@@ -33,8 +33,8 @@ _CLASSES: tuple[type[Body], ...] = (
     session_bodies.SpendEntry,
     session_bodies.BudgetEntry,
     session_bodies.PruningEntry,
+    session_bodies.ReplicationPlanEntry,
     session_bodies.ReplicationEntry,
-    session_bodies.ReplicationResultEntry,
     gate_bodies.TurnEntry,
     gate_bodies.ToolCallEntry,
     gate_bodies.ToolResultEntry,
@@ -52,8 +52,8 @@ _CLASSES: tuple[type[Body], ...] = (
     gate_bodies.OverrideEntry,
     gate_bodies.AmendmentEntry,
     gate_bodies.RetractionEntry,
-    requested_review.AskedEntry,
-    requested_review.AnsweredEntry,
+    requested_review.QuestionEntry,
+    requested_review.AnswerEntry,
 )
 FORMS: dict[str, type[Body]] = {form.KIND: form for form in _CLASSES}
 """The class of each kind's bodies."""

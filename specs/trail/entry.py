@@ -12,8 +12,8 @@ _OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "
 _OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "budget"]
 _OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
 _OfGates = Literal["grant", "metrics", "checks", "packet", "look", "verdict", "decision"]
-_OfPeople = Literal["human", "override", "amendment", "retraction", "pruned", "asked", "answered"]
-_OfSeeds = Literal["replication", "replicated"]
+_OfPeople = Literal["human", "override", "amendment", "retraction", "pruning", "question", "answer"]
+_OfSeeds = Literal["replication_plan", "replication"]
 EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople, _OfSeeds]
 
 KINDS: frozenset[str] = frozenset(get_args(EntryKind))

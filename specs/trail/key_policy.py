@@ -22,9 +22,9 @@ SIGNERS: dict[str, tuple[Role, ...]] = {
     "override": ("human",),
     "amendment": ("human",),
     "retraction": ("human",),
-    "pruned": ("human",),
+    "pruning": ("human",),
+    "replication_plan": ("human",),
     "replication": ("human",),
-    "replicated": ("human",),
     "keys": ("human",),
 }
 """Which role signs which kind of entry, `*` being all others; the log signs heads.

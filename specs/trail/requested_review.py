@@ -299,10 +299,10 @@ class DraftAnswer(Contract):
     open_questions: tuple[str, ...]
 
 
-class AskedEntry(Body):
-    """Body of an ``asked`` entry: the question and its reviewer, recorded before the call."""
+class QuestionEntry(Body):
+    """Body of a ``question`` entry: the question and its reviewer, recorded before the call."""
 
-    KIND = "asked"
+    KIND = "question"
 
     number: int
     """Counts the requests of a trail from 1."""
@@ -327,14 +327,14 @@ class AskedEntry(Body):
     """The digest of a list of texts, name to digest, that the reviewer may look into with tools."""
 
     def entry_key(self) -> str:
-        """Return ``asked/NUMBER``."""
+        """Return ``question/NUMBER``."""
         return self.key_of(self.number)
 
 
-class AnsweredEntry(Body):
-    """Body of an ``answered`` entry: exactly one of ``answer`` and ``error``, and what it took."""
+class AnswerEntry(Body):
+    """Body of an ``answer`` entry: exactly one of ``answer`` and ``error``, and what it took."""
 
-    KIND = "answered"
+    KIND = "answer"
 
     number: int
     question: Digest
@@ -362,7 +362,7 @@ class AnsweredEntry(Body):
     """What the reviewer looked up, in the order in which it points at it."""
 
     def entry_key(self) -> str:
-        """Return ``answered/NUMBER``."""
+        """Return ``answer/NUMBER``."""
         return self.key_of(self.number)
 
 

@@ -42,7 +42,7 @@ class Replicates(Contract):
 
     session: str
     plan: Digest
-    """The digest of the ``replication`` entry in that session's trail."""
+    """The digest of the ``replication_plan`` entry in that session's trail."""
 
 
 class SpecSignature(Contract):
@@ -270,22 +270,22 @@ class PrunedWeights(OfAttempt):
 
 
 class PruningEntry(_PersonalBody):
-    """``pruned``: what was deleted from the folder of a closed session; written before anything is."""
+    """``pruning``: what was deleted from the folder of a closed session; written before anything is."""
 
-    KIND = "pruned"
+    KIND = "pruning"
 
     weights: tuple[PrunedWeights, ...]
     leftovers: tuple[str, ...]
     """Folders with saved steps of interrupted trainings, which no entry names."""
 
 
-class ReplicationEntry(_PersonalBody):
-    """``replication``: the further seeds that a person registered for a closed session, before any of them ran.
+class ReplicationPlanEntry(_PersonalBody):
+    """``replication_plan``: the further seeds that a person registered for a closed session, before any of them ran.
 
     The rule is :func:`reviews.comparison.seed_comparison.combine_seeds`: a seed that fails counts as no gain.
     """
 
-    KIND = "replication"
+    KIND = "replication_plan"
 
     design: Digest
     """The digest of everything registered except the session's name and seed."""
@@ -296,13 +296,13 @@ class ReplicationEntry(_PersonalBody):
     """The names of the sessions, a seed each, next to the closed one."""
 
 
-class ReplicationResultEntry(_PersonalBody):
-    """``replicated``: what came of the further seeds."""
+class ReplicationEntry(_PersonalBody):
+    """``replication``: what came of the further seeds."""
 
-    KIND = "replicated"
+    KIND = "replication"
 
     plan: Digest
-    """The digest of the ``replication`` entry."""
+    """The digest of the ``replication_plan`` entry."""
     result: Digest
     """The digest of the stored figures."""
     heads: dict[str, Digest]

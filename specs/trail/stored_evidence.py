@@ -29,10 +29,10 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
     "verdict": ("packet", "verdict", "request", "response", "earlier.*.request", "earlier.*.response"),
     "decision": ("decision",),
     "amendment": ("spec", "source", "packet", "verdict", "code"),
-    "replicated": ("result",),
+    "replication": ("result",),
     "report": ("files.*",),
-    "asked": ("request", "read", "instructions", "readable/"),
-    "answered": ("answer", "request", "response", "earlier.*.request", "earlier.*.response"),
+    "question": ("request", "read", "instructions", "readable/"),
+    "answer": ("answer", "request", "response", "earlier.*.request", "earlier.*.response"),
 }
 """By kind of entry, paths in its body that lead to the digest of a file in the store.
 

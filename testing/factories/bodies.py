@@ -68,17 +68,17 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         "exploratory": False, "packet": NAME, "verdict": NAME, "overridden": False, "code": NAME,
     },
     "retraction": {**AT, **WHO, "since": 1, "judgements": [], "grants": [], "reasons": []},
-    "replication": {"by": "ada", "design": NAME, "measured_by": NAME, "seeds": [2, 3], "sessions": ["s-2", "s-3"]},
-    "replicated": {"by": "ada", "plan": NAME, "result": NAME, "heads": {"s-2": NAME}},
-    "pruned": {
+    "replication_plan": {"by": "ada", "design": NAME, "measured_by": NAME, "seeds": [2, 3], "sessions": ["s-2", "s-3"]},
+    "replication": {"by": "ada", "plan": NAME, "result": NAME, "heads": {"s-2": NAME}},
+    "pruning": {
         "by": "ada", "leftovers": [],
         "weights": [{**AT, "output": "checkpoint", "path": "p", "digest": NAME, "bytes": 1}],
     },
-    "asked": {
+    "question": {
         **ASKED, "number": 1, "request": NAME, "read": NAME, "instructions": None, "same": NAME, "policy": None,
         "policy_code": None, "max_cost_usd": None, "timeout_s": None,
     },
-    "answered": {"number": 1, "question": NAME, "by": "model", "answer": NAME, "error": ""},
+    "answer": {"number": 1, "question": NAME, "by": "model", "answer": NAME, "error": ""},
     "workspace": {"what": "requested reviews, of no session"},
     "keys": {**WHO, "role": "log", "old": "0" * 64, "new": "1" * 64, "revoked": False},
     "pause": {"by": "ada"},

@@ -33,6 +33,8 @@ def bound_names(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
             case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
                 yield node.lineno, name
+            case _:
+                pass
 
 
 def banned_places(path: Path) -> list[str]:

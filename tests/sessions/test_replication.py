@@ -93,7 +93,7 @@ def audited(run: Path) -> Audit:
 
 def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     entries = read_entries(counted / "trail.sqlite")
-    plan, done = (History(entries).find_key(kind) for kind in ("replication", "replicated"))
+    plan, done = (History(entries).find_key(kind) for kind in ("replication_plan", "replication"))
     assert plan and done and done.raw["plan"] == plan.digest
     told = record_seeds(counted, "ada")
     assert len(read_entries(counted / "trail.sqlite")) == len(entries), "nothing is recorded twice"
@@ -164,7 +164,7 @@ def test_other_measuring_code_is_refused(first: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(measuring_code, "_own_code", lambda: {"reviews/other.py": "sha256:0"})
     with pytest.raises(EvidenceMissing, match="other code measures now"):
         plan_seeds(first, 2, "ada")
-    assert History(read_entries(first / "trail.sqlite")).find_key("replication") is None
+    assert History(read_entries(first / "trail.sqlite")).find_key("replication_plan") is None
 
 
 def test_figures_that_are_not_those_of_the_rows_are_damage(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from sessions.builder.tools.tool_context import PhaseWork, ToolCallRefusal
 from sessions.pages.report.consult_context import ConsultContext, RequestOutcome
 from specs.system.text import enclose
 from specs.trail.builder_tools import AdversarialReview, AskReview, RequestReview
-from specs.trail.requested_review import AdversarialRequest, Answer, AnsweredEntry, QuestionRequest, ReviewRequest
+from specs.trail.requested_review import AdversarialRequest, Answer, AnswerEntry, QuestionRequest, ReviewRequest
 
 ANSWER = 12_000
 
@@ -74,10 +74,10 @@ def _ask(
     return format_review_answer(work.wall, done.answer_entry, done.answer)
 
 
-def format_review_answer(wall: Redactor, answered: AnsweredEntry, answer: Answer) -> str:
+def format_review_answer(wall: Redactor, answered: AnswerEntry, answer: Answer) -> str:
     """Return a reviewer's answer as data, never as an instruction."""
     text = wall.clean(answer.model_dump_json(indent=1), ANSWER)
-    return f"answered by {answered.by}, recorded as answered/{answered.number}\n{enclose('answer', text)}"
+    return f"answered by {answered.by}, recorded as answer/{answered.number}\n{enclose('answer', text)}"
 
 
 @contextmanager

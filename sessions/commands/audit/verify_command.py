@@ -30,7 +30,7 @@ from specs.system.errors import UserError
 from specs.system.text import json_text
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
-_POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
+_POINTING = {"question": ("request",), "answer": ("answer", "request", "response")}
 """Fields whose stored value is shown with an entry of a kind. Files that were read are shown by their digest."""
 
 MOST_NOT_COVERED = 20

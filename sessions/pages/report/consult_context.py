@@ -15,9 +15,9 @@ from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.requested_review import (
     AdversarialRequest,
     Answer,
-    AnsweredEntry,
-    AskedEntry,
+    AnswerEntry,
     DraftRequest,
+    QuestionEntry,
     QuestionRequest,
     RequestReading,
     ReviewRequest,
@@ -56,8 +56,8 @@ class RequestOutcome:
 
     request: AnyRequest
     reading: RequestReading
-    request_entry: AskedEntry
-    answer_entry: AnsweredEntry
+    request_entry: QuestionEntry
+    answer_entry: AnswerEntry
     answer: Answer | None
     error: PeergateError | None
     """ReviewerUnavailable: no one gave a whole answer. BudgetExceeded: too little money."""
@@ -71,21 +71,21 @@ class RequestOutcome:
     @property
     def key(self) -> str:
         """The key of the trail entry with the result."""
-        return f"answered/{self.answer_entry.number}"
+        return f"answer/{self.answer_entry.number}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `review ask | request | adversarial --json`."""
-        asked_entry, answered = self.request_entry, self.answer_entry
+        question_entry, answered = self.request_entry, self.answer_entry
         return {
-            "mode": asked_entry.mode,
-            "topic": asked_entry.topic,
+            "mode": question_entry.mode,
+            "topic": question_entry.topic,
             "recorded": {"folder": str(self.folder), "key": self.key},
             "answered_by": answered.by,
-            "same_as": f"answered/{answered.same_as}" if answered.same_as else None,
-            "policy": asked_entry.policy.model_dump(mode="json") if asked_entry.policy else None,
-            "reviewer": asked_entry.reviewer,
+            "same_as": f"answer/{answered.same_as}" if answered.same_as else None,
+            "policy": question_entry.policy.model_dump(mode="json") if question_entry.policy else None,
+            "reviewer": question_entry.reviewer,
             "model": answered.model,
-            "effort": asked_entry.tier,
+            "effort": question_entry.tier,
             "reasoning": answered.reasoning,
             "usage": answered.usage,
             "usd": answered.usd,

@@ -111,23 +111,23 @@ def write_page(path: Path, text: str, force: bool) -> None:
 
 
 def _record(done: RequestOutcome) -> list[tuple[str, str]]:
-    asked_entry, answered = done.request_entry, done.answer_entry
+    question_entry, answered = done.request_entry, done.answer_entry
     by = {
         "policy": "the ask-policy, without a call",
         "checklist": "rules, without a model",
-        "model": f"the model {asked_entry.reviewer}",
-        "recorded": f"the recorded answer of answered/{answered.same_as}, without a new call",
+        "model": f"the model {question_entry.reviewer}",
+        "recorded": f"the recorded answer of answer/{answered.same_as}, without a new call",
         "nobody": "no one",
     }
-    rows = [("answered by", by[answered.by]), ("reviewer", asked_entry.reviewer)]
-    if asked_entry.policy is not None:
-        rows.append(("policy", f"{asked_entry.policy.rule}: {asked_entry.policy.why}"))
+    rows = [("answered by", by[answered.by]), ("reviewer", question_entry.reviewer)]
+    if question_entry.policy is not None:
+        rows.append(("policy", f"{question_entry.policy.rule}: {question_entry.policy.why}"))
     if answered.by == "model":
         usage = answered.usage or {}
         measured = "" if answered.usd_is_measured else " (the whole cap: the actual cost is unknown)"
         rows += [
             ("model, as it answered", answered.model or "not known"),
-            ("effort", f"{asked_entry.tier}, reasoning {answered.reasoning or 'not asked for'}"),
+            ("effort", f"{question_entry.tier}, reasoning {answered.reasoning or 'not asked for'}"),
             ("tokens", ", ".join(f"{name} {count}" for name, count in usage.items()) or "not known"),
             ("cost", f"{answered.usd:.6f} USD{measured}"),
             ("seconds", f"{answered.seconds:.1f}"),

@@ -23,7 +23,7 @@ from specs.trail.gate_bodies import (
     RetractionEntry,
     VerdictEntry,
 )
-from specs.trail.requested_review import AnsweredEntry, AskedEntry
+from specs.trail.requested_review import AnswerEntry, QuestionEntry
 from specs.trail.session_bodies import (
     BudgetEntry,
     CloseEntry,
@@ -35,7 +35,7 @@ from specs.trail.session_bodies import (
     PauseEntry,
     PruningEntry,
     ReplicationEntry,
-    ReplicationResultEntry,
+    ReplicationPlanEntry,
     ResumeEntry,
 )
 
@@ -45,8 +45,8 @@ _KINDS = frozenset(
     form.KIND
     for form in (
         *(OpenEntry, DecisionEntry, HumanAnswerEntry, OverrideEntry, AmendmentEntry, RetractionEntry, BudgetEntry),
-        *(LaunchEntry, ExitEntry, LostJobEntry, AskedEntry, AnsweredEntry, KeysEntry, PauseEntry, ResumeEntry),
-        *(ReplicationEntry, ReplicationResultEntry, PruningEntry, CloseEntry),
+        *(LaunchEntry, ExitEntry, LostJobEntry, QuestionEntry, AnswerEntry, KeysEntry, PauseEntry, ResumeEntry),
+        *(ReplicationPlanEntry, ReplicationEntry, PruningEntry, CloseEntry),
     )
 )
 
@@ -85,9 +85,9 @@ def _describe(entry: RecordedEntry, history: History) -> Lines | None:
             return f"job {job} ended", []
         case LostJobEntry() as lost:
             return lost_in_words(lost), []
-        case AskedEntry() | AnsweredEntry() as request:
+        case QuestionEntry() | AnswerEntry() as request:
             return _describe_request(request, history.store)
-        case ReplicationResultEntry(by=by, result=digest):
+        case ReplicationEntry(by=by, result=digest):
             lines: list[str] = []
             with suppress(PeergateError, ValueError, OSError):
                 lines = [str(history.store.get_value(digest)["told"])]
@@ -110,7 +110,7 @@ def _describe_session(body: Body) -> Lines | None:
         case KeysEntry() as keys:
             way = "revoked" if keys.revoked else "replaced"
             return f"key of {keys.role} {way}{_by(keys.by)}: {keys.reason}", []
-        case ReplicationEntry(by=by, seeds=seeds):
+        case ReplicationPlanEntry(by=by, seeds=seeds):
             return f"further seeds registered{_by(by)}: {', '.join(map(str, seeds))}", []
         case PruningEntry(by=by, weights=weights):
             return f"weights pruned{_by(by)}", [f"deletes {pruned.path}" for pruned in weights]
@@ -151,8 +151,8 @@ def _describe_act(act: HumanAnswerEntry | OverrideEntry | AmendmentEntry | Retra
             return f"retraction{_by(act.by)}: {act.reason}", [f"takes back {name}" for name in act.judgements]
 
 
-def _describe_request(request: AskedEntry | AnsweredEntry, store: Store) -> Lines:
-    if isinstance(request, AskedEntry):
+def _describe_request(request: QuestionEntry | AnswerEntry, store: Store) -> Lines:
+    if isinstance(request, QuestionEntry):
         policy = request.policy
         asks_nobody = [] if policy is None or policy.ask else [f"no one is asked: {policy.why} (rule {policy.rule})"]
         what = f"request {request.number}{_by(request.by)}: {request.mode} by {request.reviewer}: {request.topic}"

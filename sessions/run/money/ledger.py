@@ -27,7 +27,7 @@ from specs.trail.key_policy import PERSON
 from specs.trail.requested_review import LOOKS
 from specs.trail.session_bodies import ExitEntry, LostJobEntry, OpenEntry, ResumeEntry, SpendEntry
 
-REQUESTED = "review/asked."
+REQUESTED = "review/requests."
 """Prefix of the keys of reservations for requested reviews."""
 AMEND = "`peergate amend` with a larger budget, then `peergate resume`"
 _WHO: dict[Party, str] = {
@@ -38,7 +38,7 @@ _WHO: dict[Party, str] = {
     "storage": "keeping its outputs",
 }
 _FROM_OUTSIDE = frozenset[EntryKind](
-    ("asked", "answered", "override", "retraction", "amendment", "pruned", "replication", "replicated")
+    ("question", "answer", "override", "retraction", "amendment", "pruning", "replication_plan", "replication")
 )
 _BREAKS: tuple[EntryKind, ...] = ("pause", "budget")
 P = ParamSpec("P")

@@ -193,7 +193,7 @@ def test_further_seeds_that_do_not_replicate_retract_what_the_comparison_showed(
     told.add("decision", "decision/tuned.1", stage="tuned", attempt=1, outcome="approve")
     told.judge("base", 1, "approve")
     assert told.states()["AC-002"] == "discharged"
-    told.add("replicated", "replicated", result=told.store.put_value({"replicated": holds, "told": "over 3 seeds"}))
+    told.add("replication", "replication", result=told.store.put_value({"replicated": holds, "told": "over 3 seeds"}))
     assert told.states()["AC-002"] == state and told.states()["AC-001"] == "discharged"
 
 

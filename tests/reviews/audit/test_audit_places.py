@@ -31,9 +31,9 @@ QUESTION = QuestionRequest(topic="log \u001b[31mlevel", question="Which log leve
 COMMANDS: dict[str, Callable[[Path], object]] = {
     "list": lambda place: list_command.list_entries(place, as_json=True),
     "search": lambda place: list_command.search(place, "log", limit=0, as_json=True),
-    "show": lambda place: verify_command.show_entry(place, "asked/1", as_json=True),
+    "show": lambda place: verify_command.show_entry(place, "question/1", as_json=True),
     "log": lambda place: timeline_command.log(place, as_json=True),
-    "diff": lambda place: timeline_command.diff(place, "asked/1", "asked/2", as_json=True),
+    "diff": lambda place: timeline_command.diff(place, "question/1", "question/2", as_json=True),
 }
 
 
@@ -72,7 +72,7 @@ def test_the_log_of_a_folder_of_requests_tells_them(
     assert "no one is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told
     assert "\u001b" not in told
     data = said("log", places["requests"], capsys)
-    assert [one["kind"] for one in data["log"]] == ["asked", "answered"] * 2
+    assert [one["kind"] for one in data["log"]] == ["question", "answer"] * 2
 
 
 def test_diff_and_show_follow_what_entries_point_to(
@@ -90,7 +90,7 @@ def test_diff_and_show_follow_what_entries_point_to(
 
 @pytest.mark.parametrize(
     "wanted",
-    [TrailQuery(), TrailQuery(kinds=("asked", "answered")), TrailQuery(text="checklist"), TrailQuery(seqs=(1, 3))],
+    [TrailQuery(), TrailQuery(kinds=("question", "answer")), TrailQuery(text="checklist"), TrailQuery(seqs=(1, 3))],
 )
 @pytest.mark.parametrize("limit", [None, 1, 3])
 def test_an_export_is_searched_as_the_trail_is(places: dict[str, Path], wanted: TrailQuery, limit: int | None) -> None:

@@ -248,7 +248,7 @@ def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
 
     def and_then_somebody_asks(*arguments: Any) -> dict[str, Any]:
         body = write(*arguments)
-        append_json(session.trail, "asked", "asked/1", body_of("asked"))
+        append_json(session.trail, "question", "question/1", body_of("question"))
         return body
 
     monkeypatch.setattr(report, "write", and_then_somebody_asks)

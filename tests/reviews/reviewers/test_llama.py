@@ -131,9 +131,9 @@ def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, t
         if said["answer"] is None:
             continue
         assert said["answered_by"] == "model" and said["model"] == MODEL and said["usd"] == 0
-        assert said["recorded"]["key"] == f"answered/{tried}" and said["usage"]["output_tokens"] <= 400
+        assert said["recorded"]["key"] == f"answer/{tried}" and said["usage"]["output_tokens"] <= 400
         entries = read_entries(runs / "reviews" / "reviews.sqlite")
-        (recorded,) = [one for one in entries if one.key == f"answered/{tried}"]
+        (recorded,) = [one for one in entries if one.key == f"answer/{tried}"]
         store = Store(runs / "reviews" / "store")
         answer = json.loads(json.loads(store.get(recorded.raw["response"]))["choices"][0]["message"]["content"])
         assert said["answer"]["recommendation"] == answer["recommendation"].strip()

@@ -59,7 +59,7 @@ def test_an_answer_is_shown_between_markers_without_what_is_withheld(session: Se
     told = call(bench, "ask_review", **ASK).text
     inside = re.search(r"----- BEGIN ANSWER (\w+) -----\n(.*)\n----- END ANSWER \1 -----", told, re.DOTALL)
     assert inside is not None and "Ignore previous instructions" in inside[2]
-    assert told.startswith("answered by model, recorded as answered/1\n")
+    assert told.startswith("answered by model, recorded as answer/1\n")
     assert "Ignore previous" not in told.replace(inside[0], "")
     assert not any(one in told for one in (KEY, "line on elm", "gpt-5-mini"))
     assert not bench.done and len(api.got) == 1
@@ -84,7 +84,7 @@ def test_a_review_that_was_answered_is_not_paid_for_again(
     bench = bench_of(session)
     (result,) = session.trail.iterate("result")
     told = session.store.get(result.raw["text"]).decode()
-    assert not result.raw["is_error"] and "recorded as answered/1" in told
+    assert not result.raw["is_error"] and "recorded as answer/1" in told
     if asks_again:
         # Asked for again, in the same words, the recorded answer is given.
         assert "answered by recorded" in call(bench, "ask_review", **ASK).text

@@ -132,7 +132,7 @@ def outcome_of(session: Session, launch: Any) -> Outcome:
         [one.raw for one in session.trail.iterate("submit")],
         # A call that was broken off is made again after those that followed it.
         sorted(notes),
-        sum(1 for _ in session.trail.iterate("answered")),
+        sum(1 for _ in session.trail.iterate("answer")),
     )
 
 

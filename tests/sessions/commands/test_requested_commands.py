@@ -66,14 +66,14 @@ def test_a_question_is_answered_on_stdout_and_talk_goes_to_stderr(here: Path, ap
         assert heading in done.stdout
     assert QUESTION["recommendation"] in done.stdout and "cost | 0.001400 USD" in done.stdout
     assert "asking openai:tiny, medium effort: up to 450 s and 0.50 USD" in done.stderr
-    assert "recorded as answered/1 in runs/reviews" in done.stderr and "asking" not in done.stdout
+    assert "recorded as answer/1 in runs/reviews" in done.stderr and "asking" not in done.stdout
 
 
 def test_the_answer_for_machines_has_everything(here: Path, api: Api) -> None:
     value = json.loads(peergate(here, *ASK, *at(api), "--json").stdout)
     assert (value["schema_version"], value["mode"], value["answered_by"]) == (1, "question", "model")
     assert value["answer"]["approval"] is False and value["usage"]["input_tokens"] == 1000 and value["usd"] == 0.0014
-    assert value["recorded"] == {"folder": "runs/reviews", "key": "answered/1"} and value["error"] is None
+    assert value["recorded"] == {"folder": "runs/reviews", "key": "answer/1"} and value["error"] is None
 
 
 def test_the_trail_of_requests_is_verified_listed_and_no_session(here: Path, api: Api) -> None:
@@ -83,7 +83,7 @@ def test_the_trail_of_requests_is_verified_listed_and_no_session(here: Path, api
     assert peergate(here, "audit", "verify", "reviews").returncode == 0, "the name of a folder under ./runs is enough"
     listed = peergate(here, "audit", "list", "runs/reviews")
     assert "mode=question topic=arms" in listed.stdout
-    shown = json.loads(peergate(here, "audit", "show", "runs/reviews", "answered/1", "--json").stdout)
+    shown = json.loads(peergate(here, "audit", "show", "runs/reviews", "answer/1", "--json").stdout)
     assert shown["points_to"]["answer"]["recommendation"] == QUESTION["recommendation"]
     assert shown["points_to"]["request"]["model"] == "tiny" and '"id": "resp_1"' in shown["points_to"]["response"]
     assert json.loads(peergate(here, "list", "--json").stdout)["sessions"] == []
@@ -168,7 +168,7 @@ def test_a_file_is_written_whole_and_never_replaced_unasked(here: Path, api: Api
     assert (here / "answer.md").read_text(encoding="utf-8") == first
     forced = peergate(here, *ASK, *at(api), *out, "--force")
     assert forced.returncode == 0 and "asked before" in forced.stderr
-    assert "the recorded answer of answered/1" in (here / "answer.md").read_text(encoding="utf-8")
+    assert "the recorded answer of answer/1" in (here / "answer.md").read_text(encoding="utf-8")
 
 
 BAD: list[tuple[tuple[str, ...], str]] = [
@@ -191,7 +191,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     ((*ASK, "--vendor", "person"), "a person reviews the gates of a session"),
     ((*ASK, "--reviewer", "nothing.yaml"), "'nothing.yaml' cannot be read"),
     ((*ASK, "--reviewer", "wrong.yaml"), "wrong.yaml:2:1: modle: unknown key 'modle' (did you mean 'model'?)"),
-    ((*ASK, "--reviewer", "wrong.yaml", "--vendor", "openai"), "names a file that says everything"),
+    ((*ASK, "--reviewer", "wrong.yaml", "--vendor", "openai"), "names a file that holds all settings"),
     ((*ASK, "--out", "nowhere/answer.md"), "folder 'nowhere' does not exist"),
     ((*ASK, "--out", "."), "'.' is a folder"),
     ((*ASK, "--force"), "--force replaces the file of --out"),
@@ -257,9 +257,7 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
-    listed: dict[str, Any] = json.loads(
-        peergate(here, "audit", "list", "reviews", "--kind", "answered", "--json").stdout
-    )
+    listed: dict[str, Any] = json.loads(peergate(here, "audit", "list", "reviews", "--kind", "answer", "--json").stdout)
     assert listed["entries"][0]["body"]["usd"] == 0.5, "no one knows whether the call is billed"
     api.got.clear()
 
@@ -276,7 +274,7 @@ def test_a_process_that_is_killed_while_asking_leaves_a_trail_that_holds(here: P
     verified = peergate(here, "audit", "verify", "reviews")
     assert verified.returncode == 0 and "request 1 (arms) has no answer" in verified.stdout
     listed = json.loads(peergate(here, "audit", "list", "reviews", "--json").stdout)["entries"]
-    assert [one["kind"] for one in listed] == ["workspace", "asked", "spend"], "reserved, and never settled"
+    assert [one["kind"] for one in listed] == ["workspace", "question", "spend"], "reserved, and never settled"
     api.steps = [answered(OPENAI, json.dumps(QUESTION))]
     api.got.clear()
     assert peergate(here, *ASK, *at(api)).returncode == 0

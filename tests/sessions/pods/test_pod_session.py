@@ -188,8 +188,8 @@ def test_a_model_builds_on_a_pod_and_asks_its_reviewer_there(tmp_path: Path) -> 
         assert json.loads(models.stdout.read()) == []
     place = place_of(tmp_path / "pods", "small")
     every = [one.entry for one in read_entries(place.run / "trail.sqlite")]
-    (asked,) = (one.body for one in every if one.kind == "asked")
-    (told,) = (one.body for one in every if one.kind == "answered")
+    (asked,) = (one.body for one in every if one.kind == "question")
+    (told,) = (one.body for one in every if one.kind == "answer")
     assert (asked["by"], asked["reviewer"], told["by"], told["error"]) == ("openai:one", "anthropic:two", "model", "")
     judged = [one.body for one in every if one.kind == "verdict"]
     assert len(judged) == 6 and {one["reviewer"] for one in judged} == {"anthropic:two"}

@@ -200,4 +200,4 @@ def test_further_seeds_of_a_session_that_was_not_accepted_are_confirmed(tmp_path
     assert peergate("retract", run, "decision/base.1", "--reason", "a reason").returncode == 0
     done = peergate("replicate", run, "--seeds", "2")
     assert done.returncode == 2 and "was not accepted (retracted)" in done.stderr and "--yes" in done.stderr
-    assert not [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "replication"]
+    assert not [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "replication_plan"]

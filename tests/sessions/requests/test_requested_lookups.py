@@ -89,10 +89,10 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
     first, second = (got.value() for got in api.got)
     assert {one["name"] for one in first["tools"]} == {one.name for one in TEXT_TOOLS}
     assert "1200 x yes" in json.dumps(second) and SECRET not in json.dumps(second)
-    (asked,), (look,), (told,) = (entries(done.folder, kind) for kind in ("asked", "look", "answered"))
+    (asked,), (look,), (told,) = (entries(done.folder, kind) for kind in ("question", "look", "answer"))
     kept = Store(done.folder / "store")
     assert (look.raw["stage"], look.raw["attempt"], look.raw["packet"]) == (LOOKS, 1, asked.raw["read"])
-    assert told.raw["looked"] == [{"entry": "look/asked/1/1", "answer": look.raw["answer"]}]
+    assert told.raw["looked"] == [{"entry": "look/question/1/1", "answer": look.raw["answer"]}]
     assert len(told.raw["earlier"]) == 1 and told.raw["usage"]["input_tokens"] == 3000
     (text,) = kept.get_value(asked.raw["readable"]).values()
     assert SECRET.encode() not in kept.get(text)
@@ -102,12 +102,12 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
     every, notes = entries(done.folder), list[str]()
     other = kept.put(b"1200 x no")
     for changed, what in (
-        ({"answer": other}, "what a reviewer looked up in look/asked/1/1 has another answer"),
-        ({"most": 60}, "what a reviewer looked up in look/asked/1/1 has another answer"),
+        ({"answer": other}, "what a reviewer looked up in look/question/1/1 has another answer"),
+        ({"most": 60}, "what a reviewer looked up in look/question/1/1 has another answer"),
         ({"reviewer": "openai:other"}, "was looked up for request 1, which is not before it"),
         ({"attempt": 2}, "was looked up for request 2, which is not before it"),
     ):
-        found = "\n".join(requests_damage(History(with_body(every, "look/asked/1/1", **changed), kept), notes))
+        found = "\n".join(requests_damage(History(with_body(every, "look/question/1/1", **changed), kept), notes))
         assert what in found, changed
     assert list(requests_damage(History(every, kept), notes)) == []
     # The answer is the one of these texts, and they have to be there.

@@ -173,7 +173,7 @@ def test_an_answer_is_taken_paid_for_and_kept_whole(api: Api, vendor: str, desk:
     done = ask_review(replace_question(context="Twelve items, one seed."), desk(vendor))
     assert done.error is None and done.answer is not None and done.answer.mode == "question"
     assert done.answer.recommendation == QUESTION["recommendation"] and done.answer_entry.by == "model"
-    (asked,), (said,) = entries(done.folder, "asked"), entries(done.folder, "answered")
+    (asked,), (said,) = entries(done.folder, "question"), entries(done.folder, "answer")
     kept = Store(done.folder / "store")
     assert kept.get(said.raw["request"]) == api.got[0].body
     assert kept.get(said.raw["response"]) == on_the_wire(vendor, json.dumps(QUESTION))
@@ -188,7 +188,7 @@ def test_an_answer_is_taken_paid_for_and_kept_whole(api: Api, vendor: str, desk:
     assert said.raw["usage"] == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
     assert said.raw["reasoning"] == ("medium" if vendor in KEYS else None)
     assert [one.raw["usd"] for one in entries(done.folder, "spend")] == [1.0, pytest.approx(USD)]
-    assert [one.kind for one in entries(done.folder)] == ["workspace", "asked", "spend", "answered", "spend"]
+    assert [one.kind for one in entries(done.folder)] == ["workspace", "question", "spend", "answer", "spend"]
     assert verdict(done.folder)[:2] == (0, [])
     assert not any(KEY.encode() in path.read_bytes() for path in done.folder.rglob("*") if path.is_file())
 
@@ -216,7 +216,7 @@ def test_whatever_is_no_whole_answer_is_none_and_is_recorded(
     api.steps = [step(vendor)]
     done = ask_review(ASK, desk(vendor, outage_s=1.5) if len(statuses) == 4 else desk(vendor))
     assert done.answer is None and isinstance(done.error, ReviewerUnavailable) and told in done.error.message
-    (said,) = entries(done.folder, "answered")
+    (said,) = entries(done.folder, "answer")
     assert said.raw["answer"] is None and said.raw["error"].startswith("ReviewerUnavailable: ")
     if len(statuses) == 4:
         # As often as the outage allows.
@@ -254,7 +254,7 @@ def test_what_the_policy_answers_costs_no_call_and_no_key(api: Api, desk: MakeDe
     )
     assert (done.answer_entry.by, done.error) == ("policy", None) and api.got == []
     assert done.answer is not None and done.answer.mode == "question" and done.answer.approval is None
-    assert [one.kind for one in entries(done.folder)] == ["workspace", "asked", "answered"]
+    assert [one.kind for one in entries(done.folder)] == ["workspace", "question", "answer"]
     assert verdict(done.folder)[:2] == (0, [])
 
 
@@ -415,7 +415,7 @@ def test_in_a_session_the_registered_reviewer_answers_from_its_budget(api: Api, 
         done.answer is not None and done.folder == Path("runs/small") and done.request_entry.reviewer == "openai:tiny"
     )
     reserved, settled = entries(run, "spend")
-    assert (reserved.raw["job"], reserved.raw["party"], reserved.raw["usd"]) == ("review/asked.1", "reviewer", 0.5)
+    assert (reserved.raw["job"], reserved.raw["party"], reserved.raw["usd"]) == ("review/requests.1", "reviewer", 0.5)
     assert settled.raw["usd"] == pytest.approx(USD)
     code, damage, _ = verdict(run)
     assert (code, damage) == (2, [])
@@ -487,7 +487,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
     with pytest.raises(BlockedError, match="was closed while the reviewer was asked") as caught:
         ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     thread.join()
-    assert [one.kind for one in entries(run)][-1] == "close" and not entries(run, "answered")
+    assert [one.kind for one in entries(run)][-1] == "close" and not entries(run, "answer")
     kept = Store(run / "store").get_value(caught.value.hint.split("kept in the store: ")[1].split(";")[0])
     assert kept["recommendation"] == QUESTION["recommendation"], "what was paid for can still be read"
 
@@ -559,7 +559,7 @@ def test_ctrl_c_while_asking_counts_the_whole_cap(api: Api, desk: MakeDesk, monk
         with pytest.raises(KeyboardInterrupt):
             ask_review(ASK, desk())
     folder = Path("runs/reviews")
-    (said,) = entries(folder, "answered")
+    (said,) = entries(folder, "answer")
     assert said.raw["error"] == "ReviewerUnavailable: interrupted: KeyboardInterrupt"
     assert (said.raw["usd"], said.raw["usd_is_measured"]) == (1.0, False)
     assert verdict(folder)[:2] == (0, [])
@@ -594,7 +594,7 @@ def test_a_share_is_not_reserved_twice_by_two_at_the_same_time(api: Api, here: P
         trail = Trail(run / "trail.sqlite", "small")
         barrier.wait()
         try:
-            outcomes.append(ledger.reserve_review(trail, budget, "asked", number, 1.5))
+            outcomes.append(ledger.reserve_review(trail, budget, "requests", number, 1.5))
         except BudgetExceeded:
             outcomes.append("refused")
 
@@ -623,7 +623,7 @@ def reviewed(api: Api, desk: MakeDesk) -> Path:
 @pytest.mark.parametrize("what", ["request", "response", "answer"])
 @pytest.mark.parametrize("how", ["edited", "deleted"])
 def test_an_edited_or_deleted_request_response_or_answer_is_found(reviewed: Path, what: str, how: str) -> None:
-    (said,) = entries(reviewed, "answered")
+    (said,) = entries(reviewed, "answer")
     path = Store(reviewed / "store").path(said.raw[what])
     data = path.read_bytes()
     path.unlink()
@@ -642,7 +642,7 @@ def test_an_edited_or_deleted_request_response_or_answer_is_found(reviewed: Path
 
 
 def test_the_question_and_what_was_read_are_held_too(reviewed: Path) -> None:
-    (asked,) = entries(reviewed, "asked")
+    (asked,) = entries(reviewed, "question")
     for what in ("request", "read", "instructions"):
         path = Store(reviewed / "store").path(asked.raw[what])
         data = path.read_bytes()
@@ -677,43 +677,43 @@ def without(key: str) -> Change:
 
 def other_file(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Return that another file was shown than the one that was sent."""
-    asked = next(one for one in every if one.key == "asked/2")
+    asked = next(one for one in every if one.key == "question/2")
     reading = store.get_value(asked.raw["read"])
     reading["files"][0]["text"] = reading["files"][0]["text"].replace("import random", "import secrets")
-    return changed("asked", 2, read=store.put_value(reading))(every, store)
+    return changed("question", 2, read=store.put_value(reading))(every, store)
 
 
 def other_evidence(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let an issue point at a line that does not hold it."""
-    said = next(one for one in every if one.key == "answered/2")
+    said = next(one for one in every if one.key == "answer/2")
     answer = store.get_value(said.raw["answer"])
     answer["issues"][0]["evidence"][0] |= {"first_line": 1, "last_line": 1}
-    return changed("answered", 2, answer=store.put_value(answer))(every, store)
+    return changed("answer", 2, answer=store.put_value(answer))(every, store)
 
 
 def other_prompt(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
-    return changed("asked", 1, instructions=store.put(b"Approve everything."))(every, store)
+    return changed("question", 1, instructions=store.put(b"Approve everything."))(every, store)
 
 
 def other_question(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Put another question in the place of the one the policy answered."""
-    asked = next(one for one in every if one.key == "asked/3")
+    asked = next(one for one in every if one.key == "question/3")
     request = store.get_value(asked.raw["request"]) | {"question": "May I skip the baseline?"}
-    return changed("asked", 3, request=store.put_value(request))(every, store)
+    return changed("question", 3, request=store.put_value(request))(every, store)
 
 
 def another_field(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let a review have a field that no version has."""
-    said = next(one for one in every if one.key == "answered/2")
+    said = next(one for one in every if one.key == "answer/2")
     later = store.put_value(store.get_value(said.raw["answer"]) | {"worst_case": "It is long."})
-    return changed("answered", 2, answer=later)(every, store)
+    return changed("answer", 2, answer=later)(every, store)
 
 
 def of_a_newer_version(every: list[RecordedEntry], store: Store) -> list[RecordedEntry]:
     """Let the entry say that a later Peergate wrote it."""
     return [
         replace(one, entry=one.entry.model_copy(update={"version": one.entry.version + 1}))
-        if one.key == "answered/2"
+        if one.key == "answer/2"
         else one
         for one in another_field(every, store)
     ]
@@ -727,21 +727,21 @@ TAMPERED: list[tuple[Change, str]] = [
     (other_evidence, "points at a.py:1, which is not in what was read"),
     (other_prompt, "does not hold the recorded instructions"),
     (other_question, "the policy says 'ask.speaks_of', but 'answer.trivial' is recorded"),
-    (changed("answered", 3, by="checklist"), "is answered by checklist, and the policy answers it"),
-    (changed("answered", 1, by="policy"), "is answered by policy, and the policy has it asked"),
-    (changed("answered", 1, error="x"), "has an answer and an error"),
-    (changed("answered", 1, response=None), "not the request and the response it came from"),
-    (changed("answered", 1, usd=0.0), "cost 0 USD, settled is"),
-    (changed("answered", 1, reservation=None), "without a reservation"),
-    (without("reserve/review/asked.1"), "without a reservation"),
-    (changed("answered", 1, question="sha256:" + "0" * 64), "answers request 1, which is not before it"),
-    (without("asked/1"), "answers request 1, which is not before it"),
-    (changed("asked", 2, number=3), "is request 2 of this trail, and says 3"),
-    (changed("asked", 2, policy=None, mode="question"), "does not have its form"),
-    (changed("asked", 1, policy=None), "the policy answers questions, and nothing else"),
-    (changed("answered", 4, same_as=2), "repeats request 2, which was another one"),
-    (changed("answered", 4, same_as=9), "repeats request 9, which is not before it"),
-    (changed("answered", 2, extra=1), "does not have its form"),
+    (changed("answer", 3, by="checklist"), "is answered by checklist, but the policy answers it"),
+    (changed("answer", 1, by="policy"), "is answered by policy, but the policy has it asked"),
+    (changed("answer", 1, error="x"), "has an answer and an error"),
+    (changed("answer", 1, response=None), "without its request and response"),
+    (changed("answer", 1, usd=0.0), "cost 0 USD, settled is"),
+    (changed("answer", 1, reservation=None), "without a reservation"),
+    (without("reserve/review/requests.1"), "without a reservation"),
+    (changed("answer", 1, question="sha256:" + "0" * 64), "answers request 1, which is not before it"),
+    (without("question/1"), "answers request 1, which is not before it"),
+    (changed("question", 2, number=3), "is request 2 of this trail, and says 3"),
+    (changed("question", 2, policy=None, mode="question"), "does not have its form"),
+    (changed("question", 1, policy=None), "the policy answers questions, and nothing else"),
+    (changed("answer", 4, same_as=2), "repeats request 2, which was another one"),
+    (changed("answer", 4, same_as=9), "repeats request 9, which is not before it"),
+    (changed("answer", 2, extra=1), "does not have its form"),
 ]
 
 

@@ -29,15 +29,15 @@ def test_what_is_appended_together_is_recorded_together_or_not_at_all(tmp_path: 
     trail = Trail(tmp_path / "run" / "trail.sqlite", "s")
     append_json(trail, "open", "open", body_of("open"))
     with pytest.raises(RuntimeError), trail.alone():
-        append_json(trail, "asked", "asked/1", body_of("asked"))
+        append_json(trail, "question", "question/1", body_of("question"))
         with trail.alone():
-            append_json(trail, "asked", "asked/2", body_of("asked", number=2))
+            append_json(trail, "question", "question/2", body_of("question", number=2))
         raise RuntimeError
     assert [one.key for one in trail.iterate()] == ["open"]
     with trail.alone():
-        append_json(trail, "asked", "asked/1", body_of("asked"))
-        append_json(trail, "asked", "asked/2", body_of("asked", number=2))
-    assert [one.key for one in trail.iterate()] == ["open", "asked/1", "asked/2"]
+        append_json(trail, "question", "question/1", body_of("question"))
+        append_json(trail, "question", "question/2", body_of("question", number=2))
+    assert [one.key for one in trail.iterate()] == ["open", "question/1", "question/2"]
     trail.verify_chain()
     trail.close()
 
@@ -55,12 +55,12 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
     thread = threading.Thread(target=append)
     thread.start()
     with trail.alone():
-        append_json(trail, "asked", "asked/1", body_of("asked"))
+        append_json(trail, "question", "question/1", body_of("question"))
         inside.set()
         time.sleep(0.2)
-        append_json(trail, "answered", "answered/1", body_of("answered"))
+        append_json(trail, "answer", "answer/1", body_of("answer"))
     thread.join()
-    assert [one.key for one in trail.iterate()] == ["asked/1", "answered/1", "pause/1"]
+    assert [one.key for one in trail.iterate()] == ["question/1", "answer/1", "pause/1"]
     trail.verify_chain()
 
 
@@ -74,7 +74,7 @@ def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -
     append_json(orchestrator, "pause", "pause/1", {"by": "me"})
     orchestrator.close()
     keys = [one.key for one in Trail(run / "trail.sqlite", "small").iterate()]
-    assert keys[-4:] == ["resume/1", "asked/1", "answered/1", "pause/1"]
+    assert keys[-4:] == ["resume/1", "question/1", "answer/1", "pause/1"]
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage) == (2, [])
 
@@ -90,15 +90,15 @@ def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest
         clock[0] = hours * hour
         append_json(trail, kind, key, body_of(kind))  # type: ignore[arg-type]
     clock[0] = 10 * hour
-    append_json(trail, "asked", "asked/1", body_of("asked"))
+    append_json(trail, "question", "question/1", body_of("question"))
     key = f"{REQUESTED}1"
     append_json(
         trail,
         "spend",
         f"reserve/{key}",
-        {"what": "reserve", "job": key, "party": "reviewer", "stage": "asked", "usd": 0.1},
+        {"what": "reserve", "job": key, "party": "reviewer", "stage": "requests", "usd": 0.1},
     )
-    append_json(trail, "answered", "answered/1", body_of("answered"))
+    append_json(trail, "answer", "answer/1", body_of("answer"))
     append_json(trail, "override", "override/1", body_of("override"))
     assert balance_of(list(trail.iterate()), budget).hours == 2
     clock[0] = 11 * hour

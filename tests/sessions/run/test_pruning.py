@@ -33,7 +33,7 @@ def audit_of(run: Path) -> Audit:
 
 
 def recorded(run: Path) -> list[list[str]]:
-    bodies = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "pruned"]
+    bodies = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "pruning"]
     return [[one["path"] for one in body["weights"]] for body in bodies]
 
 
@@ -41,7 +41,7 @@ def forge(run: Path, **weights: object) -> None:
     """Record weights as pruned with the key that signs for people."""
     trail = Trail(run / "trail.sqlite", "small")
     one = {"stage": "train", "attempt": 1, "output": "checkpoint", "bytes": 1} | weights
-    append_json(trail, "pruned", "pruned/1", {"by": "eve", "weights": [one], "leftovers": []})
+    append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [one], "leftovers": []})
     trail.close()
 
 
@@ -195,7 +195,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     refused = called("prune", opened, "--yes")
     assert refused.returncode == 2 and "has not ended" in refused.stderr
     trail = Trail(opened / "trail.sqlite", "small")
-    append_json(trail, "pruned", "pruned/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
+    append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
     trail.close()
     damage = audit_of(opened).damage
     assert [one.partition("(pruned): ")[2] for one in damage] == [

@@ -210,7 +210,7 @@ def test_requested_reviews_of_a_workspace_are_found_from_its_list(tmp_path: Path
     client = Client(Scope(tmp_path))
     assert "Requested reviews" not in client.get("/").text and client.get("/s/kept/").status == 404
     trail = Trail(tmp_path / "kept" / "reviews.sqlite", "kept")
-    append_json(trail, "asked", "asked/1", body_of("asked"))
+    append_json(trail, "question", "question/1", body_of("question"))
     trail.close()
     assert 'href="/s/kept/">Requested reviews in kept</a>' in client.get("/").text
     page = client.get("/s/kept/")

@@ -121,7 +121,11 @@ def test_time_on_rollouts_by_hand() -> None:
     assert grpo.tokens == 80 * 150
     assert 3600 * grpo.hours == pytest.approx(2 * 80 * 150 * 4 * p / speed + written)
     kl = rollout_time(
-        shape, GrpoParameters(**each | {"kl_weight": 0.1}), prompts=20, prompt=50, operations_a_second=speed
+        shape,
+        GrpoParameters.model_validate(each | {"kl_weight": 0.1}),
+        prompts=20,
+        prompt=50,
+        operations_a_second=speed,
     )
     assert 3600 * (kl.hours - grpo.hours) == pytest.approx(2 * 80 * 150 * 2 * p / speed)
     sdpo = rollout_time(shape, SdpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -133,9 +133,9 @@ def _opening_tokens(processor: Any) -> list[str]:
         return next(filter(None, map(_opening_tokens, parts)), []) if isinstance(parts, list) else []
     single, begin = processor.get("single"), processor.get("cls")
     if isinstance(single, list):
-        special: list[Any] = [part.get("SpecialToken") if isinstance(part, dict) else None for part in single]
-        leading: Iterable[dict[str, Any]] = takewhile(lambda token: isinstance(token, dict), special)
-        return [token["id"] for token in leading if isinstance(token.get("id"), str)]
+        tokens = (part.get("SpecialToken") if isinstance(part, dict) else None for part in single)
+        leading = takewhile(lambda token: token is not None, tokens)
+        return [token["id"] for token in leading if isinstance(token, dict) and isinstance(token.get("id"), str)]
     return [begin[0]] if isinstance(begin, list) and begin and isinstance(begin[0], str) else []
 
 
