@@ -120,13 +120,8 @@ def test_time_on_rollouts_by_hand() -> None:
     grpo = rollout_time(shape, GrpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
     assert grpo.tokens == 80 * 150
     assert 3600 * grpo.hours == pytest.approx(2 * 80 * 150 * 4 * p / speed + written)
-    kl = rollout_time(
-        shape,
-        GrpoParameters.model_validate(each | {"kl_weight": 0.1}),
-        prompts=20,
-        prompt=50,
-        operations_a_second=speed,
-    )
+    near = GrpoParameters.model_validate(each | {"kl_weight": 0.1})
+    kl = rollout_time(shape, near, prompts=20, prompt=50, operations_a_second=speed)
     assert 3600 * (kl.hours - grpo.hours) == pytest.approx(2 * 80 * 150 * 2 * p / speed)
     sdpo = rollout_time(shape, SdpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
     assert 3600 * (sdpo.hours - grpo.hours) == pytest.approx(2 * 80 * 250 * 2 * p / speed)

@@ -124,6 +124,11 @@ def readable(read: Callable[[], Any]) -> bool:
     return True
 
 
+def _is_special(part: Any) -> bool:
+    token = part.get("SpecialToken") if isinstance(part, dict) else None
+    return isinstance(token, dict) and isinstance(token.get("id"), str)
+
+
 def _opening_tokens(processor: Any) -> list[str]:
     """Return the tokens that a post-processor of tokenizer.json puts before every text."""
     if not isinstance(processor, dict):
@@ -133,9 +138,8 @@ def _opening_tokens(processor: Any) -> list[str]:
         return next(filter(None, map(_opening_tokens, parts)), []) if isinstance(parts, list) else []
     single, begin = processor.get("single"), processor.get("cls")
     if isinstance(single, list):
-        tokens = (part.get("SpecialToken") if isinstance(part, dict) else None for part in single)
-        leading = takewhile(lambda token: token is not None, tokens)
-        return [token["id"] for token in leading if isinstance(token, dict) and isinstance(token.get("id"), str)]
+        pieces: list[Any] = single
+        return [part["SpecialToken"]["id"] for part in takewhile(_is_special, pieces)]
     return [begin[0]] if isinstance(begin, list) and begin and isinstance(begin[0], str) else []
 
 
