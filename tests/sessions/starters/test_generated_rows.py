@@ -40,52 +40,50 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "data_set",
-    [data_set if data_set.task in FEW else pytest.param(data_set, marks=pytest.mark.more) for data_set in QUICK],
+    [each if each.task in FEW else pytest.param(each, marks=pytest.mark.more) for each in QUICK],
     ids=str,
 )
 def test_every_task_is_accepted_and_no_row_vanishes(data_set: DataSet, tmp_path: Path) -> None:
-    output = accepted(data_set, tmp_path)
-    assert output, data_set
+    done = accepted(data_set, tmp_path)
+    assert done, data_set
     rows = len(rows_of(tmp_path / "made" / "heldout.jsonl")) + len(rows_of(tmp_path / "made" / "train.jsonl"))
     silent = rows == data_set.size
     # A row that is on neither side is counted and its reason said; several answers to one prompt are one item.
-    assert silent or "left out" in output or "one of each is kept" in output or "several right answers" in output, (
-        output
-    )
+    assert silent or "left out" in done or "one of each is kept" in done or "several right answers" in done, done
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("data_set", data_sets(), ids=str)
 def test_what_init_accepts_spec_check_accepts(data_set: DataSet, tmp_path: Path) -> None:
-    output = accepted(data_set, tmp_path)
-    assert output or data_set.size == 24 or data_set.task in ("rare label", "several", "twins"), data_set
+    done = accepted(data_set, tmp_path)
+    assert done or data_set.size == 24 or data_set.task in ("rare label", "several", "twins"), data_set
 
 
 def test_one_answer_to_most_prompts_needs_more_rows(tmp_path: Path) -> None:
     path, _ = DataSet("rare label", "en", 66, "jsonl").write(tmp_path)
-    output = called("init", tmp_path / "made", "--data", path)
-    assert output.returncode == 2 and not (tmp_path / "made").exists()
-    assert re.search(r"one answer is right for 7\d% of the prompts", output.stderr), output
-    assert re.search(r"about \d+ different prompts would do", output.stderr), output
+    done = called("init", tmp_path / "made", "--data", path)
+    assert done.returncode == 2 and not (tmp_path / "made").exists()
+    assert re.search(r"one answer is right for 7\d% of the prompts", done.stderr), done
+    assert re.search(r"about \d+ different prompts would do", done.stderr), done
 
 
 def test_too_few_groups_are_told(tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n), "group": f"g{n % 5}"} for n in range(90)]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    output = called("init", tmp_path / "made", "--data", path)
-    assert output.returncode == 2 and "the rows are of 5 groups, and each of the two parts needs 4" in output.stderr
+    done = called("init", tmp_path / "made", "--data", path)
+    assert done.returncode == 2 and "the rows are of 5 groups, and each of the two parts needs 4" in done.stderr
 
 
 def test_what_the_gate_rejects_is_not_written(tmp_path: Path) -> None:
     rows = [{"question": f"What is {n} + {n}? (Answer: {2 * n})", "answer": str(2 * n)} for n in range(90)]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    output = called("init", tmp_path / "made", "--data", path)
-    assert output.returncode == 2 and not (tmp_path / "made").exists()
-    assert "`start` would refuse these rows" in output.stderr and "design.answers" in output.stderr
+    done = called("init", tmp_path / "made", "--data", path)
+    assert done.returncode == 2 and not (tmp_path / "made").exists()
+    assert "`start` would refuse these rows" in done.stderr and "design.answers" in done.stderr
     # A person reads the row, not its id.
-    assert "(Answer:" in output.stderr
+    assert "(Answer:" in done.stderr
 
 
 def test_a_spec_maps_columns_and_check_lists_what_is_ignored(tmp_path: Path) -> None:
@@ -106,8 +104,8 @@ def test_a_spec_maps_columns_and_check_lists_what_is_ignored(tmp_path: Path) -> 
     text = text.replace("{path: heldout.jsonl}", "{path: heldout.jsonl, columns: {prompt: Frage, answer: Antwort}}")
     mapping = "columns: {prompt: Frage, completion: Antwort}"
     spec.write_text(text.replace("{path: train.jsonl", f"{{path: train.jsonl, {mapping}"), encoding="utf-8")
-    output = called("spec", "check", spec)
-    assert output.returncode == 0 and "train.jsonl: ignored: source" in output.stdout, output
+    done = called("spec", "check", spec)
+    assert done.returncode == 0 and "train.jsonl: ignored: source" in done.stdout, done
     assert load_spec(spec).data_digests == plain, "the registered rows are the same"
     listed = json.loads(called("spec", "check", spec, "--json").stdout)
     assert listed["data_notes"] == {"": {"train": ["ignored: source"]}}
@@ -116,6 +114,6 @@ def test_a_spec_maps_columns_and_check_lists_what_is_ignored(tmp_path: Path) -> 
 @pytest.mark.parametrize("words", [("--columns", "prompt"), ("--columns", "=x"), ("--columns", "prompt=a+")])
 def test_a_mapping_of_another_form_is_told(words: tuple[str, str], tmp_path: Path) -> None:
     path, _ = DataSet("labels", "en", 66, "jsonl").write(tmp_path)
-    output = called("init", tmp_path / "made", "--data", path, *words)
-    assert output.returncode == 2 and "--columns: invalid mapping" in output.stderr, output
+    done = called("init", tmp_path / "made", "--data", path, *words)
+    assert done.returncode == 2 and "--columns: invalid mapping" in done.stderr, done
     assert called("init", tmp_path / "made", "--drop", "tools").returncode == 2, "of rows of one's own"

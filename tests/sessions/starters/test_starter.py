@@ -51,8 +51,8 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 @needs_sandbox
 @pytest.mark.parametrize("template", ["sft", "dpo", "script", "trl", "cai", "agent"])
 def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) -> None:
-    output = called("init", tmp_path / "first", "--template", template)
-    assert output.returncode == 0 and "next: peergate start" in output.stdout, output
+    done = called("init", tmp_path / "first", "--template", template)
+    assert done.returncode == 0 and "next: peergate start" in done.stdout, done
     checked = called("spec", "check", tmp_path / "first" / "experiment.yaml")
     assert checked.returncode == 0, checked.stderr
     spec = load_spec(tmp_path / "first" / "experiment.yaml").spec
@@ -68,8 +68,8 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
         writer.writeheader()
         # Each prompt three times: of copies one is kept.
         writer.writerows(ASKED * 3)
-    output = called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv")
-    assert output.returncode == 0 and "120 of 180 rows repeat another word for word" in output.stdout, output
+    done = called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv")
+    assert done.returncode == 0 and "120 of 180 rows repeat another word for word" in done.stdout, done
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
     asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
     assert len(heldout) == 30 == len(asked) and len(train) == 30 and not asked & taught
@@ -121,9 +121,9 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
 def test_one_fault_of_a_verifier_is_one_reason(tmp_path: Path) -> None:
     prompts = json_lines(tmp_path / "prompts.jsonl", [{"prompt": f"Name {n} birds.", "n": n} for n in range(60)])
     (tmp_path / "verify.py").write_text("def verify(item, answer):\n    return 1.0\n", encoding="utf-8")
-    output = called("init", tmp_path / "b", "--data", prompts, "--verifier", tmp_path / "verify.py")
-    assert output.returncode == 2 and output.stderr.count("returns a float, not True or False") == 1, output.stderr
-    assert "design.items, design.answers, " in output.stderr
+    done = called("init", tmp_path / "b", "--data", prompts, "--verifier", tmp_path / "verify.py")
+    assert done.returncode == 2 and done.stderr.count("returns a float, not True or False") == 1, done.stderr
+    assert "design.items, design.answers, " in done.stderr
 
 
 NEVER_RIGHT = {
@@ -174,8 +174,8 @@ def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path)
         }
         for row in ASKED
     ]
-    output = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
-    assert output.returncode == 0, output.stderr
+    done = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
+    assert done.returncode == 0, done.stderr
     spec = tmp_path / "d" / "experiment.yaml"
     first = rows_of(tmp_path / "d" / "heldout.jsonl")[0]
     assert first["before"] == [system] and first["prompt"].startswith("What is") and int(first["answer"]) % 2 == 0
@@ -189,7 +189,7 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "output"),
+    ("rows", "options", "done"),
     [
         (ASKED[:10], {}, r"too few different prompts \(10\): 5 held out cannot find a gain of 0.6 or less"),
         (ASKED, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
@@ -211,9 +211,9 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_do_not_fit_are_one_error(
-    rows: list[dict[str, Any]], options: dict[str, Any], output: str, tmp_path: Path
+    rows: list[dict[str, Any]], options: dict[str, Any], done: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=output):
+    with pytest.raises(UserError, match=done):
         make_starter("mine", data=json_lines(tmp_path / "a.jsonl", rows), **options)
 
 
@@ -221,26 +221,26 @@ def test_unreadable_rows_are_told_with_their_place(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("in,out\na,b\n", encoding="utf-8")
     with pytest.raises(SpecError, match=r"a\.csv:2:1: its columns are in, out"):
         make_starter("mine", data=tmp_path / "a.csv")
-    output = called("init", tmp_path / "x", "--data", tmp_path / "none.csv")
-    assert output.returncode == 2 and "none.csv: cannot be read" in output.stderr and not (tmp_path / "x").exists()
+    done = called("init", tmp_path / "x", "--data", tmp_path / "none.csv")
+    assert done.returncode == 2 and "none.csv: cannot be read" in done.stderr and not (tmp_path / "x").exists()
 
 
 @needs_sandbox
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "verify.py").write_text(VERIFIER, encoding="utf-8")
-    output = called("init", tmp_path)
-    assert output.returncode == 2 and "verify.py would be overwritten; nothing was written" in output.stderr
+    done = called("init", tmp_path)
+    assert done.returncode == 2 and "verify.py would be overwritten; nothing was written" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["verify.py"]
     # One's own verifier may lie in the folder already.
     data = json_lines(tmp_path / "rows.jsonl", ASKED)
     assert called("init", tmp_path, "--data", data, "--verifier", tmp_path / "verify.py").returncode == 0
     assert (tmp_path / "verify.py").read_text(encoding="utf-8") == VERIFIER
-    output = called("spec", "check", tmp_path / "experiment.yaml")
-    assert output.returncode == 0, output.stderr
+    done = called("spec", "check", tmp_path / "experiment.yaml")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "output"),
+    ("words", "done"),
     [
         (("--name", "My Model"), "'My Model' cannot be a session's name"),
         (("--verifier", "my verifier.py"), "--verifier: no verifier can have the name 'my verifier.py' here"),
@@ -248,12 +248,12 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_cannot_be_is_refused_before_anything_is_written(
-    words: tuple[str, ...], output: str, tmp_path: Path
+    words: tuple[str, ...], done: str, tmp_path: Path
 ) -> None:
     for file in ("my verifier.py", "train.py"):
         (tmp_path / file).write_text(VERIFIER, encoding="utf-8")
     refused = called("init", "mine", *words, cwd=tmp_path)
-    assert refused.returncode == 2 and output in refused.stderr and not (tmp_path / "mine").exists(), refused
+    assert refused.returncode == 2 and done in refused.stderr and not (tmp_path / "mine").exists(), refused
 
 
 @needs_sandbox
@@ -284,7 +284,7 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("source", "output"),
+    ("source", "done"),
     [
         ("path:gone", "--model: folder 'gone' does not exist"),
         ("nonsense", "--model: 'nonsense' names no model"),
@@ -292,10 +292,10 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
         ("hub:one", "'hub:one' names no model"),
     ],
 )
-def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: str, output: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: str, done: str, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     refused = called("init", "f", "--model", source, cwd=tmp_path)
-    assert refused.returncode == 2 and output in refused.stderr and not (tmp_path / "f").exists(), refused
+    assert refused.returncode == 2 and done in refused.stderr and not (tmp_path / "f").exists(), refused
     assert called("init", "f", "--model", "path:here", cwd=tmp_path).returncode == 0
     found = load_spec(tmp_path / "f" / "experiment.yaml").spec.model
     assert (found.source, found.kind) == ("path:../here", "instruct")
@@ -309,12 +309,10 @@ def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
     assert called("init", tmp_path / "a", "--template", "agent").returncode == 0
     spec = tmp_path / "a" / "experiment.yaml"
     for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
-        output = called(
-            "spec", "check", spec, env={name: value for name, value in environment().items() if name != key}
-        )
-        assert output.returncode == 2 and f"{key} is not set" in output.stderr
-    output = called("spec", "check", spec)
-    assert output.returncode == 0 and "not asked before `start`: openai" in output.stdout
+        done = called("spec", "check", spec, env={name: value for name, value in environment().items() if name != key})
+        assert done.returncode == 2 and f"{key} is not set" in done.stderr
+    done = called("spec", "check", spec)
+    assert done.returncode == 0 and "not asked before `start`: openai" in done.stdout
 
 
 def builds(body: dict[str, Any]) -> Said:
