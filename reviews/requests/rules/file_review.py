@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from reviews.requests.rules.data_files import DATA, check_data
-from reviews.requests.rules.prose import check_prose
 from reviews.requests.rules.python_code import check_python
 from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, best_case, place
 from reviews.requests.rules.setting_files import check_settings
 from specs.trail.requested_review import BestCase, IssueSeverity, RequestReading, ReviewAnswer, ReviewKind
 
 SEVERITIES: tuple[IssueSeverity, ...] = ("CRITICAL", "HIGH", "SUGGESTION")
+PROSE = (".md", ".txt", ".rst", ".markdown", ".tex")
 NOT_JUDGED: dict[ReviewKind, tuple[str, ...]] = {
     "methodology": (
         "whether the procedure measures what is claimed, and whether the conclusions follow",
@@ -41,13 +41,14 @@ _SEVERITY: dict[tuple[str, bool], IssueSeverity] = {
 def review_by_rule(material: RuleMaterial, kind: ReviewKind) -> ReviewAnswer:
     """Run every rule over what was read. It approves nothing: rules find faults and do not vouch."""
     result = RuleFindings()
-    # Prose is judged as a plan or report of work: in a review of code it is documentation.
-    prose = () if kind == "code" else (check_prose,)
-    for rule in (check_settings, check_python, check_data, _check_recorded, *prose):
+    for rule in (check_settings, check_python, check_data, _check_recorded):
         result.add(rule(material))
     looked = set(result.looked_at)
-    others = [file.name for file in material.reading.files if file.name not in looked]
+    prose = [file.name for file in material.ending(*PROSE) if file.name not in looked and file.role == "file"]
+    others = [file.name for file in material.reading.files if file.name not in looked and file.name not in prose]
     not_judged = [*NOT_JUDGED[kind], *result.not_judged]
+    if prose:
+        not_judged.append(f"prose, which only a model reads (`--vendor`): {', '.join(prose)}")
     if others:
         not_judged.append(f"{len(others)} files of other kinds: no rule looks at them")
     counts = [(severity, sum(issue.severity == severity for issue in result.issues)) for severity in SEVERITIES]
@@ -64,8 +65,8 @@ def review_by_rule(material: RuleMaterial, kind: ReviewKind) -> ReviewAnswer:
             if fault
             else "No rule found a fault, which is not an assessment. "
         )
-        + "Rules find what is certainly there, and in prose nominate sentences by their words; a model or a person "
-        "must decide whether the work is usable.",
+        + "Rules find what is certainly there in code, data, settings and records; a model or a person must decide "
+        "whether the work is usable.",
         not_judged=tuple(dict.fromkeys(not_judged)),
     )
 

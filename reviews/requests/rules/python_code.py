@@ -1,8 +1,10 @@
-"""Rules on Python code: it parses, draws are seeded, errors are not swallowed, small p-values are not rounded away."""
+"""Rules on Python in files and notebooks: syntax, unseeded draws, swallowed errors, p-values rounded to zero."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -24,34 +26,60 @@ _DRAWS: dict[str, tuple[str, ...]] = {
 _SEEDS = ("seed", "manual_seed", "manual_seed_all", "set_seed", "seed_everything", "seed_all")
 _MAKES_GENERATOR = ("default_rng", "RandomState", "Random", "SeedSequence")
 _BROAD = ("Exception", "BaseException")
+_OTHER_CELL = re.compile(r"\s*%%(?!time|capture|prun)")
+"""The first line of a cell that is no Python."""
+_MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?\??\s*)$")
+"""A line for IPython or the shell."""
 
 
 def check_python(material: RuleMaterial) -> RuleFindings:
-    """Look at every Python file that was read."""
+    """Look at every Python file and notebook that was read."""
     result = RuleFindings()
     parsed: list[tuple[ReadFile, ast.Module]] = []
-    for file in material.ending(".py"):
+    for file in material.ending(".py", ".ipynb"):
         result.looked_at.append(file.name)
         try:
+            source = _notebook_code(file) if file.name.lower().endswith(".ipynb") else file.text
             with warnings.catch_warnings():
                 # An invalid escape in a string is not a fault that matters here.
                 warnings.simplefilter("ignore")
-                parsed.append((file, ast.parse(file.text)))
+                parsed.append((file, ast.parse(source)))
         except SyntaxError as error:
-            if version := newer_version(error, file.text):
+            if version := newer_version(error, source):
                 message = f"{file.name}:{error.lineno}: written for Python {version} or newer, which {HERE} cannot read"
                 result.not_judged.append(message)
                 continue
             message = f"it is not valid Python: {error.msg}; nothing else in it was looked at"
             result.issue("CRITICAL", message, [place(file, error.lineno or 1)])
-        except (ValueError, RecursionError, MemoryError) as error:
-            result.not_judged.append(f"{file.name}: too deep or odd to be parsed ({type(error).__name__})")
+        except (ValueError, TypeError, LookupError, StopIteration, RecursionError, MemoryError) as error:
+            result.not_judged.append(f"{file.name}: cannot be parsed ({type(error).__name__})")
     seeded = any(_sets_seed(tree) for _, tree in parsed)
     for file, tree in parsed:
         _check_draws(result, file, tree, seeded)
         _check_handlers(result, file, tree)
         _check_tails(result, file, tree)
     return result
+
+
+def _notebook_code(file: ReadFile) -> str:
+    """Return the code of a notebook's cells, each line where the file has it, so that places need no translation.
+
+    Raises:
+        ValueError: it is not JSON, or does not have each line of source on a line of its own, as Jupyter writes it.
+        LookupError, StopIteration, TypeError: it does not have the form of a notebook.
+    """
+    code = [""] * len(file.lines)
+    stripped = [line.strip().removesuffix(",") for line in file.lines]
+    at = 0
+    for cell in json.loads(file.text)["cells"]:
+        source: list[str] = cell["source"]
+        at = next(number for number in range(at, len(code)) if stripped[number].startswith('"source":')) + 1
+        if [json.loads(line) for line in stripped[at : at + len(source)]] != source:
+            raise ValueError("the lines of a cell are not those of the file")
+        if cell["cell_type"] == "code" and source and not _OTHER_CELL.match(source[0]):
+            code[at : at + len(source)] = [_MAGIC.sub(r"\1pass", line.rstrip("\n")) for line in source]
+        at += len(source)
+    return "\n".join(code)
 
 
 def _check_draws(result: RuleFindings, file: ReadFile, tree: ast.Module, seeded: bool) -> None:

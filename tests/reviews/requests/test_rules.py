@@ -43,12 +43,45 @@ def reviewed(folder: Path, files: dict[str, str], hidden: str = "") -> ReviewAns
     )
     places = CitationResolver(reader.reading)
     assert all(places.holds(one) for one in places_in(answer))
-    assert answer.not_judged and "a model or a person has to say" in answer.overall_assessment
+    assert answer.not_judged and "a model or a person must decide" in answer.overall_assessment
     return answer
 
 
 def told(answer: ReviewAnswer) -> list[tuple[str, str, list[str]]]:
     return [(one.severity, one.statement, [str(place) for place in one.evidence]) for one in answer.issues]
+
+
+def notebook(*cells: tuple[str, list[str]]) -> str:
+    """Return a notebook as Jupyter writes it, with an output before each source."""
+    document = {
+        "cells": [
+            {"cell_type": kind, "outputs": [{"text": ["import random\n"]}], "source": source} for kind, source in cells
+        ],
+        "nbformat": 4,
+    }
+    return json.dumps(document, indent=1)
+
+
+def test_cells_of_notebooks_are_read_and_their_lines_cited(here: Path) -> None:
+    cells = [("markdown", ["random.random()\n"]), ("code", ["%pip install x\n", "import random\n", "random.random()"])]
+    (issue,) = reviewed(here, {"a.ipynb": notebook(*cells)}).issues
+    assert "no file that was read sets a seed" in issue.statement
+    assert issue.evidence[0].quote == '"random.random()"'
+    seeded = [*cells, ("code", ["!ls\n", "random?\n", "random.seed(3)"]), ("code", ["%%bash\n", "x=(\n"])]
+    assert not reviewed(here, {"a.ipynb": notebook(*seeded)}).issues
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cells": [{}]}', json.dumps(json.loads(notebook(("code", ["x\n"]))))])
+def test_what_has_not_the_form_of_a_notebook_is_not_judged(here: Path, text: str) -> None:
+    answer = reviewed(here, {"a.ipynb": text})
+    assert not answer.issues and any(line.startswith("a.ipynb: cannot be parsed") for line in answer.not_judged)
+
+
+def test_prose_is_left_to_a_model(here: Path) -> None:
+    """Rules found none of 12 flawed plans in plain words, and raised wrong concerns about all 24."""
+    answer = reviewed(here, {"plan.md": "We pick the checkpoint with the best test accuracy and report it."})
+    assert not answer.issues and not answer.statistical_concerns
+    assert "prose, which only a model reads (`--vendor`): plan.md" in answer.not_judged
 
 
 @pytest.mark.parametrize(
