@@ -38,8 +38,10 @@ def check_python(material: RuleMaterial) -> RuleFindings:
     parsed: list[tuple[ReadFile, ast.Module]] = []
     for file in material.ending(".py", ".ipynb"):
         result.looked_at.append(file.name)
+        source = file.text
         try:
-            source = _notebook_code(file) if file.name.lower().endswith(".ipynb") else file.text
+            if file.name.lower().endswith(".ipynb"):
+                source = _notebook_code(file)
             with warnings.catch_warnings():
                 # An invalid escape in a string is not a fault that matters here.
                 warnings.simplefilter("ignore")
