@@ -65,15 +65,28 @@ _SPLIT = Meaning(
     "keep the rows of one split",
     _is_evaluated,
 )
+_ALSO_RIGHT = Meaning("holds right answers that would count as wrong", "write all of them as a list into `answer`")
+_TOKENS = Meaning(
+    "says which tokens are learned, which the reader decides itself",
+    "write `weight: 0` on the turns that are not to be learned",
+    lambda value: isinstance(value, list),
+)
 _TEMPLATE = Meaning("changes how the chat template renders the row", "use rows without it")
 _CALLS = ("tool_calls", "tools", "functions", "function_call", "tool_call_id")
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "rationale", "chain_of_thought", "cot")
+_FURTHER = (
+    *("aliases", "answer_aliases", "alternative_answers", "other_answers", "acceptable_answers", "accepted_answers"),
+    *("possible_answers", "correct_answers", "valid_answers", "reference_answers", "references", "ground_truths"),
+)
+_MASKS = ("loss_mask", "completion_mask", "assistant_masks", "labels", "input_ids")
 _SHOWN = ("image", "images", "audio", "audios", "video", "videos")
 MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(_CALLS, _TOOLS),
     **dict.fromkeys(_REASONING, _THOUGHTS),
     **dict.fromkeys(_SHOWN, _MEDIA),
     **dict.fromkeys(("choices", "options", "candidates"), _CHOICES),
+    **dict.fromkeys(_FURTHER, _ALSO_RIGHT),
+    **dict.fromkeys(_MASKS, _TOKENS),
     **dict.fromkeys(("input", "context", "passage", "history"), _PART),
     "chat_template_kwargs": _TEMPLATE,
     "split": _SPLIT,
@@ -208,7 +221,11 @@ def _require_right(current: As, values: Mapping[str, Any]) -> None:
 
 
 def _require_order(values: Mapping[str, Any]) -> None:
-    """Refuse a pair whose scores say that the rejected response is the better one."""
+    """Refuse a pair whose scores or margin say that the rejected response is the better one."""
+    margin = values.get("margin")
+    if isinstance(margin, int | float) and margin < 0:
+        hint = f"columns: {{chosen: rejected, rejected: chosen}} if they are swapped; or {_drop_hint('margin')}"
+        raise Wrong("margin", f"is {margin}: the rejected response is better", hint)
     for name, value in values.items():
         other = name.replace("chosen", "rejected")
         if "chosen" in name and _SCORES.search(name) and other in values:
@@ -226,6 +243,8 @@ def _boolean(value: Any) -> bool | None:
 
 
 def _way_out(name: str, meaning: Meaning, values: Mapping[str, Any]) -> str:
+    if meaning is _ALSO_RIGHT:
+        return f"columns: {{answer: {name}}} if it holds all of them, else {meaning.way_out}"
     if meaning is not _PART:
         return meaning.way_out
     request = "prompt" if "prompt" in values else "question"

@@ -11,7 +11,7 @@ from specs.stages.base.artifacts import Preference
 from specs.stages.finetuning.kinds import DPO
 from specs.stages.finetuning.parameters import DpoParameters
 from specs.system.digests import digest_path
-from testing.factories.evidence_on_disk import evidence_of, with_manifest, write_rows
+from testing.factories.evidence_on_disk import evidence_of, sketch, with_manifest, write_rows
 from training.jobs.row_files import read_rows
 from training.rules.finetuning.validation_split import divide
 
@@ -47,6 +47,8 @@ def course(count: int = 6) -> list[dict[str, Any]]:
             "rejected_reward": -0.1 * n,
             "margin": 0.2 * n,
             "accuracy": 1.0,
+            "batches": [f"batch {n}"],
+            "sketch": sketch(n),
         }
         for n in range(1, count + 1)
     ]
@@ -92,4 +94,9 @@ def dpo_evidence(folder: Path, **changes: Any) -> Evidence:
     read_back = parameters.model_dump() | {"steps": 6, "planned_steps": 6, "precision": "float32", "trained_share": 1.0}
     seen_values = {"pairs": len(split.train), "sequences": 4 * len(split.train), "epochs_done": 2.0, "batches": 6}
     seen_values |= {"distinct_batches": 6, "reference_difference": 1e-7, "reference_responses": 32}
-    return with_manifest(evidence, outputs=digests, effective=read_back, facts=seen_values)
+    evidence = with_manifest(evidence, outputs=digests, effective=read_back, facts=seen_values)
+    witness = evidence.witness
+    assert witness is not None and witness.manifest is not None
+    read = [[line, -10.0, -11.0, -8.0, -15.0] for line in split.validation]
+    manifest = witness.manifest.model_copy(update={"facts": witness.manifest.facts | {"pairs": read}})
+    return replace(evidence, witness=witness._replace(manifest=manifest))

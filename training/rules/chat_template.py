@@ -205,7 +205,9 @@ def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[Templ
         later = template.render(turns, opens=True, now=now + _LATER)
     except TemplateRefusal as error:
         roles = ", ".join(message["role"] for message in row)
-        hint = "leave the system's turn out, or choose a model whose template has it"
+        hint = "use the template of this model's own tokenizer"
+        if any(message["role"] == "system" for message in row):
+            hint = "leave the system's turn out, or choose a model whose template has it"
         yield TemplateFault("refused", f"the model's chat template refuses turns of {roles}: {error}", hint)
         return
     yield from _left_out(prompt, turns)

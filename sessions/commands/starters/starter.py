@@ -36,6 +36,7 @@ from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import As
 from specs.system.errors import SpecError, UserError
 from specs.system.exact import holds
+from specs.system.extras import install_hint
 from specs.system.regular_files import read_regular
 from training.jobs.base_model import SourceError, find
 from training.planning.data_fit import has_template
@@ -197,7 +198,7 @@ def make_starter(
     }
     files[_SCHEMA] = schema_text(SessionSpec).encode()
     files[EXPERIMENT] = _render_template(EXPERIMENT, values)
-    files[_README] = _render_template(_README, values)
+    files[_README] = _render_template(_README, values | {"install": install_hint("builders,reviewers")})
     gain = f"they find a gain of {effect:g} with a probability of {power:.2f}"
     chosen = [f"{n} of {prompts} different prompts are held out: {gain}", *converted.notes, *split.notes]
     if task == "exact_answer":

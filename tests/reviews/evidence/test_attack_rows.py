@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.attack.rows import FORMS, attack
+from bench.attack.rows import FORMS, KINDS, attack
 from reviews.evidence import row_reader
 from reviews.gate.check_list import CHECKS
 from specs.system.strict_json import MOST_DEPTH, read_json
@@ -19,6 +19,12 @@ def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:
     found = attack(1, tmp_path, ("sft", "self_instruct", "multi_turn"), tuple(FORMS))
     assert (found.not_run, found.missed) == ("", [])
     assert found.attempts > 120
+
+
+def test_healthy_rows_of_every_kind_open_the_gate_and_broken_ones_close_it(tmp_path: Path) -> None:
+    """Where the healthy rows of a kind fail, the whole attack is not run."""
+    found = attack(1, tmp_path, tuple(KINDS), ("half a row",))
+    assert (found.not_run, found.missed) == ("", [])
 
 
 def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(

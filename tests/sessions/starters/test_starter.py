@@ -21,6 +21,7 @@ from sessions.runtime import runtime
 from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import load_spec
 from specs.system.errors import SpecError, UserError
+from specs.system.extras import install_hint
 from specs.system.home import HOME
 from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
@@ -115,6 +116,13 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     spec = load_spec(tmp_path / "b" / "experiment.yaml").spec
     assert [stage.kind for stage in spec.stages] == ["evaluate", "generate", "sft", "evaluate"]
     assert rows_of(tmp_path / "b" / "heldout.jsonl")[0].keys() == {"prompt", "n"}
+
+
+@needs_sandbox
+def test_the_page_of_an_experiment_installs_into_the_environment_of_this_command(tmp_path: Path) -> None:
+    """Peergate is on no index: only where it is installed already does pip find it."""
+    assert called("init", tmp_path / "a", "--template", "agent").returncode == 0
+    assert f"`{install_hint('builders,reviewers')}`" in (tmp_path / "a" / "README.md").read_text(encoding="utf-8")
 
 
 @needs_sandbox

@@ -229,6 +229,13 @@ def test_each_of_several_right_answers_counts(tmp_path: Path) -> None:
     assert rows_of(registered(path, [{"prompt": "How many?", "answer": 6}]))[0]["constraint"] == {"answer": 6}
 
 
+def test_further_right_answers_count_once_they_are_mapped(tmp_path: Path) -> None:
+    path, row = tmp_path / "rows.jsonl", {"question": "What is 2 + 2?", "answer": "four", "aliases": ["four", "4"]}
+    assert "columns: {answer: aliases}" in refused(path, [row], "items").hint
+    (item,) = rows_of(registered(path, [row], "items", columns={"answer": "aliases"}))
+    assert item["constraint"] == {"answer": "four", "answer_2": "4"}
+
+
 def test_a_pair_whose_rejected_response_has_the_better_score_is_refused(tmp_path: Path) -> None:
     pair, path = FORMS["preferences"], tmp_path / "rows.jsonl"
     for chosen, rejected in (("score_chosen", "score_rejected"), ("chosen-rating", "rejected-rating")):
@@ -239,6 +246,8 @@ def test_a_pair_whose_rejected_response_has_the_better_score_is_refused(tmp_path
         drop = (chosen, rejected)
         (row,) = rows_of(registered(path, [{**pair, chosen: 2, rejected: 9}], columns=swapped, drop=drop))
         assert (row["chosen"], row["rejected"]) == ("five", "four")
+    assert registered(path, [{**pair, "margin": 1.5}]).notes == ("ignored: margin",)
+    assert refused(path, [{**pair, "margin": -1.5}]).keys == "margin"
     assert registered(path, [{**pair, "tokens_chosen": 2, "tokens_rejected": 9}]).rows == 1, "no score"
 
 

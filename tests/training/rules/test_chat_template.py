@@ -108,6 +108,12 @@ def test_each_kind_of_fault_is_named(name: str) -> None:
     assert code in faults(text, SINGLE, LONG, long), faults(text, SINGLE, LONG, long)
 
 
+def test_a_refusal_names_the_systems_turn_only_where_there_is_one() -> None:
+    (of_all,) = template_faults(ChatTemplate("{{ 1 / 0 }}", TOKENS, ENDS), [SINGLE])
+    (of_system,) = template_faults(ChatTemplate(REFUSES + CHATML, TOKENS, ENDS), [SINGLE, LONG])
+    assert "system" not in of_all.hint and "leave the system's turn out" in of_system.hint
+
+
 DATES = {
     "Llama 3.2": "{% if not date_string is defined %}{% if strftime_now is defined %}"
     "{% set date_string = strftime_now('%d %b %Y') %}{% else %}{% set date_string = '26 Jul 2024' %}{% endif %}"
