@@ -7,7 +7,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reviews.history.history import History
 from reviews.history.people import waits_for_budget
 from reviews.trail.tables.pointer import check_address, keep_database
 from sessions.commands.options import (
@@ -172,6 +171,6 @@ def finish(run: Path) -> NoReturn:
     print_summary(run)
     state = overview(run)
     code = EXIT_CODES[state.decision] if state.decision else ExitCode.BLOCKED
-    if state.state == "waiting" and waits_for_budget(History(read_history(run))) is not None:
+    if state.state == "waiting" and waits_for_budget(read_history(run)) is not None:
         code = ExitCode.BUDGET
     raise SystemExit(int(code))

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from reviews.comparison.seed_comparison import SeedComparison, compare_seed, together
-from reviews.history.history import History
 from reviews.statistics.seed_variance import OverSeeds
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen, complete_run
@@ -38,8 +37,7 @@ def seeds(
 ) -> None:
     """Compare sessions of one design: the gain, with an interval over seeds and items."""
     read = [
-        compare_seed(place.folder, History(place.history(), place.store))
-        for place in (session_at(session, runs) for session in sessions)
+        compare_seed(place.folder, place.history()) for place in (session_at(session, runs) for session in sessions)
     ]
     over, items = together(read), len(read[0].pairs)
     if as_json:

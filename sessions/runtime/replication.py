@@ -128,7 +128,7 @@ def count_seeds(run: Path) -> ReplicationProgress:
     first, folders = compare_seed(run, history), [run.parent / name for name in entry.body.sessions]
     histories = [read_history(folder) if is_run(folder) else History((), Store(folder / STORE)) for folder in folders]
     seeds = [
-        one_seed(folder, History(theirs, theirs.store), first, seed, entry.digest)
+        one_seed(folder, theirs, first, seed, entry.digest)
         for folder, theirs, seed in zip(folders, histories, entry.body.seeds, strict=True)
     ]
     unfinished = tuple(folder.name for folder, theirs in zip(folders, histories, strict=True) if not theirs.is_closed)

@@ -21,12 +21,11 @@ from specs.data.columns import (
     SkippedRow,
     Wrong,
     ignored_columns,
-    is_learned,
     is_right_answer,
     proposal,
     require_honoured,
-    require_honoured_keys,
 )
+from specs.data.conversation import read_prompt, read_response, read_turns, require_text, text_of
 from specs.data.tables import TableRow, of_the_file
 from specs.stages.base.artifacts import As, DialogueTurn, Example, Item, Learned, Preference, Taught
 from specs.system.digests import Contract
@@ -46,8 +45,6 @@ _GUESSED: tuple[tuple[frozenset[str], As], ...] = (
     (frozenset(("text",)), "texts"),
 )
 UNDERSTOOD = "prompt and completion; messages; prompt, chosen and rejected; question and answer; prompt; or text"
-_ROLES = {"developer": "system", "human": "user", "gpt": "assistant"}
-"""Roles as OpenAI and ShareGPT call them."""
 
 
 class Conversion(NamedTuple):
@@ -157,7 +154,7 @@ def _convert_row(current: As, values: dict[str, Any], learned: Learned, drop: tu
     """Return what a row becomes: one, or an example for each turn of the assistant."""
     if current != "examples" or "messages" not in values:
         return [_MAKE[current](values, drop)]
-    turns, weights = _turns(values, "messages", values["messages"], drop, answered=True)
+    turns, weights = read_turns(values, "messages", values["messages"], drop, answered=True)
     places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
     places = [place for place in (places if learned == "all" else places[-1:]) if weights[place] is not False]
     if not places:
@@ -169,7 +166,7 @@ def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
     if {"entry_point", "test"} <= values.keys():
         values = _problem(values)
     column = next((value for value in ("prompt", "question", "messages") if value in values), "prompt")
-    before, prompt = _prompt_turns(values, column, drop)
+    before, prompt = read_prompt(values, column, drop)
     passed = (*ITEM, column, "before", "system", "system_prompt", "answer", "answers")
     own = {name: _plain(name, value) for name, value in values.items() if name not in passed and value is not None}
     constraint = values.get("constraint")
@@ -177,9 +174,9 @@ def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
         raise Wrong("constraint", f"a {type(constraint).__name__}, not an object")
     fields = {**_answers(values), **own, **(constraint or {})}
     return Item(
-        id=_text(values, "id") or f"i{_short(*_said_in(before), prompt, *map(str, fields.items()))}",
-        group=_text(values, "group") or _group(_opening(before, prompt)),
-        kind=_text(values, "kind") or GIVEN,
+        id=text_of(values, "id") or f"i{_short(*_said_in(before), prompt, *map(str, fields.items()))}",
+        group=text_of(values, "group") or _group(_opening(before, prompt)),
+        kind=text_of(values, "kind") or GIVEN,
         prompt=prompt,
         constraint=fields,
         before=before,
@@ -207,38 +204,37 @@ def right_answers(values: dict[str, Any]) -> list[str]:
         if isinstance(value, dict):
             value = value.get("text", value.get("value"))
         for each in value if isinstance(value, list) else [value]:
-            if text := _text({name: each}, name).strip():
+            if text := text_of({name: each}, name).strip():
                 texts.append(text)
     return list(dict.fromkeys(texts))
 
 
 def _problem(values: dict[str, Any]) -> dict[str, Any]:
     """Return a problem with HumanEval's columns as ``code_eval`` reads it."""
-    name, prompt = _needed(values, "entry_point"), _needed(values, "prompt")
+    name, prompt = require_text(values, "entry_point"), require_text(values, "prompt")
     solution = values.get("canonical_solution")
-    known = {"id": values.get("task_id"), "tests": f"{_needed(values, 'test')}\n\ncheck({name})\n"}
+    known = {"id": values.get("task_id"), "tests": f"{require_text(values, 'test')}\n\ncheck({name})\n"}
     known |= {"solution": f"{prompt}{solution}"} if solution is not None else {}
     rest = {key: value for key, value in values.items() if key not in ("task_id", "test", "canonical_solution")}
     return rest | known
 
 
 def _read_text(values: dict[str, Any], _: tuple[str, ...]) -> Item:
-    text = _needed(values, "text")
+    text = require_text(values, "text")
     return Item(
-        id=_text(values, "id") or f"t{_short(text)}",
-        group=_text(values, "group") or _group(text),
-        kind=_text(values, "kind") or GIVEN,
+        id=text_of(values, "id") or f"t{_short(text)}",
+        group=text_of(values, "group") or _group(text),
+        kind=text_of(values, "kind") or GIVEN,
         prompt=text,
         constraint={},
     )
 
 
 def _example(values: dict[str, Any], drop: tuple[str, ...]) -> Example:
-    before, prompt = _prompt_turns(
-        values, "prompt" if "prompt" in values or "question" not in values else "question", drop
-    )
+    column = "prompt" if "prompt" in values or "question" not in values else "question"
+    before, prompt = read_prompt(values, column, drop)
     if "completion" in values or not ("question" in values or any(map(is_right_answer, values))):
-        return _as_example(values, before, prompt, _response(values, "completion", drop))
+        return _as_example(values, before, prompt, read_response(values, "completion", drop))
     answers = right_answers(values)
     if not answers:
         raise Wrong("answer", "is empty" if any(map(is_right_answer, values)) else "is missing")
@@ -252,9 +248,9 @@ def _of_turns(values: dict[str, Any], turns: Sequence[DialogueTurn]) -> Example:
 
 def _as_example(values: dict[str, Any], before: tuple[DialogueTurn, ...], prompt: str, completion: str) -> Example:
     return Example(
-        item=_text(values, "id") or f"e{_short(*_said_in(before), prompt, completion)}",
-        group=_text(values, "group") or _group(_opening(before, prompt)),
-        kind=_text(values, "kind") or GIVEN,
+        item=text_of(values, "id") or f"e{_short(*_said_in(before), prompt, completion)}",
+        group=text_of(values, "group") or _group(_opening(before, prompt)),
+        kind=text_of(values, "kind") or GIVEN,
         sample=0,
         prompt=prompt,
         completion=completion,
@@ -278,8 +274,8 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
         if column is None and isinstance(values.get("chosen"), str):
             hint = 'a column `prompt`; or whole conversations, [{"role": "user", "content": "…"}, …]'
             raise Wrong("chosen", "is text, but the row has no prompt", hint)
-        (*turns, turn), _ = _turns(values, "chosen", values.get("chosen"), drop, answered=True)
-        (*others, other), _ = _turns(values, "rejected", values.get("rejected"), drop, answered=True)
+        (*turns, turn), _ = read_turns(values, "chosen", values.get("chosen"), drop, answered=True)
+        (*others, other), _ = read_turns(values, "rejected", values.get("rejected"), drop, answered=True)
         before, prompt = tuple(turns[:-1]), turns[-1].content
         chosen, rejected = turn.content, other.content
         if others != turns:
@@ -288,21 +284,16 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
         if column is not None and isinstance(values[column], str) and values[column].strip() not in users:
             raise Wrong(column, "is not a turn of the conversation in `chosen`", "leave one of the two out")
     else:
-        before, prompt = _prompt_turns(values, column, drop)
-        chosen, rejected = (_response(values, name, drop) for name in ("chosen", "rejected"))
+        before, prompt = read_prompt(values, column, drop)
+        chosen, rejected = (read_response(values, name, drop) for name in ("chosen", "rejected"))
     if chosen == rejected:
         raise Wrong("rejected", "is the chosen response", "a pair needs two different ones")
     if chosen.split() == rejected.split():
         raise Wrong("rejected", "is the chosen response, but for white space", "a pair needs two different ones")
-    group = _text(values, "group") or _group(_opening(before, prompt))
+    group = text_of(values, "group") or _group(_opening(before, prompt))
+    taught = _taught(values.get("taught"))
     return Preference(
-        prompt=prompt,
-        chosen=chosen,
-        rejected=rejected,
-        group=group,
-        source="given",
-        before=before,
-        taught=_taught(values.get("taught")),
+        prompt=prompt, chosen=chosen, rejected=rejected, group=group, source="given", before=before, taught=taught
     )
 
 
@@ -313,130 +304,8 @@ def _taught(value: Any) -> Taught | None:
         raise Wrong("taught", "does not say whose outputs these are", "families, student") from error
 
 
-_MAKE: dict[As, Callable[[dict[str, Any], tuple[str, ...]], Contract]] = {
-    "items": _item,
-    "examples": _example,
-    "preferences": _preference,
-    "texts": _read_text,
-}
-
-
-def _prompt_turns(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> tuple[tuple[DialogueTurn, ...], str]:
-    """Return a prompt, which is text or messages that end with the user's, after the turns before it."""
-    earlier = values.get("before")
-    if isinstance(values.get(column), list):
-        if earlier is not None:
-            raise Wrong("before", f"`{column}` has earlier turns already", "give them once")
-        messages = values[column]
-    else:
-        if earlier is not None and not isinstance(earlier, list):
-            raise Wrong("before", "is not a list of messages", _MESSAGES)
-        messages = [*(earlier or ()), {"role": "user", "content": _needed(values, column)}]
-    (*before, turn), _ = _turns(values, "before" if earlier else column, messages, drop, answered=False)
-    return tuple(before), turn.content
-
-
-def _response(values: dict[str, Any], column: str, drop: tuple[str, ...]) -> str:
-    """Return a response: text, or the assistant's message."""
-    value = values.get(column)
-    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
-        return _needed(values, column)
-    if len(value) != 1 or _role(value[0]) != "assistant":
-        raise Wrong(column, "is not one turn of the assistant")
-    require_honoured_keys(value[0], drop)
-    if is_learned(value[0], drop) is False:
-        raise SkippedRow("a weight says that no turn is learned")
-    return _needed({column: _content(value[0])}, column)
-
-
-_MESSAGES = 'such as [{"role": "user", "content": "…"}, …]'
-
-
-def _turns(
-    values: dict[str, Any], column: str, messages: Any, drop: tuple[str, ...], *, answered: bool
-) -> tuple[list[DialogueTurn], list[bool | None]]:
-    """Return the turns of a conversation, and of each whether it says that it is learned.
-
-    An optional system turn, which may have its own column, then user and assistant by turns. Where it is
-    ``answered``, the assistant has the last one, else the user.
-    """
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise Wrong(column, "is not a list of messages", _MESSAGES)
-    for message in messages:
-        require_honoured_keys(message, drop)
-        if _role(message) != "assistant" and is_learned(message, drop):
-            raise Wrong(column, f"says that a turn of the {_role(message)} is learned", "only the assistant's are")
-    # Exports write an empty turn for a missing system prompt.
-    messages = [message for message in messages if _role(message) != "system" or _content(message) not in (None, "")]
-    messages = _with_system(values, messages)
-    roles = [_role(message) for message in messages]
-    spoken = roles[1:] if roles[:1] == ["system"] else roles
-    texts = ["user", "assistant"] * len(spoken)
-    if spoken != texts[: len(spoken)] or not spoken:
-        hint = "user and assistant by turns, perhaps the system's turn before them"
-        if any(role in ("tool", "function", "observation") for role in roles):
-            hint = f"calls of tools are not learned; {hint}"
-        elif any(role == following for role, following in zip(spoken, spoken[1:], strict=False)):
-            hint = f"join two turns of one speaker; {hint}"
-        raise Wrong(column, f"its turns are {', '.join(roles)}" if roles else "has no turns", hint)
-    if answered != (spoken[-1] == "assistant"):
-        if answered:
-            hint = "the assistant's last turn is what the model learns to say: remove what comes after it"
-            raise Wrong(column, "the last turn is not the assistant's", hint)
-        raise Wrong(column, "ends with the assistant's turn", "a prompt ends with the user's")
-    contents = [_needed({column: _content(message)}, column) for message in messages]
-    turns = [DialogueTurn(role=role, content=text) for role, text in zip(roles, contents, strict=True)]  # type: ignore[arg-type]
-    return turns, [is_learned(message, drop) for message in messages]
-
-
-def _with_system(values: dict[str, Any], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages with the row's system prompt as their first turn."""
-    for name in ("system", "system_prompt"):
-        if text := _text(values, name).strip():
-            first = _content(messages[0]) if messages and _role(messages[0]) == "system" else None
-            if first is None:
-                messages = [{"role": "system", "content": _text(values, name)}, *messages]
-            elif not isinstance(first, str) or first.strip() != text:
-                raise Wrong(name, "is another text than the system's turn in the row", "give it once")
-    return messages
-
-
-def _role(message: dict[str, Any]) -> str:
-    role = str(message.get("role", message.get("from")))
-    return _ROLES.get(role, role)
-
-
-def _content(message: dict[str, Any]) -> Any:
-    """Return the text of a message, whose content may be a list of texts; raises Wrong for parts that are none."""
-    content = message.get("content", message.get("value"))
-    if not isinstance(content, list):
-        return content
-    texts: list[str] = []
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise Wrong("content", f"has a part of type {kind}, and only text is read", "leave the part out")
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-def _needed(values: dict[str, Any], column: str) -> str:
-    text = _text(values, column)
-    if not text or not text.strip():
-        raise Wrong(column, "is empty" if column in values else "is missing")
-    return text
-
-
-def _text(values: dict[str, Any], column: str) -> str:
-    value = values.get(column)
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        raise Wrong(column, "a boolean, not text", "write the words that are meant, such as yes and no")
-    if not isinstance(value, str | int | float):
-        hint = "one text; `answer` may be a list of right answers" if isinstance(value, list) else "write it as text"
-        raise Wrong(column, f"a {type(value).__name__}, not text", hint)
-    return str(value)
+_Maker = Callable[[dict[str, Any], tuple[str, ...]], Contract]
+_MAKE: dict[As, _Maker] = {"items": _item, "examples": _example, "preferences": _preference, "texts": _read_text}
 
 
 def _plain(name: str, value: Any) -> str | int:

@@ -6,7 +6,6 @@ from typing import Any
 
 from reviews.evidence.row_lines import ranges
 from reviews.evidence.weight_lineage import LineageCheckpoint
-from reviews.history.history import History
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.pages.report.report_check import NumberTrace, ReportCheck
 from sessions.pages.trail_place import TrailPlace, way_of
@@ -19,15 +18,15 @@ LINES_SHOWN = 400
 
 def show_claim(place: TrailPlace, name: str | None, as_json: bool) -> None:
     """Trace the numbers of a name, or list every number of the report; ends with 5 when something does not hold."""
-    entries = place.history()
-    report = ReportCheck(place.folder, entries, apart=not place.is_export)
+    history = place.history()
+    report = ReportCheck(place.folder, history, apart=not place.is_export)
     if name is None:
         problems = _list(report, as_json)
     else:
         traced = [report.trace(value) for value in report.find_metrics(name)]
         problems = [*report.problems, *(each for value in traced for each in value.problems)]
         if as_json:
-            results = [_as_data(value) | {"way": way_of(value.measured.entry, History(entries))} for value in traced]
+            results = [_as_data(value) | {"way": way_of(value.measured.entry, history)} for value in traced]
             print_json({"report": report.entry.seq, "claims": results, "problems": problems})
         else:
             for value in traced:

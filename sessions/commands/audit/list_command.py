@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.query import TrailQuery
 from sessions.commands.named_place import place_of
@@ -104,7 +103,7 @@ def _with_open_conditions(place: TrailPlace) -> tuple[int, ...]:
     # Slow: imports all code of a gate.
     from reviews.history.people import obligations
 
-    obligations_result = obligations(History(place.history()), time.time_ns())
+    obligations_result = obligations(place.history(), time.time_ns())
     return tuple(sorted({obligation.made for obligation in obligations_result if obligation.state == "open"}))
 
 

@@ -12,7 +12,6 @@ import typer
 
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
-from reviews.history.history import History
 from reviews.trail.anchors import read_anchor, read_policy
 from reviews.trail.chain.tiles import is_export
 from sessions.commands.audit.again_command import RepeatOptions, repeat
@@ -176,8 +175,8 @@ def show_entry(
         else:
             print_block(store.get(entry).decode("utf-8", "replace"), 1_000_000)
         return
-    entries = place.history()
-    result = place.entry_named(entries, entry)
+    history = place.history()
+    result = place.entry_named(history, entry)
     data = as_data(result)
     # The whole body is shown, whatever its kind.
     data["points_to"] = {
@@ -186,7 +185,7 @@ def show_entry(
         if name in _POINTING.get(result.kind, _POINTS) and str(value).startswith("sha256:")
         if store.path(value).is_file()
     }
-    data["way"] = way_of(result, History(entries))
+    data["way"] = way_of(result, history)
     if as_json:
         print_json(data)
     else:

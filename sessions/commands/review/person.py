@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from reviews.history.history import History
 from reviews.reviewers.person import give, summary, template, waiting
 from reviews.trail.trail import Trail
 from sessions.commands.named_place import session_at
@@ -27,7 +26,7 @@ app = typer.Typer()
 def show_packet(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
     """Show the packet that waits for a person's verdict, and the form of one."""
     place = session_at(run, runs)
-    _, digest = waiting(History(place.history()))
+    _, digest = waiting(place.history())
     packet = Packet.model_validate(place.store.get_value(digest))
     if as_json:
         print_json({"packet": packet.model_dump(mode="json"), "digest": digest, "form": template(packet)})

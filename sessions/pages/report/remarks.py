@@ -77,8 +77,7 @@ def trained_by_scripts(history: History) -> list[dict[str, Any]]:
     results: dict[str, dict[str, Any]] = {}
     for launch in history.of(LaunchEntry):
         order = JobOrder.model_validate_json(history.store.get(launch.body.order))
-        before = history[: launch.seq]
-        for way in lineages(History(before, history.store), history.resolved.spec, order).values():
+        for way in lineages(history.before(launch), history.resolved.spec, order).values():
             for place, made in enumerate(way):
                 if made.script is None:
                     continue
