@@ -103,7 +103,7 @@ class ReviseParameters(SamplingParameters, Pairing):
 
     @property
     def keeps_dropped(self) -> bool:
-        """As in :class:`Pairing`."""
+        """Return whether dropped pairs are written too, which is so if a rule drops some."""
         return any(rule is not None for rule in (self.length_balance, self.max_length_ratio, self.judge))
 
 
