@@ -17,7 +17,7 @@ class TurnUsage(Contract):
     written_tokens: int = 0
     """Where a vendor charges for writing into the prompt cache."""
     hour_tokens: int = Field(default=0, exclude_if=lambda arguments: not arguments)
-    """Those of them that the cache keeps for an hour, which costs more."""
+    """The cached tokens that are kept for an hour, which costs more."""
 
 
 class ModelTurn(Contract):
@@ -35,4 +35,4 @@ class ModelTurn(Contract):
     verbatim: str = Field(default="", exclude_if=lambda arguments: not arguments)
     """The answer as JSON in the vendor's form, where the vendor wants more back than text and calls."""
     shortened: int = Field(default=0, exclude_if=lambda arguments: not arguments)
-    """By which step its conversation was shortened, for a model that found it too long (``agents/conversation.py``)."""
+    """The step by which its conversation was shortened if it was too long (``agents/conversation.py``)."""

@@ -149,7 +149,7 @@ class FileComparison:
         self.files = 0
         """Files whose digest was compared."""
         self.not_covered: dict[str, str] = {}
-        """By path, what no digest of an entry covers, and why."""
+        """The files that no digest of an entry covers, by path, and why."""
         self.notes: list[str] = []
         self._covered: set[str] = set()
 

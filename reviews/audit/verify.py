@@ -63,7 +63,7 @@ class Audit(Findings):
     files: int = 0
     """Files whose digest was compared."""
     not_covered: dict[str, str] = field(default_factory=dict[str, str])
-    """By path, every file that no digest of an entry covers, and why."""
+    """The files that no digest of an entry covers, by path, and why."""
     integrity: Literal["holds", "damaged", ""] = ""
     """For an export: the part of the answer that ``verify/`` gives too (docs/explanation/trail.md)."""
 

@@ -14,7 +14,7 @@ class Weights(NamedTuple):
 
     role: str
     reference: str
-    """As in the spec: ``model``, or the stage and output that made it."""
+    """The name in the spec: ``model``, or the stage and output that made it."""
     source: str
     """Where the spec says the base model comes from; empty for what a stage made."""
     digest: str

@@ -16,7 +16,7 @@ CLAIMS = "claims.as_measured"
 """The check on what the builder states."""
 
 WIDEST_TOLERANCE = 0.05
-"""As a share of the stated value: beyond it a claim states nothing and is unsupported."""
+"""The largest tolerance, as a share of the stated value; a claim beyond it is unsupported."""
 
 SMALLEST_TOLERANCE = 5e-4
 """What rounding to three decimals takes; it is allowed for values near 0 too."""

@@ -20,7 +20,7 @@ from specs.system.digests import digest_file, digest_value
 from specs.system.home import HOME
 
 PACKAGES = ("reviews", "training", "specs")
-"""Those that a judge may import."""
+"""The packages that a judge may import."""
 
 
 def judge_modules() -> list[str]:

@@ -124,7 +124,7 @@ REMEDIES: dict[str, str] = {
     "checkpoint.files": "what each row says under `fix`; an unusable checkpoint need not be evaluated",
     "package.probes": "a larger `max_new_tokens` for the probes; look at an answer of the package",
 }
-"""By check. In back quotes are parameters of the stage and keys of the spec."""
+"""Remedies by check; parameters of the stage and keys of the spec are in back quotes."""
 
 _UNTRAINED: dict[str, str] = {
     "health.collapse": "look at the answer shown: the prompt format, `stops` that cut every answer, or a model that "

@@ -116,7 +116,7 @@ class SeedOutcome(NamedTuple):
     seed: int
     session: str
     comparison: SeedComparison | None
-    """None where it failed."""
+    """None if it failed."""
     why: str
     """Why it failed; empty where it did not."""
 

@@ -30,7 +30,7 @@ class WitnessEvidence(NamedTuple):
 
     challenge: Challenge
     rows: Path | None
-    """None where it left none that count."""
+    """None if it left none that count."""
     manifest: Manifest | None
     why: str
     """Why it left none, in untrusted words; empty if it ended well."""
@@ -44,7 +44,7 @@ class Evidence:
     """The evidence of one attempt. What is absent is None or missing from the mapping, never made up."""
 
     resolved: ResolvedDesign
-    """As read back from the trail's ``open`` entry."""
+    """The spec as read back from the trail's ``open`` entry."""
     registered: str
     """The registration digest in the ``open`` entry."""
     stage: Stage
@@ -77,7 +77,7 @@ class Evidence:
     baseline_manifest: Manifest | None = None
     baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
     arms: dict[str, ArmEvidence] = field(default_factory=dict[str, ArmEvidence])
-    """By stage name: what the registered drift of this stage is measured against."""
+    """The stages that the registered drift of this stage is measured against, by name."""
     withdrawn: str = ""
     """Why the builder ended the job itself; empty if it did not."""
     log_tail: str = ""
@@ -90,7 +90,7 @@ class Evidence:
     code: str = ""
     """The script that was granted, if the stage runs one."""
     lineages: dict[str, Lineage] = field(default_factory=dict[str, Lineage])
-    """By role, where the checkpoints come from that the job was given."""
+    """The origin of the job's checkpoints, by role."""
     attempts: tuple[dict[str, Any], ...] = ()
     """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
     evaluations_of_heldout: int = 0

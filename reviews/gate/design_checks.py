@@ -369,6 +369,6 @@ def _seeds(design: DesignEvidence) -> CheckOutcome:
     """Count the registered seeds; with one, the variation between seeds stays unknown."""
     count = len(design.resolved.spec.analysis.seeds)
     if count < 2:
-        detail = "one seed: variation between seeds is not part of the interval; repeat the session with other seeds"
+        detail = "one seed: variation between seeds is not in the interval; repeat the session with other seeds"
         return CheckOutcome("WARN", detail, float(count))
     return CheckOutcome("PASS", f"{count} seeds", float(count))

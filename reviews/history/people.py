@@ -21,7 +21,7 @@ from specs.trail.verdict import Condition
 
 Question = DecisionEntry | PlanEntry | BudgetEntry | RetractionEntry
 ByPerson = HumanAnswerEntry | OverrideEntry | AmendmentEntry
-"""By which a person decides instead of a gate."""
+"""The entries by which a person decides instead of a gate."""
 QUESTIONS = (DecisionEntry, PlanEntry, BudgetEntry, RetractionEntry)
 """What a person may be asked about."""
 _LIFTING = (OverrideEntry, HumanAnswerEntry, AmendmentEntry)

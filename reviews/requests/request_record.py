@@ -40,7 +40,7 @@ ASKED = {
     "adversarial": {"mode"},
     "draft": {"goal"},
 }
-"""By mode, the fields that make the question."""
+"""The fields that make the question, by mode."""
 
 Request = QuestionRequest | ReviewRequest | AdversarialRequest | DraftRequest
 

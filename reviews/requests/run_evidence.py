@@ -47,7 +47,7 @@ class RunEvidence(NamedTuple):
     name: str
     resolved: ResolvedSpec
     measured: dict[tuple[str, int], MetricSet]
-    """By stage and attempt, all attempts."""
+    """All attempts, by stage and number."""
 
 
 def is_run(path: Path) -> bool:

@@ -64,7 +64,7 @@ class ProtectedTexts:
         self._run = run
         self._runs: set[str] = set()
         self._long: dict[str, list[list[str]]] = {}
-        """By their first words."""
+        """The phrases by their first words."""
         self._short: set[str] = set()
         """Texts shorter than a run."""
         for text in texts:

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 Commands = Mapping[str, Mapping[str, str]]
-"""By panel of `--help`, then by name of the command: its module in this folder."""
+"""The module of each command in this folder, by panel of `--help` and name."""
 
 _COMMAND = re.compile(
     r'^@app\.command\(\s*(?:"(?P<name>[\w-]+)")?.*?^def (?P<function>\w+)\(.*?^    """(?P<summary>.+?)(?:"""|$)',

@@ -44,7 +44,7 @@ class DesignForecast(NamedTuple):
     checks: tuple[CheckResult, ...]
     decision: Decision
     reviewers: tuple[str, ...]
-    """Those that `start` asks and a forecast cannot: they may still close the gate."""
+    """The reviewers that `start` asks and a forecast cannot: they may still close the gate."""
 
     @property
     def exit_code(self) -> ExitCode:

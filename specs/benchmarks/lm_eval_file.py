@@ -41,7 +41,7 @@ class TaskFiles(NamedTuple):
 
     main: str
     texts: dict[str, str]
-    """By file name: the YAML, what it includes, and its Python files."""
+    """The files by name: the YAML, the files it includes, and its Python files."""
 
 
 def is_task_file(path: str) -> bool:

@@ -226,7 +226,7 @@ class MachineClock(Contract):
     boot: str
     """The start of the machine, as its system names it."""
     up_s: float
-    """For so long it has been up, by a clock that no one sets; the time for which it was suspended counts."""
+    """Seconds since its start, by a clock that no one sets; suspended time counts."""
     time: float
     """The time of day, which may be set."""
 
@@ -241,11 +241,11 @@ class ObservedRuntime(Contract):
     """How long a job can have run, by the clocks of the orchestrator and not by its own."""
 
     at_least_s: Quantity
-    """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
+    """Seconds for which its process was seen alive on this machine; 0 if the process is elsewhere."""
     at_most_s: Quantity
     """From the launch to when its end was seen, by any orchestrator."""
     clock_set_s: float | None = None
-    """By how much the machine's clock was set meanwhile; None where the job may have read another clock."""
+    """Seconds by which the machine's clock was set meanwhile; None if the job may have read another clock."""
 
     def spare(self) -> float:
         """Return how many seconds a clock of the job may be off."""
@@ -294,7 +294,7 @@ class HeldoutUse(Contract):
     """How often other sessions of the workspace had evaluated the same held-out split when a job ended."""
 
     sessions: Count
-    """Those that did."""
+    """The number of sessions that evaluated it."""
     evaluations: Count
     unread: Count
     """Sessions that could not be read, and are not counted."""

@@ -18,7 +18,7 @@ class WithoutAnswer(NamedTuple):
     """A file whose items name no answer, where the task compares with one."""
 
     name: str
-    """As inputs call it: ``heldout`` or ``data.NAME``."""
+    """Its name as an input: ``heldout`` or ``data.NAME``."""
     line: int
     """The line of the first such item, counted from 1."""
     lacking: int

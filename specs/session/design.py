@@ -230,7 +230,7 @@ class ResolvedDesign(Contract):
     schema_version: Literal[1] = 1
     spec: Design
     constitution_digest: Digest | None = None
-    """None where the spec names no constitution."""
+    """None if the spec names no constitution."""
     data_digests: dict[str, Digest]
     plugins: dict[str, str] = {}
     """What the spec uses of other distributions -> its distribution, version and digest."""

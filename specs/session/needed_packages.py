@@ -16,7 +16,7 @@ class NeededPackage(NamedTuple):
     """A package, the extra of Peergate that brings it, and who asks for it."""
 
     module: str
-    """As it is imported."""
+    """The name under which it is imported."""
     extra: str
     where: str
     """The stage, or the part of the spec."""

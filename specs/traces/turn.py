@@ -151,4 +151,4 @@ class Agreement(Contract):
     with_trace: Count
     """Pairs whose chosen side is what the trace did."""
     between: dict[str, Annotated[float, Field(ge=0, le=1)]]
-    """By two families, the share of states in which they did the same."""
+    """The share of states in which two families did the same, by pair of families."""

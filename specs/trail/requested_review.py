@@ -276,7 +276,7 @@ class AdversarialAnswer(Contract):
     schema_version: Literal[1] = 1
     mode: Literal["adversarial"] = "adversarial"
     best_case: BestCase | None = None
-    """As in a full review: that the claims hold."""
+    """The best case, as in a full review: that the claims hold."""
     scorecard: tuple[ScoreRow, ...]
     overclaimed: tuple[Overclaim, ...]
     fixes: tuple[Fix, ...]

@@ -184,7 +184,7 @@ class ChallengeEntry(_JobBody):
     order: Digest
     launcher: str
     prepared: str | None = None
-    """As of a launch."""
+    """As in ``launch``."""
 
 
 class WitnessEntry(_JobBody):
@@ -306,7 +306,7 @@ class ReplicationEntry(_PersonalBody):
     result: Digest
     """The digest of the stored figures."""
     heads: dict[str, Digest]
-    """By session, the newest entry that the figures were computed from."""
+    """The newest entry that the figures were computed from, by session."""
 
 
 class ResumeEntry(_PersonalBody):

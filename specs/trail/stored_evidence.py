@@ -34,7 +34,7 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
     "question": ("request", "read", "instructions", "readable/"),
     "answer": ("answer", "request", "response", "earlier.*.request", "earlier.*.response"),
 }
-"""By kind of entry, paths in its body that lead to the digest of a file in the store.
+"""Paths in a body that lead to the digest of a file in the store, by kind of entry.
 
 ``*`` is every member of an object or array; ``?name`` requires that ``name`` next to the digest is true; after a path
 that ends with ``/`` the file is a JSON object whose values are digests of further files.

@@ -164,6 +164,6 @@ class MetricLines(Arguments):
 
 
 TEXT_TOOLS: tuple[Tool, ...] = tuple(map(tool_of, (QueryRows, CompareRows, Grep, ReadArtifact)))
-"""Those of a requested review."""
+"""The tools of a requested review."""
 REVIEWER_TOOLS: tuple[Tool, ...] = (*TEXT_TOOLS, tool_of(MetricLines))
-"""Those of a gate. In a fixed order: models cache what does not change."""
+"""The tools of a gate, in a fixed order, because models cache what does not change."""

@@ -267,7 +267,7 @@ class Packet(Contract):
     withdrawn: str = ""
     """Why the builder ended the job of this attempt itself: there is nothing to judge, and no one is asked."""
     lineages: dict[str, tuple[dict[str, Any], ...]] = {}
-    """By input, where its weights come from, if a builder's script trained them at some point."""
+    """The origin of an input's weights, by input, if a builder's script trained them at some point."""
 
 
 class Decision(Contract):

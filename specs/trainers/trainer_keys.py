@@ -20,7 +20,7 @@ class Trainer:
     """A tool whose files are understood."""
 
     name: str
-    """As a person calls it."""
+    """The name that people use."""
     distribution: str
     marks: tuple[str, ...]
     """Keys that a file of this tool has, one of each pair in a tuple ``a|b``."""

@@ -21,7 +21,7 @@ def run(block: str, folder: Path) -> str:
     (folder / "docs").symlink_to(HOME / "docs")
     done = typed(block, folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "answers of 'before' read again" in done.stdout and "scorer's claim" not in done.stdout, done.stdout
+    assert "answers of 'before' recomputed" in done.stdout and "scorer's claim" not in done.stdout, done.stdout
     return done.stdout
 
 

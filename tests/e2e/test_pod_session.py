@@ -67,4 +67,4 @@ def check_witnessed(place: PodPlace) -> None:
     assert {Manifest.model_validate_json(store.get(one.raw["manifest"])).kind for one in read} == kinds
     assert all(one.raw["rows"] and not one.raw["why"] for one in read)
     report = (place.run / "report" / "report.md").read_text(encoding="utf-8")
-    assert re.search(r"[1-9]\d* of \d+ answers of '\w+' read again", report), report
+    assert re.search(r"[1-9]\d* of \d+ answers of '\w+' recomputed", report), report

@@ -111,7 +111,7 @@ def test_a_page_without_its_mark_is_damage(closed_quick: Path, tmp_path: Path) -
     assert page_damage(tmp_path / "export", []) == []
     text = page.read_text(encoding="utf-8")
     page.write_text(text.replace("page code", "page  code"), encoding="utf-8")
-    assert "does not say which code made it" in page_damage(tmp_path / "export", [])[0]
+    assert "does not name the code that made it" in page_damage(tmp_path / "export", [])[0]
     notes: list[str] = []
     at = text.index("page code ") + len("page code ")
     page.write_text(text[:at] + "0" * 64 + text[at + 64 :], encoding="utf-8")

@@ -115,7 +115,7 @@ def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_arms_of_a_benchmark_are_compared_and_accepted(accepted: Path) -> None:
     headline = called("report", accepted).stdout
     assert f"held-out benchmark accuracy 0.000 -> 1.000 on {N} items, gain +1.000" in headline
-    assert f"{N} of {N} answers of 'base' read again" in headline and "scorer's claim" not in headline
+    assert f"{N} of {N} answers of 'base' recomputed" in headline and "scorer's claim" not in headline
     order = JobOrder.model_validate_json((accepted / "jobs/small.base.1/order.json").read_bytes())
     assert (accepted / "jobs/small.base.1/recipe.py").read_text(encoding="utf-8") == TASK
     assert order.parameters["code"] and order.inputs["items"].digest

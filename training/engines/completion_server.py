@@ -91,7 +91,7 @@ class CompletionServer:
         self._on_answers = on_answers
         self.key = secrets.token_urlsafe(32)
         self.calls: dict[str, ServedCall] = {}
-        """By their id, in the order in which they were answered."""
+        """The answers by id, in the order in which they were given."""
         self._engine, self._encode, self._granted, self._socket = engine, encode, granted, socket
         self._waiting: Queue[_QueuedRequest | None] = Queue()
         self._asked: Counter[tuple[int, ...]] = Counter()

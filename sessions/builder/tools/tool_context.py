@@ -41,7 +41,7 @@ class PhaseWork:
     phase: Phase
     wall: Redactor
     open_helper: OpenHelper | None = None
-    """None where delegating is not allowed."""
+    """None if delegating is not allowed."""
     call: str = ""
     """The key of the current call."""
     launch: LaunchRequest | None = None

@@ -46,7 +46,7 @@ class BacklogItem(NamedTuple):
     usd: float
     """What the machines of the stages may cost at most, by the registered rates."""
     stages: tuple[str, ...]
-    """Those that still have to run for it."""
+    """The stages that must still run for it."""
     out_of_reach: str
     """Why this session cannot discharge it any more; empty where it can."""
 

@@ -57,7 +57,7 @@ class TrainingAttempt(NamedTuple):
     launched: bool
     ended: bool
     checks: tuple[CheckResult, ...]
-    """As they were recorded at the gate; empty where there was none."""
+    """The checks as recorded at the gate; empty without a gate."""
     curves: Curves
     granted_parameters: dict[str, Any]
     """The granted parameters; empty where the order is gone."""

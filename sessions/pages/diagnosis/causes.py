@@ -78,7 +78,7 @@ DETECTORS: dict[str, Detector] = {
     "leakage.duplicates": Detector("data", "cause"),
     "dpo.learnt": Detector("data", "symptom", ("learning_rate", "epochs", "beta")),
 }
-"""By check."""
+"""The detectors by check."""
 
 _LOST = ("jobs.exit", "witness.")
 

@@ -30,7 +30,7 @@ class WayOut(NamedTuple):
 
     effect: str
     commands: tuple[str, ...]
-    """As they are typed, one after the other; words in capitals are to be filled in."""
+    """The commands to type, one after the other; words in capitals are placeholders."""
     answer: str = ""
     """Names it where a page can have it done by a button."""
 

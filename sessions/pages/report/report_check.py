@@ -89,7 +89,7 @@ class NumberTrace(NamedTuple):
     parts: tuple[LineSelection, ...]
     claims: tuple[ClaimCheck, ...]
     lineages: dict[str, Lineage]
-    """By role, the origin of the measured checkpoints."""
+    """The origin of the measured checkpoints, by role."""
     problems: tuple[str, ...]
 
 

@@ -102,7 +102,7 @@ class Estimate(NamedTuple):
         if unknown := self.disk.unknown():
             yield f"no forecast of the disk that {', '.join(unknown)} takes: the size of model or data is not known"
         if self.auto:
-            yield f"device: auto uses a GPU if the machine has one, else the CPU: {', '.join(self.auto)}"
+            yield f"device: auto, a GPU if there is one, else the CPU: {', '.join(self.auto)}"
 
 
 def _as_json(forecast: TrainingForecast) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Example(OfSample):
     prompt: str
     completion: str
     before: tuple[DialogueTurn, ...] = omit_default(())
-    """As of items."""
+    """As in an item."""
 
 
 NegativeType = Literal[
@@ -95,9 +95,9 @@ class Preference(Contract):
     principles: tuple[str, ...] = ()
     """Ids of the principles a revision followed."""
     taught: Taught | None = omit_default()
-    """None where nothing says that another model wrote it."""
+    """None if it is not stated that another model wrote it."""
     before: tuple[DialogueTurn, ...] = omit_default(())
-    """As of items."""
+    """As in an item."""
 
 
 def said_before(row: Item | Example | Preference) -> list[str]:

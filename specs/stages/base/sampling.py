@@ -102,7 +102,7 @@ class SamplingParameters(Writing):
     """What all parameters of stages that sample data share."""
 
     quality: Quality | None = omit_default()
-    """When the stage is broken off. None: for nothing that is counted over all of its rows."""
+    """When the stage stops early. None: never because of a rate over its rows."""
 
 
 class Shot(Contract):

@@ -72,7 +72,7 @@ processor too: adapters of a tiny model then move 0.08 apart."""
 SAVED_APART = 1e-5
 """The tolerance of their norm. Saved weights are the trained ones, bit by bit, but a sum depends on its order."""
 MERGED_APART: dict[str, float] = {"float32": 1e-5, "bfloat16": 0.006}
-"""By the type of the weights, how far a merged layer may be from base plus adapters: one rounding."""
+"""The tolerance of a merged layer from base plus adapters, by the type of the weights: one rounding."""
 PAIR_APART: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}
 """The tolerance of a response's log-probability in other batches."""
 LOSS_FACTOR, LOSS_SPARE = 2.0, 0.2
@@ -134,9 +134,9 @@ class Score(Contract):
     """The log-probability of some tokens, in nats."""
 
     stated: Finite
-    """As the row of the job has it."""
+    """The value in the row of the job."""
     read: Finite
-    """As the granted weights give it."""
+    """The value from the granted weights."""
     tokens: Positive
 
 

@@ -44,7 +44,7 @@ CRITIC_PREFIX = {
     "best_of_n": "pair_judge",
     "revise": "revision_judge",
 }
-"""By kind of stage, what the metrics of its critic begin with."""
+"""The prefix of the metrics of a critic, by kind of stage."""
 
 
 def _critic(prefix: str) -> tuple[RowMetric, ...]:

@@ -96,14 +96,14 @@ class ReviseParameters(SamplingParameters, Pairing):
     min_words: Annotated[int, Field(ge=1, le=1000)] = 3
     """A revision with fewer words is too short to count."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = omit_default()
-    """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
+    """Pairs whose longer response has more than this many times the words of the other are dropped. None drops none."""
     judge: PairJudge | None = omit_default()
-    """Who has to prefer a revision to its original, or the pair is left out. None: no one is asked."""
+    """The judge that must prefer a revision to its original, or the pair is dropped. None: no judge."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
 
     @property
     def keeps_dropped(self) -> bool:
-        """As in :class:`Pairing`."""
+        """Return whether dropped pairs are written too, which is so if a rule drops some."""
         return any(rule is not None for rule in (self.length_balance, self.max_length_ratio, self.judge))
 
 

@@ -139,7 +139,7 @@ class BenchmarkRow(Contract):
     target: tuple[str, ...]
     """What the task held for right."""
     scores: dict[str, str | bool | float | None]
-    """By scorer; None for a scorer that returns several values."""
+    """Scores by scorer; None for a scorer that returns several values."""
     correct: bool
     """Whether the registered scorer claims that the answer is right."""
 

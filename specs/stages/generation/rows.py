@@ -36,9 +36,9 @@ class BaseModelCheckRow(Contract):
     prompt: str
     """What was to be encoded; for the form ``chat`` the text of the template with the prompt inside."""
     ids: tuple[Count, ...]
-    """As the stages encode it."""
+    """The token ids as the stages encode it."""
     ids_with_special: tuple[Count, ...]
-    """As the tokenizer encodes it when it may add special tokens."""
+    """The token ids if the tokenizer may add special tokens."""
     decoded: str
     """The text of the ids."""
     template_ids: tuple[Count, ...]
@@ -91,7 +91,7 @@ class SampleResponsesRow(OfSample):
     """All of what the model read, examples included."""
     prompt_tokens: Count
     raw: str
-    """As it was written, up to the stop string."""
+    """The raw text, up to the stop string."""
     tokens: Count
     finish: Finish
     stop: str | None

@@ -15,7 +15,7 @@ _COUNTED = {
     "anthropic": ("messages", "model", "system", "tools", "tool_choice", "thinking", "output_config"),
     "openai": ("input", "model", "instructions", "tools", "tool_choice", "reasoning", "text"),
 }
-"""By vendor: what of a request its tokens are counted of."""
+"""The parts of a request whose tokens are counted, by vendor."""
 
 
 def counted_tokens(api: Api, request: Mapping[str, Any]) -> int | None:

@@ -141,7 +141,7 @@ def test_a_metric_is_shown_over_all_attempts(session: Session) -> None:
     assert (told[0]["changes"], told[0]["outcome"]) == ({"temperature": 0.6}, "revise")
     assert told[1]["outcome"] == "open"
     refused = call(bench, "metric_history", metric="accuracy", stage="sample")
-    assert refused.is_error and refused.text == "no attempt has the metric 'accuracy'; there are: accepted"
+    assert refused.is_error and refused.text == "no attempt has the metric 'accuracy'; available: accepted"
 
 
 REVISED = {"outcome": "revise", "opens": {"stage": "sample", "attempt": 2}}

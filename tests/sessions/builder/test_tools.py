@@ -41,10 +41,10 @@ def entries(session: Session, kind: Any) -> int:
 
 
 BROKEN = {
-    "{": "no JSON",
-    "[]": "one JSON object is needed, this is a list",
-    "null": "one JSON object is needed",
-    '"text"': "one JSON object is needed",
+    "{": "invalid JSON",
+    "[]": "expected one JSON object, got a list",
+    "null": "expected one JSON object",
+    '"text"': "expected one JSON object",
     "[" * 100_000: "malformed arguments",
     '{"a": ' * 10_000: "malformed arguments",
     '{"name": "constitution", "name": "data.prompts"}': "'name' appears in it twice",
@@ -60,8 +60,8 @@ BROKEN = {
     '{"name": ["constitution"]}': "name: Input should be a valid string",
     "{}": "name: Field required",
     "": "name: Field required",
-    '{"name": "constitution"} {}': "no JSON",
-    "\ufeff{}": "no JSON",
+    '{"name": "constitution"} {}': "invalid JSON",
+    "\ufeff{}": "invalid JSON",
     '{"' + "x" * 90_000 + '": 1}': "malformed arguments",
     " " * (MOST_ARGUMENTS + 1): f"the arguments have {MOST_ARGUMENTS + 1} characters",
 }
@@ -101,7 +101,7 @@ def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session
 
 def test_an_unknown_tool_and_one_that_is_not_open_are_told(session: Session) -> None:
     bench = bench_of(session)
-    assert "unknown tool 'run_shell'; there are read_spec, list_artifacts" in call(bench, "run_shell").text
+    assert "unknown tool 'run_shell'; the tools are read_spec, list_artifacts" in call(bench, "run_shell").text
     assert call(bench, "submit_stage").text == "submit_stage is not open now: this is the phase 'plan'"
     assert call(bench, "\x1b[2Jx\u200by").text.startswith("unknown tool 'xy'")
 

@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_held_out_row_is_not_quoted(tmp_path: Path, api: Ap
     api.steps = [says(OPENAI, spec)]
     assert draft(tmp_path, OPENAI, api, *FILES).returncode == 4
     told = json.dumps(api.got[1].value())
-    assert "heldout.jsonl, line 3: the row is not in the form" in told and "CANARY" not in told
+    assert "heldout.jsonl, line 3: the row lacks the form" in told and "CANARY" not in told
 
 
 @pytest.mark.more

@@ -94,7 +94,7 @@ def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Pa
         "metrics accuracy_gain, mcnemar_p of tuned",
     )
     assert told[2] == "in training the loss went from 1.85 to 1.05"
-    assert told[3].startswith("the training explains it by nothing")
+    assert told[3].startswith("no detector explains it")
 
 
 def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None:

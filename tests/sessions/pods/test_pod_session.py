@@ -220,7 +220,7 @@ def test_a_pull_is_the_whole_session_and_the_next_one_brings_nothing(finished: F
     assert audit.exit_code == 0 and audit.closed and not audit.damage, audit.damage
     witnesses = [one.raw for one in read_entries(place.run / "trail.sqlite") if one.kind == "witness"]
     assert len(witnesses) == 5 and all(one["rows"] and not one["why"] for one in witnesses)
-    assert "answers of 'base' read again" in (place.run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "answers of 'base' recomputed" in (place.run / "report" / "report.md").read_text(encoding="utf-8")
     kept = [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))]
     told = pulled(place)
     # A head for each pull that brought entries; a session that ends before the second pull leaves one.

@@ -61,7 +61,7 @@ def test_neither_is_a_question_to_a_person(trail: Trail, kind: EntryKind) -> Non
 
 def test_a_killed_orchestrator_is_told_by_what_came_last(trail: Trail) -> None:
     put(trail, "resume", by="ada", lease=LEASE)
-    assert told(trail) == [f"resumed by ada: {ENDED} (killed, or its machine) after 'plan/1'"]
+    assert told(trail) == [f"resumed by ada: {ENDED}, after 'plan/1'"]
 
 
 def test_what_people_record_meanwhile_does_not_hide_a_kill(trail: Trail) -> None:

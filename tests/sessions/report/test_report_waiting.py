@@ -116,9 +116,9 @@ def test_a_critic_that_is_good_enough_needs_no_help() -> None:
     ("kappa", "low", "swap", "said"),
     [
         (0.5, 0.2, 0.1, "is too low."),
-        (0.3, -0.01, 0.1, "is too low and may be luck altogether"),
-        (0.7, -0.1, 0.1, "is high enough, on too few items and may be luck altogether"),
-        (0.7, 0.4, 0.3, "It is unsure: too many of its verdicts turn"),
+        (0.3, -0.01, 0.1, "is too low and may be chance"),
+        (0.7, -0.1, 0.1, "is high enough, on too few items and may be chance"),
+        (0.7, 0.4, 0.3, "It is unsure: too many of its verdicts change"),
         (0.7, 0.4, 1.0, "It prefers a label, whatever the label means"),
     ],
 )

@@ -114,7 +114,7 @@ def test_what_is_gone_from_the_store_is_told(session: Session) -> None:
             if name in one.raw:
                 session.store.path(one.raw[name]).unlink(missing_ok=True)
     text = "\n".join(line for one in told(session) for line in lines_of(one))
-    assert text.count("it is not in the store any more") == 5
+    assert text.count("no longer in the store") == 5
 
 
 def test_the_command_prints_all_one_stage_one_attempt_or_says_what_there_is(session: Session) -> None:

@@ -73,17 +73,17 @@ def test_an_answer_is_recorded_under_the_name_with_the_reason_by_the_terminals_c
 
 
 REFUSED = {
-    "no key": ({"key": ""}, {}, 404, "not of this page"),
-    "another key": ({"key": "x" * 32}, {}, 404, "not of this page"),
+    "no key": ({"key": ""}, {}, 404, "does not belong to this page"),
+    "another key": ({"key": "x" * 32}, {}, 404, "does not belong to this page"),
     "no cookie": ({}, {"cookie": ""}, 403, "has no key yet"),
     "another site": ({}, {"sec_fetch_site": "cross-site"}, 403, "comes from another page"),
     "another port": ({}, {"sec_fetch_site": "same-site"}, 403, "comes from another page"),
     "another host": ({}, {"host": "evil.example"}, 421, "only for this machine"),
     "no reason": ({"reason": " "}, {}, 404, "needs a reason"),
-    "no answer": ({"answer": ""}, {}, 404, "does not ask this"),
-    "another answer": ({"answer": "cancel"}, {}, 404, "does not ask this"),
-    "not asked": ({"answer": "resume"}, {}, 404, "does not ask this"),
-    "an earlier question": ({"asked": "3"}, {}, 404, "does not ask this"),
+    "no answer": ({"answer": ""}, {}, 404, "no longer asks this"),
+    "another answer": ({"answer": "cancel"}, {}, 404, "no longer asks this"),
+    "not asked": ({"answer": "resume"}, {}, 404, "no longer asks this"),
+    "an earlier question": ({"asked": "3"}, {}, 404, "no longer asks this"),
     "too long": ({"reason": "x" * 300_000}, {}, 404, "too long"),
 }
 
@@ -143,7 +143,7 @@ def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resum
     for usd, why in (
         ("lots", "not a number of USD"),
         ("10", "must be more than 10 USD, got 10"),
-        ("nan", "is not more than"),
+        ("nan", "must be more than"),
     ):
         refused = client.post("/s/small/answer", form | {"usd": usd})
         assert refused.status == 404 and why in refused.text, refused.text
@@ -176,7 +176,7 @@ def test_a_verdict_is_signed_with_the_persons_key_and_the_session_can_be_resumed
     assert "Your verdict" in page and "Answer as" not in page
     given = form_of(client, approve="no", reasoning="too few items", recommendation="take more")
     wrong = client.post("/s/small/verdict", given | {"findings": "the sample is too small"})
-    assert wrong.status == 404 and "names its place first" in wrong.text
+    assert wrong.status == 404 and "must begin with its place" in wrong.text
     other = client.post("/s/small/verdict", given | {"packet": "sha256:" + "0" * 64})
     assert other.status == 404 and "does not wait for this verdict" in other.text
     assert kinds(judging, "verdict") == []

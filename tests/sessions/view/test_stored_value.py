@@ -57,7 +57,7 @@ def test_what_is_no_json_is_shown_as_text(store: Store) -> None:
 
 def test_deep_and_large_values_are_no_trouble(store: Store) -> None:
     assert value_lines(store, store.put(b"[" * 5000 + b"]" * 5000), "", None)
-    with pytest.raises(EvidenceMissing, match="too many"):
+    with pytest.raises(EvidenceMissing, match="too large"):
         value_lines(store, store.put(b"x" * 4_000_001), "", None)
 
 

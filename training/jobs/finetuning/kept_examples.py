@@ -22,7 +22,7 @@ class ExampleSplit(NamedTuple):
 
     training: list[Example]
     validation: dict[int, Example]
-    """By their line in the file."""
+    """The examples by line in the file."""
 
 
 def split_examples(job: Job[SftParameters]) -> ExampleSplit:

@@ -16,7 +16,7 @@ import sys
 from typing import BinaryIO
 
 DEPTH = 8
-"""As many as the other side takes."""
+"""The limit of the receiving side."""
 NICENESS = 10
 """So that anyone who watches over the recipe gets the processor when it wants to end it."""
 AFTER_PACKAGES = """

@@ -32,7 +32,7 @@ class ScorerValue(NamedTuple):
 
     name: str
     value: str | bool | float | None
-    """None where it gives several values."""
+    """None if it gives several values."""
 
 
 class LoggedAnswer(NamedTuple):
@@ -64,7 +64,7 @@ class Log(NamedTuple):
     task: str
     arguments: dict[str, Any]
     scorers: dict[str, tuple[str, dict[str, Any]]]
-    """By the name of the score: the scorer, and its options."""
+    """The scorer and its options, by name of the score."""
     samples: tuple[LoggedSample, ...]
 
 

@@ -43,6 +43,6 @@ class NotRun(Exception):
 
 
 class NotApplicable(NotRun):
-    """There is nothing that the rule could be applied to, such as a base or an export."""
+    """The rule does not apply, for example without a base or an export."""
 
     applies = False

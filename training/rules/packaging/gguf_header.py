@@ -30,7 +30,7 @@ BLOCKS = {
     **{20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136)},
     **{29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17)},
 }
-"""By ggml's number of a type: its name, how many values a block has, and how many bytes."""
+"""Name, values per block and bytes per block of a type, by ggml's number."""
 
 
 class GgufTensor(NamedTuple):

@@ -23,7 +23,7 @@ FAMILIES = {
     "qwen2": Family("Qwen2ForCausalLM", attention_biases=("q_proj", "k_proj", "v_proj")),
     "qwen3": Family("Qwen3ForCausalLM", head_norms=True),
 }
-"""By ``model_type``."""
+"""The families by ``model_type``."""
 
 REQUIRED = (
     *("model_type", "architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
