@@ -164,6 +164,7 @@ def test_no_other_kind_takes_an_engine() -> None:
     assert {kind for kind, one in STAGE_KINDS.items() if "engine" in one.parameters.model_fields} == works
 
 
+@pytest.mark.more
 def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path, model: Path) -> None:
     """As a process of its own: refused, told in a line, and no manifest."""
     other = tmp_path / "other"
