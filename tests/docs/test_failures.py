@@ -28,13 +28,7 @@ from specs.stages.metric_catalog import METRICS
 from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
-from testing.factories.evidence_on_disk import (
-    TALES,
-    evidence_of,
-    heldout_items,
-    samples,
-    with_manifest,
-)
+from testing.factories.evidence_on_disk import TALES, evidence_of, heldout_items, samples, with_manifest
 from testing.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds
 from testing.factories.flaws_evaluation import labelled_items
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS

@@ -20,9 +20,7 @@ from training.jobs.finetuning.loss_comparison import sums
 from training.jobs.row_files import read_rows
 from training.rules.prompt_encoding import prompt_ids
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")]
 SIDES = ("yes, at once", "never again")
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.more) for seed in (2, 3))]
 
