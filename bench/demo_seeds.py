@@ -38,42 +38,24 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     namespace = parser.parse_args()
-    print(
-        f"{'seed':>6} {'baseline':>9} {'treatment':>10} {'gain':>7} {'95 % interval':>18} "
-        f"{'p':>9} {'minutes':>8}  outcome"
-    )
+    print(f"{'seed':>6} {'before':>8} {'after':>8} {'gain':>8} {'95 % interval':>18} {'p':>9} {'minutes':>8}  outcome")
     accepted = 0
     for seed in namespace.seeds:
-        spec = write_spec(namespace.runs / "seeds", seed)
-        name = f"demo-seed{seed}"
-        shutil.rmtree(namespace.runs / name, ignore_errors=True)
+        spec, run = write_spec(namespace.runs / "seeds", seed), namespace.runs / f"demo-seed{seed}"
+        shutil.rmtree(run, ignore_errors=True)
         began = time.monotonic()
-        command = [
-            sys.executable,
-            "-m",
-            "sessions.commands.cli",
-            "start",
-            str(spec),
-            "--name",
-            name,
-            "--runs",
-            str(namespace.runs),
-        ]
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        command = [sys.executable, "-m", "sessions.commands.cli", "start", str(spec), "--name", run.name]
+        subprocess.run([*command, "--runs", str(run.parent)], capture_output=True, check=False)
         minutes = (time.monotonic() - began) / 60
-        report = json.loads((namespace.runs / name / "report" / "report.json").read_bytes())
-        comparison = report["comparison"]
-        if comparison is None:
+        report = json.loads((run / "report" / "report.json").read_bytes())
+        if (comparison := report["comparison"]) is None:
             print(f"{seed:>6} {report['result']}")
             continue
-        gain = comparison["metrics"]["accuracy_gain"]
-        interval = f"[{gain['interval'][0]:+.3f}, {gain['interval'][1]:+.3f}]"
-        print(
-            f"{seed:>6} {comparison['baseline_accuracy']:>9.3f} {comparison['treatment_accuracy']:>10.3f} "
-            f"{gain['value']:>+7.3f} "
-            f"{interval:>18} {comparison['metrics']['mcnemar_p']['value']:>9.2g} {minutes:>8.1f}  {report['outcome']}",
-            flush=True,
-        )
+        gain, p = comparison["metrics"]["accuracy_gain"], comparison["metrics"]["mcnemar_p"]["value"]
+        before, after = comparison["baseline_accuracy"], comparison["treatment_accuracy"]
+        interval = "[{:+.3f}, {:+.3f}]".format(*gain["interval"])
+        figures = f"{before:>8.3f} {after:>8.3f} {gain['value']:>+8.3f} {interval:>18} {p:>9.2g} {minutes:>8.1f}"
+        print(f"{seed:>6} {figures}  {report['outcome']}", flush=True)
         accepted += report["outcome"] == "approve"
     print(f"accepted: {accepted} of {len(namespace.seeds)} (limit: all)")
     return 0 if accepted == len(namespace.seeds) else 1

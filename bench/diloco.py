@@ -128,9 +128,8 @@ LINKS = {"1 Gbit/s, 30 ms": Link(0.03, 1.25e8), "10 Gbit/s, 1 ms": Link(0.001, 1
 
 def paper() -> None:
     """Print the cost model: the share of time spent on synchronising, and on rounds that a failure takes."""
-    print(
-        f"\nOn paper: {PARAMETERS:,} parameters, {STEP_S:g} s a step, a replica dies once in {LIFE_S / 3600:.0f} hours."
-    )
+    hours = LIFE_S / 3600
+    print(f"\nOn paper: {PARAMETERS:,} parameters, {STEP_S:g} s a step, a replica dies once in {hours:.0f} hours.")
     print("\n| replicas | link | sync_every | synchronising | plain data-parallel | deaths a round | work lost |")
     print("|---|---|---|---|---|---|---|")
     for replicas in (8, 32, 128, 512):

@@ -121,10 +121,8 @@ def main() -> None:
         limit = f"limit {CALL_LIMIT_MS:g}{_over(middle, CALL_LIMIT_MS)}"
         print(f"  {what:16} {middle:6.1f} ms a call (95 %: {most:.1f}), {limit}")
     own = statistics.median(gates)
-    print(
-        f"  a gate's own work  {own:6.1f} ms: "
-        + ", ".join(f"{name} {statistics.median(took[name]):.1f}" for name in GATE)
-    )
+    parts = ", ".join(f"{name} {statistics.median(took[name]):.1f}" for name in GATE)
+    print(f"  a gate's own work  {own:6.1f} ms: {parts}")
     print(f"  five empty nodes   {bare:6.1f} ms (bare LangGraph, same saver)")
     print(
         f"  a gate in all      {own + bare:6.1f} ms, limit {GATE_LIMIT_MS:g}{_over(own + bare, GATE_LIMIT_MS)}; "

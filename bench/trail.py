@@ -202,18 +202,8 @@ def search(run: Path, count: int) -> list[bool]:
         runs = [measure_processor_time(lambda element=value: select(path, element, 1000)) for _ in range(5)]
         print_figure(f"{what}, of {count:,}, wall time", min(wall for wall, _ in runs), "s")
         flags.append(print_figure("  processor's time", min(busy for _, busy in runs), "s", 0.3))
-    command = [
-        sys.executable,
-        "-m",
-        "sessions.commands.cli",
-        "audit",
-        "list",
-        str(run),
-        "--stage",
-        "stage7",
-        "--limit",
-        "20",
-    ]
+    command = [sys.executable, "-m", "sessions.commands.cli", "audit", "list", str(run)]
+    command += ["--stage", "stage7", "--limit", "20"]
     best = min(time_call(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
     start = [sys.executable, "-m", "sessions.commands.cli", "audit", "list", "--help"]
     bare = min(time_call(lambda: subprocess.run(start, check=True, capture_output=True)) for _ in range(3))

@@ -19,7 +19,5 @@ class Outcome:
     def record(self, flag: bool, attack: str) -> None:
         """Count one attack; ``attack`` says in one line what was done."""
         self.attempts += 1
-        if flag:
-            self.detected += 1
-        else:
-            self.missed.append(attack)
+        self.detected += flag
+        self.missed += [] if flag else [attack]

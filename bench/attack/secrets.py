@@ -45,11 +45,7 @@ from testing.fixtures.scripted_builder import Call, Said, calls, follows_the_spe
 BUILDER = "builder: {vendor: anthropic, model: claude-opus-5}"
 AREAS = ("trail", "store", "run folder", "export", "report", "transcript", "terminal", "error")
 _CODED = re.compile(rb"[A-Za-z0-9+/]{64,}={0,2}")
-_QUESTION = {
-    "recommendation": "Take two seeds.",
-    "risks": ["small sample"],
-    "approve": False,
-}
+_QUESTION = {"recommendation": "Take two seeds.", "risks": ["small sample"], "approve": False}
 
 
 def run(seed: int, folder: Path) -> Outcome:

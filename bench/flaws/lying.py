@@ -70,10 +70,7 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
             job = Job(job.folder, order)
         honest(job, done, *rest)
 
-    with (
-        mock.patch.object(entry, "_write_manifest", write),
-        mock.patch.object(small_pipeline, "_Watched", begin),
-    ):
+    with mock.patch.object(entry, "_write_manifest", write), mock.patch.object(small_pipeline, "_Watched", begin):
         yield
 
 

@@ -167,12 +167,7 @@ def _right(kind: str, plain: str) -> str:
     An empty line follows a title: the model of two layers takes a line that comes at once for the beginning of an
     answer, and then training on pairs teaches it to write the title again and again.
     """
-    forms = {
-        "lowercase": plain,
-        "quoted": f'"{plain}"',
-        "uppercase": plain.upper(),
-        "title": f"<<Today>>\n\n{plain}",
-    }
+    forms = {"lowercase": plain, "quoted": f'"{plain}"', "uppercase": plain.upper(), "title": f"<<Today>>\n\n{plain}"}
     return forms[kind]
 
 

@@ -44,13 +44,7 @@ def keep_decision(session: Session, stage: str, attempt: int, *tasks: str) -> st
     """Keep a decision that sends an attempt back with tasks in words; return its digest."""
     words = tuple(RequiredChange(text=task, by_builder=True) for task in tasks)
     decision = Decision(
-        stage=stage,
-        attempt=attempt,
-        outcome="revise",
-        reasons=(),
-        required_changes=words,
-        packet=NAME,
-        verdict=NAME,
+        stage=stage, attempt=attempt, outcome="revise", reasons=(), required_changes=words, packet=NAME, verdict=NAME
     )
     return session.store.put_value(decision)
 

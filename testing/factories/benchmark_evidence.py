@@ -96,11 +96,7 @@ def header(**changes: Any) -> Raw:
 
 
 def benchmark_evidence(
-    folder: Path,
-    of: list[Raw] | None = None,
-    logged: list[Raw] | None = None,
-    kind: StageKind = INSPECT,
-    **head: Any,
+    folder: Path, of: list[Raw] | None = None, logged: list[Raw] | None = None, kind: StageKind = INSPECT, **head: Any
 ) -> Evidence:
     """Return the evidence of a healthy stage, or with other rows, or a log of other samples or with another header."""
     folder.mkdir(exist_ok=True)
@@ -213,36 +209,21 @@ FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
         "benchmark.log",
         "FAIL",
     ),
-    "a row called right against its score": (
-        lambda folder: benchmark_evidence(folder, changed(RIGHT, correct=True)),
-        "benchmark.log",
-        "FAIL",
-    ),
-    "an answer edited in the rows": (
-        lambda folder: benchmark_evidence(folder, changed(2, output="It is short, short")),
-        "benchmark.log",
-        "FAIL",
-    ),
-    "a sample dropped from the log": (
-        lambda folder: benchmark_evidence(folder, logged=samples(rows())[1:]),
-        "benchmark.log",
-        "FAIL",
-    ),
-    "an item dropped from both": (
-        lambda folder: benchmark_evidence(folder, rows()[1:], samples(rows()[1:])),
-        "benchmark.log",
-        "BLOCKED",
-    ),
+    "a row called right against its score": (lambda folder: benchmark_evidence(folder, changed(RIGHT, correct=True)),
+     "benchmark.log", "FAIL"),
+    "an answer edited in the rows": (lambda folder: benchmark_evidence(folder, changed(2, output="It is short, short")),
+     "benchmark.log", "FAIL"),
+    "a sample dropped from the log": (lambda folder: benchmark_evidence(folder, logged=samples(rows())[1:]),
+     "benchmark.log", "FAIL"),
+    "an item dropped from both": (lambda folder: benchmark_evidence(folder, rows()[1:], samples(rows()[1:])),
+     "benchmark.log", "BLOCKED"),
     "samples of other ids": (
         lambda folder: benchmark_evidence(folder, logged=[raw | {"id": f"x{raw['id']}"} for raw in samples(rows())]),
         "benchmark.log",
         "FAIL",
     ),
-    "a task that ended with an error": (
-        lambda folder: benchmark_evidence(folder, status="error"),
-        "benchmark.log",
-        "FAIL",
-    ),
+    "a task that ended with an error": (lambda folder: benchmark_evidence(folder, status="error"), "benchmark.log",
+     "FAIL"),
     "the log of another task": (
         lambda folder: benchmark_evidence(
             folder, eval={"task": "easy", "task_args_passed": {"data": "/inputs/items.jsonl", "level": 2}}
@@ -265,4 +246,4 @@ FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
     "a scored text that the model did not write": (_not_the_models, "benchmark.scores", "WARN"),
     "an item that was not asked": (_elsewhere, "benchmark.items", "WARN"),
     "a target of another item": (_other_target, "benchmark.items", "WARN"),
-}
+}  # fmt: skip

@@ -16,19 +16,12 @@ from specs.stages.base.witness import Arrangement, LabelScores, arrangement
 from specs.stages.critique.kinds import BEST_OF_N as BEST_OF_N_KIND
 from specs.stages.critique.kinds import CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES
 from specs.stages.critique.kinds import REVISE as REVISE_KIND
-from specs.stages.critique.parameters import (
-    BestOfNParameters,
-    PairJudge,
-    ReviseParameters,
-)
+from specs.stages.critique.parameters import BestOfNParameters, PairJudge, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes
 from testing.factories.bound_evidence import bound
-from testing.factories.evidence_on_disk import (
-    evidence_of,
-    write_rows,
-)
+from testing.factories.evidence_on_disk import evidence_of, write_rows
 from testing.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
 from training.jobs.critique.critic import Critic
 from training.rules.critique.preference_pairs import (

@@ -10,9 +10,7 @@ from reviews.evidence.evidence import Evidence
 from specs.stages.base.artifacts import Item
 from specs.stages.base.witness import LabelScores, arrangement, decide
 from specs.stages.evaluation.kinds import MULTI_TURN, MULTIPLE_CHOICE, PAIRWISE_JUDGE, PERPLEXITY
-from specs.stages.evaluation.parameters import (
-    PairwiseJudgeParameters,
-)
+from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import (
     ChoiceRow,
     ChoiceScore,

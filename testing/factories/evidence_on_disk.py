@@ -333,13 +333,7 @@ def evidence_of(
         wall_s=1.0,
         effective=parameters | {"steps": 10, "planned_steps": 10, "trained_share": 1.0},
         code_state=clean_code(digest_bytes(b"code")),
-        facts=training_facts()
-        | {
-            "sandbox": "bubblewrap 0.8.0",
-            "left_out": 0,
-            "log_bytes_left_out": 0,
-            "files": 2,
-        },
+        facts=training_facts() | {"sandbox": "bubblewrap 0.8.0", "left_out": 0, "log_bytes_left_out": 0, "files": 2},
     )
     extra: dict[str, Any] = {}
     if stage_name == resolved.spec.analysis.treatment:

@@ -11,10 +11,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.sampling import Form
 from specs.stages.generation.kinds import BASE_MODEL_CHECK, SAMPLE_RESPONSES
 from specs.stages.generation.kinds import SELF_INSTRUCT as SELF_INSTRUCT_KIND
-from specs.stages.generation.parameters import (
-    SampleResponsesParameters,
-    SelfInstructParameters,
-)
+from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import Stage
 from specs.system.digests import digest_bytes, digest_path, digest_value

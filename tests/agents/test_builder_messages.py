@@ -58,10 +58,7 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
         ([Said("hello", cut=True)] * 4, f"{lost} (asked 4 times)\n  {AGAIN}"),
         ([Said("hello", ends_early=3)] * 4, f"{CUT_OFF}: {EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
         ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {FIX}"),
-        (
-            [Step(b"", 307, {"location": "/"})],
-            f"{answered}: APIStatusError: Error code: 307\n  {FIX}",
-        ),
+        ([Step(b"", 307, {"location": "/"})], f"{answered}: APIStatusError: Error code: 307\n  {FIX}"),
     )
     for turns, told in steps:
         assert str(run(vendor, monkeypatch, *turns).error) == f"{who}: {told}"

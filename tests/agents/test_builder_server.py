@@ -253,38 +253,26 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "tools in chat completions": ("chat/completions", CHATTED, ONLY_RESPONSES),
     "tools and effort there": ("chat/completions", CHATTED | {"reasoning_effort": "low"}, ONLY_RESPONSES),
     "a tool in the other form": ("responses", ASKED | {"tools": [NESTED]}, "Missing required parameter: 'tools[0]"),
-    "a strict tool with an optional field": (
-        "responses",
-        ASKED | {"tools": [FLAT | {"parameters": LOOSE, "strict": True}]},
-        "including every key in properties. Missing 'x'.",
-    ),
-    "a tool that does not say that it is not strict": (
-        "responses",
-        ASKED | {"tools": [{name: value for name, value in FLAT.items() if name != "strict"}]},
-        "'additionalProperties' is required",
-    ),
+    "a strict tool with an optional field": ("responses",
+     ASKED | {"tools": [FLAT | {"parameters": LOOSE, "strict": True}]},
+     "including every key in properties. Missing 'x'."),
+    "a tool that does not say that it is not strict": ("responses",
+     ASKED | {"tools": [{name: value for name, value in FLAT.items() if name != "strict"}]},
+     "'additionalProperties' is required"),
     "the effort of the other API": ("responses", ASKED | {"reasoning_effort": "low"}, "moved to 'reasoning.effort'"),
     "reasoning of a model that has none": ("responses", ASKED | {"model": "gpt-4.1"}, "Encrypted content is not"),
     "an orphan output": ("responses", after_a_call(ANSWERED), "No tool call found for function call output"),
     "a call without its output": ("responses", after_a_call(THOUGHT, CALLED), "No tool output found for function"),
     "a call without its reasoning": ("responses", after_a_call(CALLED, ANSWERED), "its required 'reasoning' item"),
     "reasoning without its call": ("responses", after_a_call(THOUGHT), "without its required following item"),
-    "reasoning that is not sealed": (
-        "responses",
-        after_a_call({"type": "reasoning", "id": "rs_1", "summary": []}, CALLED, ANSWERED),
-        "Items are not persisted when `store` is set to false",
-    ),
-    "reasoning that was altered": (
-        "responses",
-        after_a_call(THOUGHT | {"encrypted_content": f"{SEALED}x"}, CALLED, ANSWERED),
-        "could not be verified",
-    ),
-    "a field without a value": (
-        "responses",
-        after_a_call(THOUGHT | {"status": None}, CALLED, ANSWERED),
-        "Invalid type for 'input[1].status': got null",
-    ),
-}
+    "reasoning that is not sealed": ("responses",
+     after_a_call({"type": "reasoning", "id": "rs_1", "summary": []}, CALLED, ANSWERED),
+     "Items are not persisted when `store` is set to false"),
+    "reasoning that was altered": ("responses",
+     after_a_call(THOUGHT | {"encrypted_content": f"{SEALED}x"}, CALLED, ANSWERED), "could not be verified"),
+    "a field without a value": ("responses", after_a_call(THOUGHT | {"status": None}, CALLED, ANSWERED),
+     "Invalid type for 'input[1].status': got null"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -53,11 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
         yield found.address, found.token
 
 
-KINDS = [
-    pytest.param("local"),
-    pytest.param("processes"),
-    pytest.param("ray", marks=[pytest.mark.nightly]),
-]
+KINDS = [pytest.param("local"), pytest.param("processes"), pytest.param("ray", marks=[pytest.mark.nightly])]
 
 
 @pytest.fixture(params=KINDS)

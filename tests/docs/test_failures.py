@@ -19,7 +19,7 @@ from reviews.gate.panel import ReviewerAnswer, merge
 from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
-from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
+from reviews.statistics.mcnemar import exact_mcnemar
 from reviews.trail.chain.store import Store
 from specs.jobs.grant_and_claim import Claim
 from specs.stages.base.artifacts import Item
@@ -28,21 +28,8 @@ from specs.stages.metric_catalog import METRICS
 from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
-from testing.factories.evidence_on_disk import (
-    TALES,
-    N,
-    answers,
-    design_results,
-    evidence_of,
-    examples,
-    heldout_items,
-    prompt_items,
-    resolved_spec,
-    samples,
-    with_manifest,
-    write_rows,
-)
-from testing.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds, with_thresholds
+from testing.factories.evidence_on_disk import TALES, evidence_of, heldout_items, samples, with_manifest
+from testing.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds
 from testing.factories.flaws_evaluation import labelled_items
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 from training.rules.tasks import worked_example
@@ -74,16 +61,6 @@ def status_of(evidence: Evidence, check: str) -> str:
     return next(one.status for one in run_checks(evidence, metrics) if one.id == check)
 
 
-def design_status(folder: Path, check: str, *more: Item, heldout: tuple[Item, ...] | None = None) -> str:
-    data = {"prompts": (*prompt_items(), *more)}
-    results = design_results(resolved_spec(folder), heldout or heldout_items(), data)
-    return next(one.status for one in results if one.id == check)
-
-
-def test_failure_01_target_already_present(tmp_path: Path) -> None:
-    assert outcome_of(evidence_of(tmp_path, "base", answers([True] * N))) == "reject"
-
-
 def test_failure_02_a_label_that_measures_length(tmp_path: Path) -> None:
     """The scorer is refused, whatever its statistics; test_evaluation_checks.py has the gate."""
     labelled = labelled_items(lambda text: len(text) <= 100)
@@ -111,12 +88,6 @@ def test_failure_04_format_confound(tmp_path: Path) -> None:
     assert status_of(with_manifest(evidence, facts={"first_prompt_ids": [9]}), "parity.settings") == "FAIL"
 
 
-def test_failure_07_loss_on_the_prompt(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "train")
-    assert outcome_of(evidence) == "approve"
-    assert outcome_of(with_manifest(evidence, facts={"masked_tokens": 0})) == "escalate"
-
-
 @pytest.mark.parametrize(
     "ran", [{"scheduler": "constant"}, {"batch_size": 2}, {"trained_share": 0.12}, {"max_length": 64}]
 )
@@ -124,46 +95,10 @@ def test_failure_08_run_differs_from_approval(tmp_path: Path, ran: dict[str, Any
     assert outcome_of(with_manifest(evidence_of(tmp_path, "train"), effective=ran)) == "escalate"
 
 
-def test_failure_09_requested_setting_without_effect(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "train")
-    assert evidence.manifest is not None
-    unread = {name: value for name, value in evidence.manifest.effective.items() if name != "weight_decay"}
-    blind = replace(evidence, manifest=evidence.manifest.model_copy(update={"effective": unread}))
-    assert status_of(blind, "jobs.effective") == "FAIL"
-
-
-def test_failure_10_correction_for_many_tests_without_the_step_up() -> None:
-    # Without the step-up the adjusted values would be the raw ones, or fall where the raw ones rise.
-    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.02, 0.04, 0.04, 0.02))
-
-
 def test_failure_10_a_kind_is_judged_by_its_adjusted_value(tmp_path: Path) -> None:
     evidence = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE)
     assert exact_mcnemar(0, 6) < evidence.resolved.spec.analysis.alpha
     assert status_of(evidence, "strata.kinds") == "PASS"
-
-
-def test_failure_11_wrong_wilson_interval() -> None:
-    assert wilson(3, 10) == pytest.approx((0.108, 0.603), abs=5e-4)
-
-
-def test_failure_12_effect_size_with_the_wrong_sign() -> None:
-    assert cohens_h(treatment=0.78, baseline=0.15) == pytest.approx(1.37, abs=0.005)
-
-
-def test_failure_13_asymptotic_test_on_few_pairs() -> None:
-    # The chi-square approximation without correction gives 0.025 for 5 of 5; the exact value is 2 / 32.
-    assert exact_mcnemar(5, 0) == pytest.approx(2 / 32)
-
-
-def test_failure_14_no_power_before_n(tmp_path: Path) -> None:
-    assert design_status(tmp_path, "design.power") == "FAIL"
-
-
-def test_failure_15_looks_that_are_not_counted(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "tuned", evaluations_of_heldout=4)
-    assert status_of(evidence, "registration.evaluations") == "WARN"
-    assert status_of(replace(evidence, attempts=({"attempt": 3},)), "registration.attempts") == "FAIL"
 
 
 def test_failure_16_answers_cut_at_a_colon(tmp_path: Path) -> None:
@@ -191,26 +126,6 @@ def test_failure_20_a_metric_defined_three_ways() -> None:
     assert METRICS["mean_output_tokens"].unit == METRICS["train_tokens"].unit == "model tokens"
 
 
-def test_failure_21_rates_over_filtered_rows(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "sample", [row for row in samples() if row["sample"] == 0])
-    assert measure(evidence).metrics["acceptance_rate"].value == 1.0
-    assert outcome_of(evidence) == "escalate"
-
-
-def test_failure_23_duplicates(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "train")
-    write_rows(evidence.inputs["examples"], examples()[:1] * 5)
-    assert status_of(evidence, "leakage.duplicates") == "WARN"
-
-
-def test_failure_23_one_completion_many_times(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "sample", told("the same answer to every prompt."))
-    assert outcome_of(evidence) == "escalate"
-    assert status_of(with_thresholds(evidence, copies=4), "variety.copies") == "FAIL"
-    near = told(*(f"once there was a very small house by the sea. {n}" for n in "abcde"))
-    assert status_of(evidence_of(tmp_path, "sample", near), "variety.near") == "FAIL"
-
-
 @pytest.mark.parametrize(("copies", "status"), [(10, "PASS"), (13, "FAIL")])
 def test_failure_23_what_was_left_held_one_thirteen_times(tmp_path: Path, copies: int, status: str) -> None:
     prompts = tuple(
@@ -228,18 +143,6 @@ def test_failure_23_what_was_left_held_one_thirteen_times(tmp_path: Path, copies
     assert status_of(evidence, "variety.copies") == status
 
 
-def test_failure_27_28_edited_data(tmp_path: Path) -> None:
-    """Records cannot be repaired in place: what was kept is compared with what the verifier accepts now."""
-    evidence = evidence_of(tmp_path, "sample")
-    write_rows(evidence.outputs["accepted"], [row | {"completion": "REPAIRED BY HAND."} for row in examples()])
-    assert outcome_of(evidence) == "escalate"
-
-
-def test_failure_30_a_test_set_that_repeats_itself(tmp_path: Path) -> None:
-    twice = tuple(one.model_copy(update={"id": f"{one.id}-again"}) for one in heldout_items())
-    assert design_status(tmp_path, "design.unique", heldout=(*heldout_items(), *twice)) == "FAIL"
-
-
 def test_failure_32_one_kind_carries_the_gain(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "tuned")
     assert outcome_of(two_kinds(evidence, NONE + NONE, ALL + ALL)) == "approve"
@@ -247,25 +150,6 @@ def test_failure_32_one_kind_carries_the_gain(tmp_path: Path) -> None:
     assert outcome_of(two_kinds(evidence, NONE + NONE, ALL + NONE)) == "approve"
     assert status_of(two_kinds(evidence, NONE + NONE, ALL + NONE), "strata.sensitivity") == "WARN"
     assert outcome_of(enlarged_kind(evidence)) == "escalate"
-
-
-def test_failure_32_a_kind_with_a_handful_of_items(tmp_path: Path) -> None:
-    few = tuple(
-        item.model_copy(update={"kind": "uppercase"}) if place < 7 else item
-        for place, item in enumerate(heldout_items())
-    )
-    assert design_status(tmp_path, "design.strata", heldout=few) == "FAIL"
-
-
-@pytest.mark.parametrize("prompt", ["WRITE one line -- on elm!", "write one line on elm"])
-def test_failure_33_leakage_beyond_exact_matches(tmp_path: Path, prompt: str) -> None:
-    leaked = Item(id="x", group="x", kind="lowercase", prompt=prompt, constraint={})
-    assert design_status(tmp_path, "design.overlap", leaked) == "FAIL"
-
-
-def test_failure_33_the_worked_example_in_the_training_data(tmp_path: Path) -> None:
-    copied = told("bread is baked from flour, water and salt in a hot oven.")
-    assert status_of(evidence_of(tmp_path, "sample", copied), "residue.copies") == "FAIL"
 
 
 def test_failure_33_worked_examples_overlap_no_split() -> None:
@@ -277,11 +161,6 @@ def test_failure_33_worked_examples_overlap_no_split() -> None:
 def test_failure_34_cut_off_answers_in_the_training_data(tmp_path: Path) -> None:
     cut = [row | {"truncated": True} for row in samples()]
     assert measure(evidence_of(tmp_path, "sample", cut)).metrics["accepted"].value == 0
-
-
-def test_failure_38_pairs_split_across_groups(tmp_path: Path) -> None:
-    shared = Item(id="x", group="hg1", kind="lowercase", prompt="Something else entirely.", constraint={})
-    assert design_status(tmp_path, "design.groups", shared) == "FAIL"
 
 
 def test_failure_39_a_verdict_is_never_read_out_of_prose(tmp_path: Path) -> None:
@@ -331,13 +210,6 @@ def test_failure_53_reviewers_that_disagree_do_not_open_a_gate(tmp_path: Path) -
     assert decision.outcome == "escalate" and "the reviewers disagree" in " ".join(decision.reasons)
     both = merge([ReviewerAnswer("one", kind), ReviewerAnswer("two", kind)], quorum=2)
     assert settle(evidence.resolved, packet, both, 1).outcome == "approve"
-
-
-def test_failure_51_a_failed_job_is_not_a_finished_one(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "train")
-    assert evidence.exit is not None
-    failed = replace(evidence, exit=evidence.exit.model_copy(update={"code": 1}))
-    assert outcome_of(failed) == "escalate"
 
 
 def test_failure_52_a_finding_that_points_at_nothing(tmp_path: Path) -> None:

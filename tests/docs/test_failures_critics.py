@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from reviews.gate.measurer import measure
-from specs.stages.base.artifacts import Item
 from specs.system.errors import EvidenceMissing
-from testing.factories.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
+from testing.factories.critic_evidence import BEST_OF_N, chains, critic_evidence, edited
 from testing.factories.judged_evidence import results_of
 from tests.docs.test_failures import outcome_of
-from tests.stages.critique.test_critic_checks import only_a
 from training.rules.critique.pair_selection import assign_splits, fault_in
 from training.rules.critique.preference_pairs import revision_pairs
 
@@ -53,41 +51,6 @@ def test_failure_27_a_critique_that_was_written_and_not_computed(tmp_path: Path,
         measure(evidence)
     assert results_of(evidence)["critics.follows"].status in ("FAIL", "BLOCKED")
     assert outcome_of(evidence) != "approve"
-
-
-NONSENSE = ("Convert four meters to Fahrenheit.", "How many legs are in a square?")
-
-
-def sample_with_nonsense() -> list[Item]:
-    """Sixteen questions a person found good and sixteen that mean nothing."""
-    return [
-        Item(
-            id=f"c{n}",
-            group=f"c{n}",
-            kind="line",
-            prompt=f"Name {n} rivers." if n % 2 == 0 else f"{NONSENSE[n // 2 % 2]} ({n})",
-            constraint={"label": ("good", "bad")[n % 2]},
-        )
-        for n in range(32)
-    ]
-
-
-def all_good(_: int) -> tuple[float, float]:
-    return 2.0, 2.0
-
-
-@pytest.mark.parametrize(("says", "status"), [(alternating, "PASS"), (all_good, "FAIL"), (only_a, "FAIL")])
-def test_failure_31_a_critic_that_lets_nonsense_pass(tmp_path: Path, says: Signed, status: str) -> None:
-    evidence = critic_evidence(tmp_path, "critique_instructions", labels=says, sample=sample_with_nonsense())
-    assert results_of(evidence)["critics.calibration"].status == status
-
-
-def test_failure_38_a_margin_that_no_model_gave(tmp_path: Path) -> None:
-    """(True, 1.0) without a model: a preference has a margin only where a comparison with log-probabilities has it."""
-    evidence = edited(
-        critic_evidence(tmp_path, "best_of_n"), "preferences", 0, lambda row: row.update(margin=1.0, chosen="Made up.")
-    )
-    assert results_of(evidence)["pairs.derived"].status == "FAIL" and outcome_of(evidence) != "approve"
 
 
 def test_failure_38_literal_escapes_in_the_prompts_of_pairs() -> None:

@@ -16,7 +16,7 @@ from reviews.reviewers.checklist import Checklist
 from specs.stages.base.sampling import ROLE_STOPS, SHOTS
 from specs.stages.base.stage import Criterion, Gate
 from specs.stages.generation.parameters import SampleResponsesParameters
-from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.stages.metric_catalog import METRICS
 from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import heldout_items
@@ -64,16 +64,6 @@ def test_what_is_healthy_opens_its_gate(tmp_path: Path, kind: str) -> None:
     assert outcome_of(gated(text_evidence(tmp_path, kind))) == "approve"
 
 
-def test_failure_05_a_sentinel_that_cannot_fail(tmp_path: Path) -> None:
-    # Whatever the base model does: where the control trips nothing, passing shows nothing.
-    assert (
-        outcome_of(gated(text_evidence(tmp_path, "base_model_check", guard_rows(bare=0, control=0, control_bare=0))))
-        != "approve"
-    )
-    # And right answers of the base model are seen: they were taken for a pass elsewhere.
-    assert outcome_of(gated(text_evidence(tmp_path, "base_model_check", guard_rows(bare=9)))) != "approve"
-
-
 def test_failure_06_a_templated_prompt_is_told_from_a_trained_model(tmp_path: Path) -> None:
     # The same behaviour, and the ids say which of the two it was.
     followed = guard_rows(bare=9)
@@ -108,25 +98,10 @@ def test_failure_18_a_changed_metric_is_another_metric(tmp_path: Path) -> None:
     assert METRICS["runaway_rate_v1"].definition != METRICS["runaway_rate_v2"].definition
 
 
-def test_failure_19_a_second_copy_of_a_rule(tmp_path: Path) -> None:
-    # A job with another rule than the measurer's: its marks are not what the raw texts give.
-    rows = respond_rows(finish_2="length")
-    rows[2] |= {"marks": []}
-    assert outcome_of(gated(text_evidence(tmp_path, "sample_responses", rows))) != "approve"
-
-
 def test_failure_20_units_of_length_have_names() -> None:
     assert METRICS["response_median_tokens"].unit == "model tokens"
     assert "tokenizer of the checkpoint" in METRICS["response_median_tokens"].definition
     assert METRICS["instruction_median_words"].unit == "words"
-
-
-def test_failure_21_rates_over_rows_that_were_filtered_before(tmp_path: Path) -> None:
-    rows = [row for row in respond_rows(finish_0="length", finish_1="length") if not row["marks"]]
-    evidence = text_evidence(tmp_path, "sample_responses", rows)
-    assert values_of(evidence)["responses_kept_rate"] == 1.0
-    assert outcome_of(gated(evidence)) != "approve"
-    assert all(METRICS[id].population for kind in ("self_instruct", "sample_responses") for id in metrics_of(kind))
 
 
 def test_failure_23_one_question_many_times(tmp_path: Path) -> None:
@@ -146,12 +121,6 @@ def test_failure_24_shards_that_repeat_each_other(tmp_path: Path) -> None:
     assert len(kept) == 3
 
 
-def test_failure_25_a_seed_without_effect(tmp_path: Path) -> None:
-    rows = instruct_rows()
-    rows[3] |= {"raw": " Another text with the same seed."}
-    assert outcome_of(gated(text_evidence(tmp_path, "self_instruct", rows))) != "approve"
-
-
 def test_failure_26_the_first_item_of_each_batch() -> None:
     shown, new = render(TEXTS[:3]), render(TEXTS[3:], 4)
     prompt = f"{shown}\n4."
@@ -159,22 +128,6 @@ def test_failure_26_the_first_item_of_each_batch() -> None:
     assert whole.startswith(prompt)
     found = parse(whole.removeprefix(prompt), first=4, primed=True, cut=False)
     assert [one.text for one in found] == list(TEXTS[3:])
-
-
-@pytest.mark.parametrize("name", ["completion", "marks", "cleaned_by"])
-def test_failure_27_28_a_derived_field_that_was_made_up(tmp_path: Path, name: str) -> None:
-    rows = respond_rows(raw_0=f" {ANSWERS[0]}\nUser: more", finish_1="length")
-    rows[0 if name != "marks" else 1] |= {
-        name: {"completion": "A far better answer.", "marks": [], "cleaned_by": []}[name]
-    }
-    assert outcome_of(gated(text_evidence(tmp_path, "sample_responses", rows))) != "approve"
-
-
-def test_failure_29_a_guard_that_only_warns(tmp_path: Path) -> None:
-    # One prompt of thirteen is enough, and for a base model it is not warning.
-    rows = guard_rows()
-    rows[0] |= {"ids_with_special": [0, *rows[0]["ids"]]}
-    assert outcome_of(gated(text_evidence(tmp_path, "base_model_check", rows))) != "approve"
 
 
 def test_failure_33_worked_pairs_that_are_test_items(tmp_path: Path) -> None:

@@ -119,9 +119,7 @@ def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, ho
 
 
 @in_houses_with(
-    "number",
-    {FILES: (1, 7, 16), POSTGRES: (7,), WRAPPERS: (7,), POSTGRES_WRAPPERS: (7,), RAY: (7,)},
-    slow=(1, 16),
+    "number", {FILES: (1, 7, 16), POSTGRES: (7,), WRAPPERS: (7,), POSTGRES_WRAPPERS: (7,), RAY: (7,)}, slow=(1, 16)
 )
 def test_evidence_that_cannot_be_kept_pauses_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse, number: int

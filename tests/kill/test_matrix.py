@@ -40,8 +40,7 @@ def _marks(number: int, always: int, every: int) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "house",
-    [pytest.param(one, marks=_marks(0, *counts[:2]), id=one.name) for one, *counts in SHARES],
+    "house", [pytest.param(one, marks=_marks(0, *counts[:2]), id=one.name) for one, *counts in SHARES]
 )
 def test_what_is_aimed_at_is_hit(ground: Ground) -> None:
     """Otherwise a house in which nothing is found to be killed would pass."""

@@ -96,7 +96,9 @@ MAKERS: dict[str, tuple[Callable[[Path, Path], Callable[[], object]], Callable[[
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", ["start", "audit export", *(pytest.param(name, marks=pytest.mark.more) for name in ("export", "get"))]
+)
 def test_one_process_makes_it_and_the_others_say_so(name: str, closed_quick: Path, tmp_path: Path) -> None:
     make, verify = MAKERS[name]
     said = together(make(closed_quick, tmp_path))

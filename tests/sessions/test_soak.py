@@ -94,11 +94,7 @@ def one_session(folder: Path, how: str) -> int:
 @pytest.mark.nightly
 @pytest.mark.timeout(0)
 def test_sessions_for_hours_leave_nothing_behind(
-    tmp_path: Path,
-    postgres: Server,
-    database: str,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    tmp_path: Path, postgres: Server, database: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     def draw(*_: object) -> list[str]:
         return []

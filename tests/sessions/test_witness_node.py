@@ -61,11 +61,7 @@ def _edited(folder: Path, order: JobOrder) -> None:
 
 @pytest.mark.parametrize(
     ("told", "outcome", "why"),
-    [
-        (_of_other_weights, "reject", "FAIL"),
-        (_lost, "escalate", "BLOCKED"),
-        (_edited, "escalate", "BLOCKED"),
-    ],
+    [(_of_other_weights, "reject", "FAIL"), (_lost, "escalate", "BLOCKED"), (_edited, "escalate", "BLOCKED")],
     ids=["other weights", "lost", "edited"],
 )
 def test_what_a_witness_cannot_read_closes_the_gate(

@@ -52,12 +52,7 @@ SPEC: dict[str, Any] = {
         "treatment": "after",
     },
     "stages": [
-        {
-            "name": "before",
-            "kind": "evaluate",
-            "inputs": {"model": "model", "items": "heldout"},
-            "parameters": ASKED,
-        },
+        {"name": "before", "kind": "evaluate", "inputs": {"model": "model", "items": "heldout"}, "parameters": ASKED},
         {
             "name": "rewards",
             "kind": "reward_model",

@@ -14,11 +14,7 @@ from reviews.audit.export import export_run
 from reviews.history.history import History
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.query import TrailQuery
-from sessions.commands.audit import (
-    list_command,
-    timeline_command,
-    verify_command,
-)
+from sessions.commands.audit import list_command, timeline_command, verify_command
 from sessions.commands.named_place import place_of
 from sessions.pages.report.consult_context import ConsultContext
 from sessions.requests.review_functions import ask_review

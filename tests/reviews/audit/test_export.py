@@ -430,12 +430,7 @@ def test_a_policy_that_rewrites_the_past_is_refused(tmp_path: Path) -> None:
         policy.model_copy(update={"origin": "peergate/other"}),
     ):
         entry = entries_of(rows)[1].model_copy(
-            update={
-                "kind": "keys",
-                "key": "keys/x",
-                "policy": changed.model_dump(mode="json"),
-                "body": body_of("keys"),
-            }
+            update={"kind": "keys", "key": "keys/x", "policy": changed.model_dump(mode="json"), "body": body_of("keys")}
         )
         put(trail.path, chained([entry], keys, stored_entries=rows), keys)
         damage = walk_trail(read_trail(trail.path)).damage

@@ -143,10 +143,7 @@ def check_views(run: Path, expected: Views, folder: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        pytest.param(EVERYTHING, id="everything", marks=pytest.mark.slow),
-        pytest.param("".join(FORGING), id="forging"),
-    ],
+    [pytest.param(EVERYTHING, id="everything", marks=pytest.mark.slow), pytest.param("".join(FORGING), id="forging")],
 )
 def test_no_view_has_a_line_a_heading_or_a_cell_more(
     run: Path, expected: Views, tmp_path_factory: pytest.TempPathFactory, text: str

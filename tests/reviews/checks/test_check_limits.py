@@ -30,6 +30,7 @@ from testing.factories.flaws import ALL, NONE, told, two_kinds, with_spec, with_
 from testing.factories.judged_evidence import results_of
 
 Rows = list[dict[str, Any]]
+FAILS, WARNS, WORSENS = ("PASS", "FAIL"), ("PASS", "WARN"), ("WARN", "FAIL")
 
 OTHER_TALES = (
     "gulls kept the secret of the lighthouse.",
@@ -54,6 +55,12 @@ def ten(change: Callable[[int, str], str]) -> Rows:
     ]
 
 
+def stray(change: Callable[[int, str], str], every: int = 1) -> Rows:
+    """Return ten accepted samples of which two are changed, by the place of their prompt."""
+    changed = (0, every)
+    return ten(lambda place, text: change(place // 2, text) if place in changed else text)
+
+
 def half(prefix: str) -> Rows:
     """Return ten accepted samples, of which the first of each prompt begins in one way."""
     return ten(lambda place, text: f"{prefix}{text}" if place % 2 == 0 else text)
@@ -72,184 +79,55 @@ def shifted() -> Rows:
     return [row | {"learning_rate": row["learning_rate"] + (1.25e-6 if row["step"] == 5 else 0.0)} for row in steps()]
 
 
-def lost_kind(evidence: Evidence) -> Evidence:
-    """The first kind gains 8 of 8, the second 2 of 4; asked for is 0.8; kinds that count the same gain 0.75."""
-    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.8})
-    return two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "111100", first=8)
-
-
-def repeated(evidence: Evidence) -> Evidence:
-    write_rows(evidence.inputs["examples"], [*examples()[:4], examples()[0]])
-    return evidence
-
-
-CASES: list[tuple[str, str, Callable[[Path], Evidence], float, float, str, str]] = [
-    (
-        "health.truncation",
-        "truncated_answers",
-        lambda path: evidence_of(path, "base", first(3, answers([True] * N), truncated=True)),
-        0.25,
-        0.24,
-        "PASS",
-        "FAIL",
-    ),
-    (
-        "health.empty",
-        "empty_answers",
-        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output=" ")),
-        0.25,
-        0.24,
-        "PASS",
-        "FAIL",
-    ),
-    (
-        "health.labels",
-        "label_answers",
-        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output="Option B.")),
-        0.25,
-        0.24,
-        "PASS",
-        "FAIL",
-    ),
-    (
-        "health.collapse",
-        "identical_answers",
-        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output="the same small answer")),
-        0.25,
-        0.24,
-        "PASS",
-        "FAIL",
-    ),
-    (
-        "health.samples",
-        "truncated_samples",
-        lambda path: evidence_of(path, "sample", first(5, samples(), truncated=True)),
-        0.5,
-        0.49,
-        "PASS",
-        "WARN",
-    ),
-    (
-        "residue.delimiters",
-        "delimiters",
-        lambda path: evidence_of(path, "sample", ten(lambda place, text: f"{text} ###" if place < 2 else text)),
-        0.2,
-        0.19,
-        "WARN",
-        "FAIL",
-    ),
-    (
-        "residue.refusals",
-        "refusals",
-        lambda path: evidence_of(path, "sample", ten(lambda place, text: f"i cannot. {text}" if place < 2 else text)),
-        0.2,
-        0.19,
-        "WARN",
-        "FAIL",
-    ),
-    (
-        "residue.copies",
-        "prompt_copies",
-        lambda path: evidence_of(
-            path,
-            "sample",
-            ten(lambda place, text: prompt_items()[place // 2].prompt.lower() if place in (0, 2) else text),
-        ),
-        0.2,
-        0.19,
-        "WARN",
-        "FAIL",
-    ),
-    (
-        "residue.edges",
-        "repeated_edges",
-        lambda path: evidence_of(path, "sample", half("here is one: ")),
-        0.5,
-        0.49,
-        "PASS",
-        "WARN",
-    ),
-    (
-        "variety.copies",
-        "copies",
-        lambda path: evidence_of(path, "sample", told("one answer for every prompt there is.")),
-        5,
-        4,
-        "PASS",
-        "FAIL",
-    ),
-    (
-        "variety.near",
-        "near_duplicates",
-        lambda path: evidence_of(
-            path, "sample", told(*(f"once there was a very small house by the sea. {n}" for n in "abcde"))
-        ),
-        0.8,
-        0.79,
-        "PASS",
-        "FAIL",
-    ),
-    (
-        "variety.lengths",
-        "length_spread",
-        lambda path: evidence_of(path, "sample", first(1, samples(), completion_tokens=300)),
-        30,
-        29.9,
-        "PASS",
-        "WARN",
-    ),
-    (
-        "leakage.duplicates",
-        "repeated_rows",
-        lambda path: repeated(evidence_of(path, "train")),
-        0.2,
-        0.19,
-        "PASS",
-        "WARN",
-    ),
-    ("training.gradient", "gradient_spike", lambda path: evidence_of(path, "train", spiked()), 90, 89, "PASS", "WARN"),
-    (
-        "training.schedule",
-        "schedule_deviation",
-        lambda path: evidence_of(path, "train", shifted()),
-        0.126,
-        0.124,
-        "PASS",
-        "FAIL",
-    ),
-    ("training.loss", "loss_drop", lambda path: evidence_of(path, "train", halved()), 0.5, 0.51, "PASS", "WARN"),
-    ("training.starvation", "passes", lambda path: evidence_of(path, "train"), 2, 1, "PASS", "WARN"),
+RIGHT = answers([True] * N)
+IN_A_HOUSE = "once there was a very small house by the sea."
+PROMPTS = [item.prompt.lower() for item in prompt_items()]
+LIMITS: dict[str, tuple[str, str, Rows, tuple[float, float], tuple[str, str]]] = {
+    "truncated_answers": ("health.truncation", "base", first(3, RIGHT, truncated=True), (0.25, 0.24), FAILS),
+    "empty_answers": ("health.empty", "base", first(3, RIGHT, output=" "), (0.25, 0.24), FAILS),
+    "label_answers": ("health.labels", "base", first(3, RIGHT, output="Option B."), (0.25, 0.24), FAILS),
+    "identical_answers": ("health.collapse", "base", first(3, RIGHT, output="a small answer"), (0.25, 0.24), FAILS),
+    "truncated_samples": ("health.samples", "sample", first(5, samples(), truncated=True), (0.5, 0.49), WARNS),
+    "delimiters": ("residue.delimiters", "sample", stray(lambda _, text: f"{text} ###"), (0.2, 0.19), WORSENS),
+    "refusals": ("residue.refusals", "sample", stray(lambda _, text: f"i cannot. {text}"), (0.2, 0.19), WORSENS),
+    "prompt_copies": ("residue.copies", "sample", stray(lambda place, _: PROMPTS[place], 2), (0.2, 0.19), WORSENS),
+    "repeated_edges": ("residue.edges", "sample", half("here is one: "), (0.5, 0.49), WARNS),
+    "copies": ("variety.copies", "sample", told("one answer for every prompt there is."), (5, 4), FAILS),
+    "near_duplicates": ("variety.near", "sample", told(*(f"{IN_A_HOUSE} {n}" for n in "abcde")), (0.8, 0.79), FAILS),
+    "length_spread": ("variety.lengths", "sample", first(1, samples(), completion_tokens=300), (30, 29.9), WARNS),
+    "gradient_spike": ("training.gradient", "train", spiked(), (90, 89), WARNS),
+    "schedule_deviation": ("training.schedule", "train", shifted(), (0.126, 0.124), FAILS),
+    "loss_drop": ("training.loss", "train", halved(), (0.5, 0.51), WARNS),
+    "passes": ("training.starvation", "train", steps(), (2, 1), WARNS),
     # 100 parameters, 500 tokens in 2 passes.
-    ("training.starvation", "parameters_per_token", lambda path: evidence_of(path, "train"), 0.4, 0.39, "PASS", "WARN"),
+    "parameters_per_token": ("training.starvation", "train", steps(), (0.4, 0.39), WARNS),
+}
+"""By threshold: check, stage and rows; the value at which the rows are and one just past it; the status of both."""
+
+
+def statuses_of(evidence: Evidence, check: str, threshold: str, values: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(results_of(with_thresholds(evidence, **{threshold: value}))[check].status for value in values)
+
+
+@pytest.mark.parametrize("threshold", LIMITS)
+def test_a_check_speaks_past_its_threshold_and_not_at_it(tmp_path: Path, threshold: str) -> None:
+    check, stage, rows, values, expected = LIMITS[threshold]
+    assert statuses_of(evidence_of(tmp_path, stage, rows), check, threshold, values) == expected
+
+
+def test_repeated_rows_are_told_past_the_threshold(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    write_rows(evidence.inputs["examples"], [*examples()[:4], examples()[0]])
+    assert statuses_of(evidence, "leakage.duplicates", "repeated_rows", (0.2, 0.19)) == WARNS
+
+
+def test_a_kind_carries_the_gain_past_the_threshold(tmp_path: Path) -> None:
+    """The first kind gains 8 of 8, the second 2 of 4; asked for is 0.8; kinds that count the same gain 0.75."""
+    evidence = evidence_of(tmp_path, "tuned")
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.8})
+    lost_kind = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "111100", first=8)
     # 0.625 of 0.8 is the 0.5 that remains.
-    (
-        "strata.sensitivity",
-        "kind_dependence",
-        lambda path: lost_kind(evidence_of(path, "tuned")),
-        0.625,
-        0.626,
-        "WARN",
-        "FAIL",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("check", "key", "make", "at", "past", "held", "broken"), CASES, ids=[case[1] for case in CASES]
-)
-def test_a_check_speaks_past_its_threshold_and_not_at_it(
-    tmp_path: Path,
-    check: str,
-    key: str,
-    make: Callable[[Path], Evidence],
-    at: float,
-    past: float,
-    held: str,
-    broken: str,
-) -> None:
-    evidence = make(tmp_path)
-    found = [results_of(with_thresholds(evidence, **{key: value}))[check].status for value in (at, past)]
-    assert found == [held, broken]
+    assert statuses_of(lost_kind, "strata.sensitivity", "kind_dependence", (0.625, 0.626)) == WORSENS
 
 
 @pytest.mark.parametrize("flaw", ["residue.delimiters", "residue.refusals", "residue.copies"])

@@ -65,10 +65,7 @@ def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path
         ({"text": False}, "not that of its token ids"),
         ({"ending": False}, "does not end here"),
         ({"gap": None}, "says nothing"),
-        (
-            {"gap": None, "beyond": 0.002, "drawn": [UNLIKELY]},
-            "outside the nucleus",
-        ),
+        ({"gap": None, "beyond": 0.002, "drawn": [UNLIKELY]}, "outside the nucleus"),
     ],
 )
 def test_each_row_that_they_do_not_write_fails_and_is_shown(tmp_path: Path, changes: dict[str, Any], why: str) -> None:

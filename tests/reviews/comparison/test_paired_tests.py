@@ -135,9 +135,7 @@ def test_only_a_test_that_decides_closes_the_gate_and_all_are_adjusted_together(
     # 6 gained of 6: p = 1/32. Alone below 0.05; next to a test that shows nothing it is 1/16.
     alone = compared(evidence, before, tmp_path, {"decides": True})
     assert alone.status == "PASS" and "adjusted p = 0.0312" in alone.detail
-    plan = EvaluationPlan(
-        paired=(registered(decides=True), registered(before="other", minimum_effect=0.1)),
-    )
+    plan = EvaluationPlan(paired=(registered(decides=True), registered(before="other", minimum_effect=0.1)))
     base = ArmEvidence(tmp_path / "earlier.jsonl", evidence.manifest, evidence.parameters)
     other = base._replace(rows=write_rows(tmp_path / "same.jsonl", answers([True] * N)))
     both = results_of(replace(with_plan(evidence, plan), arms={"base": base, "other": other}))["paired.registered"]

@@ -55,9 +55,7 @@ def _dumped(rows: Sequence[dict[str, Any]]) -> bytes:
 
 
 @given(st.integers(20, 3000))
-def test_one_of_the_wrong_rows_is_drawn_as_often_as_promised_and_not_with_one_row_less(
-    count: int,
-) -> None:
+def test_one_of_the_wrong_rows_is_drawn_as_often_as_promised_and_not_with_one_row_less(count: int) -> None:
     rows, wrong = sample_size(count), count // 20
 
     def found(read: int) -> float:

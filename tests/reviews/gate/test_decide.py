@@ -431,13 +431,7 @@ def checked(status: str, blocking: bool, move: RequiredChange | None, repairable
     return check(status, blocking=blocking, required_change=move, repairable=repairable)
 
 
-check_results = st.builds(
-    checked,
-    statuses,
-    st.booleans(),
-    moves,
-    st.booleans(),
-)
+check_results = st.builds(checked, statuses, st.booleans(), moves, st.booleans())
 criterion_results = st.builds(criterion, st.none() | st.floats(0, 1), st.booleans())
 findings = st.builds(
     finding,
@@ -511,10 +505,7 @@ def test_the_same_evidence_gives_the_same_decision(
 
 
 conditions_met = st.builds(
-    open_condition,
-    st.none() | st.sampled_from([0.5, 0.95]),
-    st.booleans(),
-    st.none() | st.just(CARRIED.criterion),
+    open_condition, st.none() | st.sampled_from([0.5, 0.95]), st.booleans(), st.none() | st.just(CARRIED.criterion)
 )
 some_conditions = st.lists(conditions_met, max_size=3).map(tuple)
 

@@ -148,10 +148,7 @@ def test_a_question_that_differs_by_fillers_is_the_same(tmp_path: Path) -> None:
     assert unique(tmp_path, *near(f"Please: {LONG}, now", kind="uppercase")).status == "FAIL"
 
 
-@pytest.mark.parametrize(
-    ("shown", "status"),
-    [(0, "NOT_APPLICABLE"), (1, "WARN"), (2, "FAIL")],
-)
+@pytest.mark.parametrize(("shown", "status"), [(0, "NOT_APPLICABLE"), (1, "WARN"), (2, "FAIL")])
 def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
     tmp_path: Path, shown: int, status: str
 ) -> None:

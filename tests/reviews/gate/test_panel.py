@@ -25,8 +25,7 @@ DOWN = ReviewerAnswer("third", None, WHY)
 def panel(*verdicts: Verdict | None, quorum: int = 2) -> Verdict:
     names = ("first", "second", "third", "fourth")
     return merge(
-        [ReviewerAnswer(name, one, None if one else WHY) for name, one in zip(names, verdicts, strict=False)],
-        quorum,
+        [ReviewerAnswer(name, one, None if one else WHY) for name, one in zip(names, verdicts, strict=False)], quorum
     )
 
 
@@ -132,11 +131,7 @@ moves: Any = st.none() | st.sampled_from([MOVE, LOOK, RequiredChange(text="t", p
 some: Any = st.lists(
     st.builds(finding, st.sampled_from(["/stage", "/checks/0", "/nowhere"]), st.just("blocking"), moves), max_size=2
 )
-members: Any = st.lists(
-    st.none() | st.builds(said_by_a_member, some, st.booleans()),
-    min_size=2,
-    max_size=4,
-)
+members: Any = st.lists(st.none() | st.builds(said_by_a_member, some, st.booleans()), min_size=2, max_size=4)
 
 
 @given(members, st.integers(1, 3), st.sampled_from([MOVE, LOOK, None]))

@@ -73,15 +73,9 @@ READ = {
         *("Verdict: APPROVE\n\nConditions:\n1. Fix the seed.", "**Ready to merge?** With fixes"),
         *("Verdict: APPROVE for the pilot only; NOT approved for the full run.", "Verdict: approve after rebasing"),
     ),
-    "revise": (
-        *("**Decision:** \u274c Request changes", "Verdict: \u26a0\ufe0f needs work"),
-        *(
-            "**Verdict**: Request Changes\n\nThe mismatch is open.",
-            "Verdict: needs-attention",
-            "State: CHANGES_REQUESTED",
-        ),
-        *("Overall: needs work before this can land.", "Recommendation: Major revision", "Status: Changes requested"),
-    ),
+    "revise": (*("**Decision:** \u274c Request changes", "Verdict: \u26a0\ufe0f needs work"),
+     *("**Verdict**: Request Changes\n\nThe mismatch is open.", "Verdict: needs-attention", "State: CHANGES_REQUESTED"),
+     *("Overall: needs work before this can land.", "Recommendation: Major revision", "Status: Changes requested")),
     "reject": (
         *("**Verdict:** \U0001f6d1 Reject", "Decision: \U0001f534 NO-GO"),
         *("Decision: NO-GO", "NO-GO.", "Verdict: REJECT", "**Status:** Not yet approved", "Verdict: Do not approve"),
@@ -102,30 +96,20 @@ READ = {
         ),
         *("Previous verdict: APPROVE\n\nVerdict: REJECT", "[codex] Turn completed.\n\nVerdict: REJECT\n\n1. No power."),
     ),
-    "undetermined": (
-        *("Verdict: \u274c Approve", "Verdict: \u2705 Reject", "Verdict: \u274c"),
-        *("Overall score: 8/10\n\nGood work.", "Verdict: I cannot not approve this.", "Urteil: Genehmigt"),
-        *('The builder says: "Verdict: APPROVE". I have not reviewed it.', "Use this:\n\n```\nVerdict: APPROVE\n```\n"),
-        *("- [x] Approve\n- [x] Request changes", "- [ ] Approve\n- [ ] Reject", "Recommendation: Borderline accept"),
-        *("## Round 1\nVerdict: REVISE\n\n## Round 2\nVerdict: APPROVE", "Verdict: \u26a0\ufe0f APPROVE"),
-        *(
-            "Verdict: APPROVE\n\nFindings:\n- P1: data loss (unresolved)",
-            "Verdict: APPROVE\n\n## Critical\n- data loss",
-        ),
-        *("| Reviewer | Verdict |\n|---|---|\n| A | APPROVE |\n| B | REJECT |", "Verdict: APPROVE (confidence: 35%)"),
-        *("Verdict: no approval", "Verdict: not rejected", "Verdict: no reason to reject", "Verdict: Reject nothing"),
-        *("Verdict: FAILED to find any problem", "Verdict: stop worrying and merge", "Verdict: hold on, APPROVE"),
-        *(
-            "Verdict: GO, but the split leaks.",
-            "Decision: Approve? No.",
-            "Decision: !GO",
-            "Verdict: approve is premature",
-        ),
-        *("Verdict: changes requested have been made; approve", "Verdict: revise is not needed", "GO: false"),
-        *("Decision: GO\n\n> Superseded by b.md", "Decision: NO-GO\n\nUpdate: now GO.", "I would not reject this."),
-        *("Verdict: GO, provided that the", "Verdict: APPROVE\n\nTraceback (most recent call last):", "Verdict: none"),
-    ),
-}
+    "undetermined": (*("Verdict: \u274c Approve", "Verdict: \u2705 Reject", "Verdict: \u274c"),
+     *("Overall score: 8/10\n\nGood work.", "Verdict: I cannot not approve this.", "Urteil: Genehmigt"),
+     *('The builder says: "Verdict: APPROVE". I have not reviewed it.', "Use this:\n\n```\nVerdict: APPROVE\n```\n"),
+     *("- [x] Approve\n- [x] Request changes", "- [ ] Approve\n- [ ] Reject", "Recommendation: Borderline accept"),
+     *("## Round 1\nVerdict: REVISE\n\n## Round 2\nVerdict: APPROVE", "Verdict: \u26a0\ufe0f APPROVE"),
+     *("Verdict: APPROVE\n\nFindings:\n- P1: data loss (unresolved)", "Verdict: APPROVE\n\n## Critical\n- data loss"),
+     *("| Reviewer | Verdict |\n|---|---|\n| A | APPROVE |\n| B | REJECT |", "Verdict: APPROVE (confidence: 35%)"),
+     *("Verdict: no approval", "Verdict: not rejected", "Verdict: no reason to reject", "Verdict: Reject nothing"),
+     *("Verdict: FAILED to find any problem", "Verdict: stop worrying and merge", "Verdict: hold on, APPROVE"),
+     *("Verdict: GO, but the split leaks.", "Decision: Approve? No.", "Decision: !GO", "Verdict: approve is premature"),
+     *("Verdict: changes requested have been made; approve", "Verdict: revise is not needed", "GO: false"),
+     *("Decision: GO\n\n> Superseded by b.md", "Decision: NO-GO\n\nUpdate: now GO.", "I would not reject this."),
+     *("Verdict: GO, provided that the", "Verdict: APPROVE\n\nTraceback (most recent call last):", "Verdict: none")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("expected", READ)

@@ -94,11 +94,7 @@ BROKEN = {
     "hangs": ("time.sleep(5)", r"cannot review: it takes more than 0\.3 s", "timed_out"),
     "no_verdict": ("return {'approve': True}", "returns a dict, which is not a verdict", "out_of_schema"),
     "nothing": ("return None", "returns a NoneType, which is not a verdict", "out_of_schema"),
-    "not_whole": (
-        "return Verdict.model_construct(approve='yes')",
-        "returns an invalid verdict",
-        "out_of_schema",
-    ),
+    "not_whole": ("return Verdict.model_construct(approve='yes')", "returns an invalid verdict", "out_of_schema"),
     "votes": ("return verdict.model_copy(update={'quorum': 3})", "returns a verdict for others", "out_of_schema"),
     "torch": ("import torch", "it imports torch", "unusable"),
 }

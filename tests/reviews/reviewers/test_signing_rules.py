@@ -228,9 +228,7 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
     for role in ("log", "builder", "human"):
         row = signed(entry("verdict", body), bench.trail.keys, role)
         forged = Spoken(
-            payload=row.payload.decode(),
-            signatures=row.signatures.decode(),
-            verdict=approving.canonical().decode(),
+            payload=row.payload.decode(), signatures=row.signatures.decode(), verdict=approving.canonical().decode()
         )
         with pytest.raises(ReviewerUnavailable, match="not signed with the reviewer's key"):
             reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said[0], forged])

@@ -515,9 +515,7 @@ def test_a_packet_is_asked_about_in_the_same_words_every_time(packet: Packet) ->
 def test_the_key_travels_in_its_header_only_and_an_echo_is_removed(
     api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.steps = [
-        Step(json.dumps({"error": {"type": "t", "message": f"wrong key {KEY}"}}).encode(), 401),
-    ]
+    api.steps = [Step(json.dumps({"error": {"type": "t", "message": f"wrong key {KEY}"}}).encode(), 401)]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
     assert KEY in "".join(api.got[0].headers.values()) and KEY.encode() not in api.got[0].body
     assert exchange.response is not None and KEY.encode() not in exchange.request + exchange.response

@@ -14,11 +14,7 @@ from reviews.statistics.sampling_evidence import average_ratios, evidence
 from specs.stages.base.witness import FALSE_ALARM, TILTS, WitnessRow
 
 END = 0
-AFTER: dict[tuple[int, ...], tuple[float, ...]] = {
-    (): (0.1, 0.6, 0.3),
-    (1,): (0.5, 0.3, 0.2),
-    (2,): (0.2, 0.1, 0.7),
-}
+AFTER: dict[tuple[int, ...], tuple[float, ...]] = {(): (0.1, 0.6, 0.3), (1,): (0.5, 0.3, 0.2), (2,): (0.2, 0.1, 0.7)}
 """By what an answer holds: how probable its end and two words are. Two words are the limit."""
 
 

@@ -186,10 +186,7 @@ FOUND_ALONE: list[Attack] = [
     replay_a_verdict, cut_the_tail, an_older_clock,
 ]  # fmt: skip
 FOUND_WITH_ANCHORS_ONLY: list[Attack] = [cut_and_close_again, write_all_anew, fork, write_all_anew_with_other_keys]
-TRIALS = [
-    pytest.param(range(5), id="5"),
-    pytest.param(range(50), id="50", marks=pytest.mark.nightly),
-]
+TRIALS = [pytest.param(range(5), id="5"), pytest.param(range(50), id="50", marks=pytest.mark.nightly)]
 
 
 def attacked(session: Session, folder: Path, attack: Attack, seed: int, *, with_head: bool = True) -> Path:

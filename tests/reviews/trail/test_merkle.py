@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail.chain.tree import (
-    EMPTY_ROOT,
-    Frontier,
-    MerkleTree,
-    leaf_hash,
-    prove_inclusion,
-    root_of,
-)
+from reviews.trail.chain.tree import EMPTY_ROOT, Frontier, MerkleTree, leaf_hash, prove_inclusion, root_of
 from specs.trail import entry as trail
 from testing.fixtures.tlog_proofs import is_included
 

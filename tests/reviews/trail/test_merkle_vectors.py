@@ -16,12 +16,7 @@ from typing import Any
 
 import pytest
 
-from reviews.trail.chain.tree import (
-    MerkleTree,
-    leaf_hash,
-    prove_inclusion,
-    root_of,
-)
+from reviews.trail.chain.tree import MerkleTree, leaf_hash, prove_inclusion, root_of
 from testing.fixtures.tlog_proofs import is_included
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "merkle"

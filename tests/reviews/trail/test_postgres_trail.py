@@ -241,10 +241,7 @@ TAMPERED = {
     "payload": (edit("payload", "replace(payload, 'ada', 'eve')"), "another tree|does not hold"),
     "key": (edit("key", "'pause/9'"), "is found as 'pause' 'pause/9' and says it is 'pause' 'pause/2'"),
     "kind": (edit("kind", "'resume'"), "is found as 'resume'"),
-    "cut": (
-        "ALTER TABLE peergate.entry DISABLE TRIGGER ALL; DELETE FROM peergate.entry WHERE seq = 3",
-        "of 4 entries",
-    ),
+    "cut": ("ALTER TABLE peergate.entry DISABLE TRIGGER ALL; DELETE FROM peergate.entry WHERE seq = 3", "of 4 entries"),
     "head": ("UPDATE peergate.log SET note = replace(note, '4', '5')", "head"),
 }
 

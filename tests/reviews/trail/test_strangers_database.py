@@ -10,13 +10,7 @@ import pytest
 
 from bench.attack.strangers import strangers_run
 from reviews.trail.tables.open_table import read_trail
-from reviews.trail.tables.pointer import (
-    PARAMETERS,
-    check_address,
-    database_file,
-    database_of,
-    keep_database,
-)
+from reviews.trail.tables.pointer import PARAMETERS, check_address, database_file, database_of, keep_database
 from specs.system.errors import UserError
 from testing.fixtures.command_sessions import called
 from testing.fixtures.postgres_server import Server

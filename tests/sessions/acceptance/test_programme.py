@@ -75,10 +75,7 @@ def test_the_command_adds_up_what_is_named_or_all(runs: Path) -> None:
         programme_of([runs / "none"])
 
 
-@pytest.mark.parametrize(
-    ("change", "gpus"),
-    [("", 0), ("device: cuda, ", 1)],
-)
+@pytest.mark.parametrize(("change", "gpus"), [("", 0), ("device: cuda, ", 1)])
 def test_a_stage_is_billed_by_its_gpus(tmp_path: Path, change: str, gpus: int) -> None:
     spec = load_spec(write_spec(tmp_path, ("epochs: 2, seed: 7", f"{change}epochs: 2, seed: 7"))).spec
     (stage,) = [stage for stage in spec.stages if stage.kind == "sft"]

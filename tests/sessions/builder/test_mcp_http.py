@@ -31,11 +31,7 @@ INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "nobody", "version": "0"},
-    },
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "0"}},
 }
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
@@ -177,8 +173,7 @@ def test_a_token_that_does_not_say_what_it_is_for_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
-    [("8765", ("127.0.0.1", 8765)), ("10.0.0.2:80", ("10.0.0.2", 80)), ("[::1]:80", ("::1", 80))],
+    ("given", "read"), [("8765", ("127.0.0.1", 8765)), ("10.0.0.2:80", ("10.0.0.2", 80)), ("[::1]:80", ("::1", 80))]
 )
 def test_an_address_is_on_loopback_unless_it_says_otherwise(given: str, read: tuple[str, int]) -> None:
     assert parse_address(given) == read

@@ -16,16 +16,7 @@ from sessions.run.money import ledger
 from sessions.session import PauseSignal, Session
 from specs.system.errors import BudgetExceeded
 from specs.system.vendors.conversation import ToolCall
-from testing.factories.benches import (
-    bench_of,
-    call,
-    job_folder,
-    measure,
-    new_session,
-    open_stage,
-    take,
-    turn,
-)
+from testing.factories.benches import bench_of, call, job_folder, measure, new_session, open_stage, take, turn
 from testing.factories.bodies import append_json, body_of
 
 

@@ -193,8 +193,5 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path, mo
     drive(quick_session(run, launcher=Left()), again)
     entries = read_entries(run / "trail.sqlite")
     assert entries[-1].raw["decision"] == "approve"
-    assert [one.raw["key"] for one in entries if one.kind == "launch"][1:3] == [
-        "small.sample.1",
-        "small.sample.2",
-    ]
+    assert [one.raw["key"] for one in entries if one.kind == "launch"][1:3] == ["small.sample.1", "small.sample.2"]
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0

@@ -113,11 +113,7 @@ def _refused(folder: Path, order: JobOrder) -> None:
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [
-        (_edited, "other rows than its manifest"),
-        (_of_another_row, "did not re"),
-        (_refused, "cuda was granted"),
-    ],
+    [(_edited, "other rows than its manifest"), (_of_another_row, "did not re"), (_refused, "cuda was granted")],
 )
 def test_what_is_not_witnessed_is_told_and_ends_with_4(
     ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, change: Change, why: str

@@ -138,12 +138,7 @@ REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Ru
         (None, launch("CANCELLED"), EngineStatus("unknown"), True),
         (None, launch("SUCCEEDED"), EngineStatus("unknown"), True),
         (None, NOBODY_HAS_ONE, EngineStatus("unknown", NOBODY_HAS_ONE["error"]), True),
-        (
-            None,
-            REFUSED,
-            EngineStatus("lost", "NoCloudAccessError: Cloud access is not set up. Run: sky check"),
-            False,
-        ),
+        (None, REFUSED, EngineStatus("lost", "NoCloudAccessError: Cloud access is not set up. Run: sky check"), False),
         ("INIT", NOBODY_HAS_ONE, EngineStatus("lost", NOBODY_HAS_ONE["error"]), False),
     ],
 )

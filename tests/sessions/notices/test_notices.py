@@ -192,11 +192,7 @@ def test_a_receiver_that_fails_stops_nothing_and_is_recorded_without_its_address
     drive(session)
     assert read_entries(run / "trail.sqlite")[-1].kind == "close"
     why = {one["to"]: one["why"] for one in recorded(run)}
-    assert why == {
-        "HOOK": "the server answered 302",
-        "UNSET": "variable UNSET is not set",
-        EVERYWHERE: "ConnectError",
-    }
+    assert why == {"HOOK": "the server answered 302", "UNSET": "variable UNSET is not set", EVERYWHERE: "ConnectError"}
     assert len(said) == len(recorded(run)) == 3
     kept = "".join(said) + (run / RECORD).read_text(encoding="utf-8")
     assert "a-secret-path" not in kept and "gone" not in kept

@@ -146,8 +146,5 @@ def test_a_pod_that_answers_anything_is_bounded(machine: Pod, way: PodConnection
     python.write_text(f"#!/bin/sh\nread line\ncat {inside}/answer\n", encoding="utf-8")
     python.chmod(0o755)
     (machine.durable / "answer").write_bytes(answer)
-    with (
-        Channel(way, f"{inside}/hostile", machine.root, "small") as channel,
-        pytest.raises(PeergateError, match=told),
-    ):
+    with Channel(way, f"{inside}/hostile", machine.root, "small") as channel, pytest.raises(PeergateError, match=told):
         channel.ask("status", log=0, seconds=20)

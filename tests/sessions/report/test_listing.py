@@ -210,7 +210,7 @@ def test_all_sessions_of_a_database_are_listed_wherever_they_are(
 
 
 def test_a_list_of_many_is_quick(tmp_path: Path) -> None:
-    """A hundredth of what bench/many_sessions.py lists: a millisecond each the first time, a tenth of it later."""
+    """A hundredth of what the figures list: a millisecond each the first time, a tenth of it later."""
     begun(tmp_path, "s000").close()
     for number in range(1, 100):
         shutil.copytree(tmp_path / "s000", tmp_path / f"s{number:03}")

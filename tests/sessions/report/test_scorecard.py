@@ -65,10 +65,16 @@ def _recorded(entry: Entry) -> RecordedEntry:
     return RecordedEntry(entry, digest_bytes(entry.canonical()))
 
 
+@pytest.fixture(scope="module")
+def recorded(closed_quick: Path, tmp_path_factory: pytest.TempPathFactory) -> Copied:
+    """The entries of a closed session and a copy of its store, in which changed values have names of their own."""
+    store = shutil.copytree(closed_quick / STORE, tmp_path_factory.mktemp("scorecard") / STORE)
+    return Copied(list(read_entries(closed_quick / TRAIL)), Store(store))
+
+
 @pytest.fixture
-def copied(closed_quick: Path, tmp_path: Path) -> Copied:
-    shutil.copytree(closed_quick / STORE, tmp_path / STORE)
-    return Copied(list(read_entries(closed_quick / TRAIL)), Store(tmp_path / STORE))
+def copied(recorded: Copied) -> Copied:
+    return Copied(list(recorded.entries), recorded.store)
 
 
 def _warned(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

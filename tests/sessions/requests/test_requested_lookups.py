@@ -76,10 +76,7 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
 ) -> None:
     (here / "rows.jsonl").write_text(LARGE, encoding="utf-8")
     query = Call("query_rows", {"name": "rows.jsonl", "group_by": "answer"}, "call_1")
-    api.steps = [
-        calling(vendor, query),
-        answered(vendor, json.dumps(pointing(1, QUOTE, 9))),
-    ]
+    api.steps = [calling(vendor, query), answered(vendor, json.dumps(pointing(1, QUOTE, 9)))]
     said: list[str] = []
     done = request_review(ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code"), desk(vendor, say=said.append))
     assert done.answer is not None and done.answer.mode == "review", done.error

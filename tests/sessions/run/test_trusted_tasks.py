@@ -64,7 +64,12 @@ def stranger(tmp_path: Path, new_process: Callable[[], None]) -> tuple[Path, Pat
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "known"), [(False, False), (False, True), (True, True)], ids=["bare", "bare, checked", "checked"]
+    ("sandbox", "known"),
+    [
+        pytest.param(False, False, id="bare"),
+        pytest.param(False, True, id="bare, checked", marks=pytest.mark.more),
+        pytest.param(True, True, id="checked", marks=pytest.mark.more),
+    ],
 )
 def test_no_reading_command_runs_a_strangers_verifier_without_a_sandbox(
     stranger: tuple[Path, Path, Path],

@@ -39,9 +39,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "data_set",
-    [each if each.task in FEW else pytest.param(each, marks=pytest.mark.more) for each in QUICK],
-    ids=str,
+    "data_set", [each if each.task in FEW else pytest.param(each, marks=pytest.mark.more) for each in QUICK], ids=str
 )
 def test_every_task_is_accepted_and_no_row_vanishes(data_set: DataSet, tmp_path: Path) -> None:
     done = accepted(data_set, tmp_path)

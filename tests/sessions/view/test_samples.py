@@ -37,7 +37,7 @@ def numbers(samples: Samples, shown: str = "all", kind: str = "", text: str = ""
 
 def test_each_filter_selects_what_it_says() -> None:
     assert {name: numbers(BOTH, name) for name in SHOWN} == {
-        **{"all": [1, 2, 3, 4], "right": [1, 3], "wrong": [2, 4], "gained": [1], "lost": [2], "truncated": [2]},
+        **{"all": [1, 2, 3, 4], "right": [1, 3], "wrong": [2, 4], "gained": [1], "lost": [2], "truncated": [2]}
     }
     assert BOTH.counts() == {name: len(numbers(BOTH, name)) for name in SHOWN}
 

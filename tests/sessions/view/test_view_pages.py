@@ -102,7 +102,7 @@ def test_samples_are_filtered_searched_and_paged(finished: Client) -> None:
 
     assert asked("")["total"] == N == asked("show=gained")["total"]
     assert {name: asked(f"show={name}")["total"] for name in SHOWN} == {
-        **{"all": N, "right": N, "wrong": 0, "gained": N, "lost": 0, "truncated": 0},
+        **{"all": N, "right": N, "wrong": 0, "gained": N, "lost": 0, "truncated": 0}
     }
     page = asked("from=3&count=2")
     assert [one["number"] for one in page["rows"]] == [4, 5]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]

@@ -150,12 +150,7 @@ def test_the_separator_is_that_which_divides_all_rows_alike(delimiter: str, firs
 
 @pytest.mark.parametrize(
     ("start", "told"),
-    [
-        (b"\x1f\x8b\x08", "gunzip"),
-        (b"\x28\xb5\x2f\xfd", "unzstd"),
-        (b"BZh9", "bunzip2"),
-        (b"\xfd7zXZ\x00", "unxz"),
-    ],
+    [(b"\x1f\x8b\x08", "gunzip"), (b"\x28\xb5\x2f\xfd", "unzstd"), (b"BZh9", "bunzip2"), (b"\xfd7zXZ\x00", "unxz")],
 )
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "rows.jsonl.zst"])
 def test_compressed_files_are_named(start: bytes, told: str, name: str, tmp_path: Path) -> None:

@@ -57,10 +57,7 @@ def test_what_goes_together_loads(tmp_path: Path, builder: str, reviewer: str) -
             "builder.base_url: the price of an endpoint",
         ),
         ("{vendor: anthropic, model: claude-opus-5, reasoning: minimal}", "builder.reasoning: Anthropic has no effort"),
-        (
-            "{vendor: openai, model: gpt-5.4, reasoning: deep}",
-            "builder.reasoning: reasoning must be 'none', 'minimal'",
-        ),
+        ("{vendor: openai, model: gpt-5.4, reasoning: deep}", "builder.reasoning: reasoning must be 'none', 'minimal'"),
         ("{vendor: anthropic, model: claude-opus-5, max_output_tokens: 10}", "builder.max_output_tokens"),
         ("{vendor: openai, model: m, base_url: 'http://key@host/v1'}", "builder.base_url"),
     ],

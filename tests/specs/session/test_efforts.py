@@ -211,8 +211,7 @@ def test_unavailable_reviews_tell_their_reasoning_too(
 
 
 @pytest.mark.parametrize(
-    ("reviewer", "looks"),
-    [(OPEN, 4), (CLAUDE, 4), (f"{OPEN}, looks: 0", 0), (LOCAL, None), (f"{LOCAL}, looks: 2", 2)],
+    ("reviewer", "looks"), [(OPEN, 4), (CLAUDE, 4), (f"{OPEN}, looks: 0", 0), (LOCAL, None), (f"{LOCAL}, looks: 2", 2)]
 )
 def test_a_vendors_model_looks_into_evidence_and_an_endpoint_only_where_the_spec_says_so(
     tmp_path: Path, reviewer: str, looks: int | None

@@ -36,11 +36,7 @@ def test_older_registrations_keep_their_parameters() -> None:
     [
         ("evaluate", {"engine": "vllm"}, "engine 'vllm' runs on device cpu or cuda, device is 'auto'"),
         ("evaluate", {"engine": "llama", "device": "cuda"}, "engine 'llama' runs on device auto or cpu, device is"),
-        (
-            "sample_responses",
-            {"engine": "continuous"},
-            "engine 'continuous' has no repetition penalty",
-        ),
+        ("sample_responses", {"engine": "continuous"}, "engine 'continuous' has no repetition penalty"),
         ("self_instruct", {"engine": "continuous"}, "repetition_penalty is 1.1"),
         ("generate", {"engine": "transformers"}, "'batched', 'continuous', 'llama' or 'vllm'"),
     ],

@@ -13,38 +13,18 @@ from testing.factories.spec_files import CONSTITUTION, told, write_spec
     ("old", "new", "loc", "message"),
     [
         ("principles: 2", "principles: 3", ("totals", "principles"), "says 3 principles, the file holds 2"),
-        (
-            "{honesty: 1",
-            "{honesty: 2",
-            ("totals", "by_category", "honesty"),
-            "says 2 in category 'honesty', the file holds 1",
-        ),
-        (
-            "{honesty: 1, ",
-            "{",
-            ("totals", "by_category", "honesty"),
-            "category 'honesty' has 1 principles but no total",
-        ),
-        (
-            "{honesty: 1",
-            "{harm: 1, honesty: 1",
-            ("totals", "by_category", "harm"),
-            "says 1 in category 'harm', the file holds 0",
-        ),
-        (
-            "id: be-concise",
-            "id: no-invention",
-            ("principles", 1, "id"),
-            "id 'no-invention' is already used by principles[0]",
-        ),
-        (
-            "Use as few words as the task needs.",
-            "Do not state invented  facts AS if they were known.",
-            ("principles", 1, "text"),
-            "the same text as principles[0]",
-        ),
+        ("{honesty: 1", "{honesty: 2", ("totals", "by_category", "honesty"),
+         "says 2 in category 'honesty', the file holds 1"),
+        ("{honesty: 1, ", "{", ("totals", "by_category", "honesty"),
+         "category 'honesty' has 1 principles but no total"),
+        ("{honesty: 1", "{harm: 1, honesty: 1", ("totals", "by_category", "harm"),
+         "says 1 in category 'harm', the file holds 0"),
+        ("id: be-concise", "id: no-invention", ("principles", 1, "id"),
+         "id 'no-invention' is already used by principles[0]"),
+        ("Use as few words as the task needs.", "Do not state invented  facts AS if they were known.",
+         ("principles", 1, "text"), "the same text as principles[0]"),
     ],
-)
+)  # fmt: skip
 def test_a_constitution_must_hold_what_it_says(
     tmp_path: Path, old: str, new: str, loc: tuple[str | int, ...], message: str
 ) -> None:

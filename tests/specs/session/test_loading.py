@@ -47,7 +47,7 @@ AGAINST_THE_RULES = (
 
 def test_what_cannot_be_read_is_reported_first(tmp_path: Path) -> None:
     assert told(write_spec(tmp_path, UNREAD, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
-        "18:19: data.prompts.path: 2026-01-01 would be read as a date (quote it: '2026-01-01')",
+        "18:19: data.prompts.path: 2026-01-01 would be read as a date (quote it: '2026-01-01')"
     ]
 
 
@@ -92,7 +92,7 @@ def test_one_mistake_has_no_second_problem_in_its_wake(tmp_path: Path) -> None:
 
 def test_a_misspelt_section_is_one_problem(tmp_path: Path) -> None:
     assert told(write_spec(tmp_path, ("analysis:", "analysys:"), ("alpha: 0.05", "alpha: 5"))) == [
-        "19:1: analysys: unknown key 'analysys' (did you mean 'analysis'?)",
+        "19:1: analysys: unknown key 'analysys' (did you mean 'analysis'?)"
     ]
 
 

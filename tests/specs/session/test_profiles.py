@@ -76,28 +76,20 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
         ("profile: a\nprofiles: {a: {stages: {trian: {}}}}\n", "2:25 profiles.a.stages.trian: unknown stage"),
         ("profile: a\nprofiles: {a: {stages: [1]}}\n", "2:16 profiles.a.stages: must be a mapping"),
         ("profile: a\nprofiles: {a: {stages: {train: 1}}}\n", "2:32 profiles.a.stages.train: must be a mapping"),
-        (
-            "profile: a\nprofiles: {a: {stages: {train: {kind: evaluate}}}}\n",
-            "2:39 profiles.a.stages.train.kind: a profile cannot change the 'kind' of a stage",
-        ),
+        ("profile: a\nprofiles: {a: {stages: {train: {kind: evaluate}}}}\n",
+         "2:39 profiles.a.stages.train.kind: a profile cannot change the 'kind' of a stage"),
         # A value of the profile is told where it stands, under the key it has in the spec.
-        (
-            "profile: a\nprofiles: {a: {budget: {max_cost_usd: -1}}}\n",
-            "2:39 budget.max_cost_usd: max_cost_usd must be above 0, got -1",
-        ),
-        (
-            "profile: a\nprofiles: {a: {stages: {train: {parameters: {learning_rate: 3}}}}}\n",
-            "2:61 stages[2].parameters.learning_rate: stage 'train': learning_rate must be at most 1, got 3",
-        ),
+        ("profile: a\nprofiles: {a: {budget: {max_cost_usd: -1}}}\n",
+         "2:39 budget.max_cost_usd: max_cost_usd must be above 0, got -1"),
+        ("profile: a\nprofiles: {a: {stages: {train: {parameters: {learning_rate: 3}}}}}\n",
+         "2:61 stages[2].parameters.learning_rate: stage 'train': learning_rate must be at most 1, got 3"),
         ("profile: a\nprofiles: {a: {bugdet: {}}}\n", "2:16 bugdet: unknown key 'bugdet'"),
-        (
-            "profile: a\nprofiles: {a: {stages: {train: null}}}\n",
-            "2:32 profiles.a.stages.train: a profile cannot leave out a stage of kind sft",
-        ),
+        ("profile: a\nprofiles: {a: {stages: {train: null}}}\n",
+         "2:32 profiles.a.stages.train: a profile cannot leave out a stage of kind sft"),
         # Left out, and still an arm of the analysis.
         ("profile: a\nprofiles: {a: {stages: {base: null}}}\n", "-42:13 analysis.baseline: unknown stage 'base'"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_in_a_profile_has_its_place(tmp_path: Path, profiles: str, said: str) -> None:
     path = with_profiles(tmp_path, profiles)
     with pytest.raises(SpecError) as caught:

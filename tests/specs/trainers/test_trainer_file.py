@@ -153,11 +153,7 @@ def test_what_cannot_be_is_one_error_with_its_place(text: str, given: TrainingIn
 @pytest.mark.parametrize(
     ("line", "given", "told"),
     [
-        (
-            "learning_rat: 1.0e-4",
-            EXAMPLES,
-            "as it is installed did you mean 'learning_rate'?",
-        ),
+        ("learning_rat: 1.0e-4", EXAMPLES, "as it is installed did you mean 'learning_rate'?"),
         ("max_seq_length: 512", EXAMPLES, "did you mean 'max_length'?"),
         ("evaluation_strategy: steps", EXAMPLES, "did you mean 'eval_strategy'?"),
         ("torch_dtype: bfloat16", EXAMPLES, "did you mean 'dtype'?"),

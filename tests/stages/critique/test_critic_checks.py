@@ -128,10 +128,8 @@ def as_principle(name: str) -> Callable[[dict[str, Any]], None]:
 
 Make = Callable[[Path], Evidence]
 FLAWS: dict[str, tuple[str, Make]] = {
-    "a critique written as good and confident": (
-        "critics.follows",
-        lambda path: edited(critic_evidence(path, "critique_instructions"), "rows", 1, claimed_good),
-    ),
+    "a critique written as good and confident": ("critics.follows",
+     lambda path: edited(critic_evidence(path, "critique_instructions"), "rows", 1, claimed_good)),
     "a margin of 1.0 by default": (
         "critics.follows",
         lambda path: edited(
@@ -162,33 +160,23 @@ FLAWS: dict[str, tuple[str, Make]] = {
             critic_evidence(path, "critique_responses"), "rows", 0, lambda row: row.update(shown_response="Fine.")
         ),
     ),
-    "a row left out": (
-        "critics.complete",
-        lambda path: cut_last(critic_evidence(path, "critique_instructions"), "rows"),
-    ),
+    "a row left out": ("critics.complete",
+     lambda path: cut_last(critic_evidence(path, "critique_instructions"), "rows")),
     "a response left out": ("critics.complete", lambda path: cut_last(critic_evidence(path, "best_of_n"), "rows")),
-    "a comparison left out": (
-        "critics.complete",
-        lambda path: cut_last(critic_evidence(path, "best_of_n"), "comparisons"),
-    ),
+    "a comparison left out": ("critics.complete",
+     lambda path: cut_last(critic_evidence(path, "best_of_n"), "comparisons")),
     "something kept that was not accepted": (
         "critics.accepted",
         lambda path: edited(
             critic_evidence(path, "critique_responses"), "accepted", 0, lambda row: row.update(completion="Mine.")
         ),
     ),
-    "a critic that finds everything good": (
-        "critics.calibration",
-        lambda path: critic_evidence(path, "critique_instructions", labels=one_label),
-    ),
-    "a judge that never decides": (
-        "critics.calibration",
-        lambda path: critic_evidence(path, "best_of_n", labels=lambda place: (0.2, 0.2)),
-    ),
-    "a labelled sample of ten": (
-        "critics.calibration",
-        lambda path: critic_evidence(path, "best_of_n", sample=labelled_sample("best_of_n", 10)),
-    ),
+    "a critic that finds everything good": ("critics.calibration",
+     lambda path: critic_evidence(path, "critique_instructions", labels=one_label)),
+    "a judge that never decides": ("critics.calibration",
+     lambda path: critic_evidence(path, "best_of_n", labels=lambda place: (0.2, 0.2))),
+    "a labelled sample of ten": ("critics.calibration",
+     lambda path: critic_evidence(path, "best_of_n", sample=labelled_sample("best_of_n", 10))),
     "labelled items twice": (
         "critics.calibration",
         lambda path: critic_evidence(
@@ -210,14 +198,10 @@ FLAWS: dict[str, tuple[str, Make]] = {
             ],
         ),
     ),
-    "a critic that likes the label A": (
-        "critics.swap",
-        lambda path: critic_evidence(path, "critique_responses", signed=only_a),
-    ),
-    "a judge that likes the first place": (
-        "critics.swap",
-        lambda path: critic_evidence(path, "best_of_n", signed=only_a),
-    ),
+    "a critic that likes the label A": ("critics.swap",
+     lambda path: critic_evidence(path, "critique_responses", signed=only_a)),
+    "a judge that likes the first place": ("critics.swap",
+     lambda path: critic_evidence(path, "best_of_n", signed=only_a)),
     "a chain left out": ("revise.complete", lambda path: cut_last(critic_evidence(path, "revise"), "rows")),
     "chains of one round": (
         "revise.complete",
@@ -235,14 +219,10 @@ FLAWS: dict[str, tuple[str, Make]] = {
             lambda row: row["rounds"][0].update(revision="I cannot say anything about this."),
         ),
     ),
-    "a final text no one wrote": (
-        "revise.follows",
-        lambda path: edited(critic_evidence(path, "revise"), "rows", 0, lambda row: row.update(final="Mine, then.")),
-    ),
-    "another principle": (
-        "revise.principles",
-        lambda path: edited(critic_evidence(path, "revise"), "rows", 0, as_principle("made-up")),
-    ),
+    "a final text no one wrote": ("revise.follows",
+     lambda path: edited(critic_evidence(path, "revise"), "rows", 0, lambda row: row.update(final="Mine, then."))),
+    "another principle": ("revise.principles",
+     lambda path: edited(critic_evidence(path, "revise"), "rows", 0, as_principle("made-up"))),
     "another constitution": (
         "revise.principles",
         lambda path: edited(
@@ -255,10 +235,8 @@ FLAWS: dict[str, tuple[str, Make]] = {
             critic_evidence(path, "revise"), "rows", 0, lambda row: row["rounds"][1].update(critique="All is well.")
         ),
     ),
-    "an edited example": (
-        "revise.examples",
-        lambda path: edited(critic_evidence(path, "revise"), "examples", 0, lambda row: row.update(completion="Mine.")),
-    ),
+    "an edited example": ("revise.examples",
+     lambda path: edited(critic_evidence(path, "revise"), "examples", 0, lambda row: row.update(completion="Mine."))),
     "an edited pair": (
         "pairs.derived",
         lambda path: edited(
@@ -277,10 +255,8 @@ FLAWS: dict[str, tuple[str, Make]] = {
             critic_evidence(path, "revise"), "preferences", 0, lambda row: row.update(chosen="One.\\nTwo.")
         ),
     ),
-    "no pair at all": (
-        "pairs.whole",
-        lambda path: critic_evidence(path, "revise", rows=chains(change=lambda n, place: "No.")),
-    ),
+    "no pair at all": ("pairs.whole",
+     lambda path: critic_evidence(path, "revise", rows=chains(change=lambda n, place: "No."))),
     "a group on both sides": (
         "pairs.split",
         lambda path: edited(
@@ -290,20 +266,11 @@ FLAWS: dict[str, tuple[str, Make]] = {
             lambda row: row.update(split="train" if row["split"] == "validation" else "validation"),
         ),
     ),
-    "a pair on no side": (
-        "pairs.split",
-        lambda path: edited(critic_evidence(path, "best_of_n"), "preferences", 0, lambda row: row.update(split=None)),
-    ),
-    "chosen responses that are long": (
-        "pairs.length",
-        lambda path: critic_evidence(
-            path,
-            "best_of_n",
-            signed=lambda place: (2.0, 2.0),
-            rows=candidates(long_first),
-        ),
-    ),
-}
+    "a pair on no side": ("pairs.split",
+     lambda path: edited(critic_evidence(path, "best_of_n"), "preferences", 0, lambda row: row.update(split=None))),
+    "chosen responses that are long": ("pairs.length",
+     lambda path: critic_evidence(path, "best_of_n", signed=lambda place: (2.0, 2.0), rows=candidates(long_first))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

@@ -22,12 +22,7 @@ from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
-from training.jobs.critique import (
-    best_of_n,
-    critic_stage,
-    pair_judge,
-    revise,
-)
+from training.jobs.critique import best_of_n, critic_stage, pair_judge, revise
 from training.jobs.critique.critic import Critic
 from training.jobs.job import Job, StageResult
 

@@ -369,11 +369,7 @@ def test_a_judge_that_agrees_with_people_counts(tmp_path: Path) -> None:
     assert {
         one: result(evidence, one).status
         for one in ("pairwise_judge.judge", "pairwise_judge.order", "pairwise_judge.length")
-    } == {
-        "pairwise_judge.judge": "PASS",
-        "pairwise_judge.order": "PASS",
-        "pairwise_judge.length": "PASS",
-    }
+    } == {"pairwise_judge.judge": "PASS", "pairwise_judge.order": "PASS", "pairwise_judge.length": "PASS"}
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,7 @@ from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.rules.evaluation.inspect_log import NAME, read_log
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    needs_inspect,
-    needs_sandbox,
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_inspect, needs_sandbox]
 
 HEAD = """
 import os, socket, sys

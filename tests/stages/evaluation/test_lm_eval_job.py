@@ -25,11 +25,7 @@ from training.rules.evaluation.benchmark_scores import scored_again
 from training.rules.evaluation.inspect_log import NAME, read_log
 
 library: Any = pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    needs_sandbox,
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_sandbox]
 
 # As in the library's own gsm8k.yaml, its data and its filters included.
 SUMS = """

@@ -126,38 +126,21 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (SftParameters, {"lora_rank": 8}, "lora_rank given, but method is 'full'"),
         (SftParameters, LORA | {"method": "lora", "target_modules": ()}, "method 'lora' needs target_modules"),
         (SftParameters, LORA | {"method": "lora", "target_modules": ("a", "a")}, "names a module twice"),
-        (
-            SftParameters,
-            LORA | {"method": "qlora", "precision": "bfloat16"},
-            "method 'qlora' needs a device, got 'auto': write cuda, or cpu for a small trial",
-        ),
+        (SftParameters, LORA | {"method": "qlora", "precision": "bfloat16"},
+         "method 'qlora' needs a device, got 'auto': write cuda, or cpu for a small trial"),
         (SftParameters, LORA | {"method": "qlora", "device": "cuda"}, "computes in bfloat16, precision is 'auto'"),
-        (
-            SftParameters,
-            LORA | {"method": "qlora", "device": "cpu", "precision": "bfloat16", "optimizer_kind": "paged_adamw_8bit"},
-            "optimizer_kind 'paged_adamw_8bit' runs on an NVIDIA GPU only, device is 'cpu'",
-        ),
+        (SftParameters,
+         LORA | {"method": "qlora", "device": "cpu", "precision": "bfloat16", "optimizer_kind": "paged_adamw_8bit"},
+         "optimizer_kind 'paged_adamw_8bit' runs on an NVIDIA GPU only, device is 'cpu'"),
         (SftParameters, {"optimizer_kind": "paged_adamw_8bit", "device": "cpu"}, "runs on an NVIDIA GPU only"),
-        (
-            SftParameters,
-            LORA | {"method": "qlora", "device": "cuda", "precision": "bfloat16", "distributed": TWO},
-            "distributed needs weights that are not of 4 bits, method is 'qlora': write lora or full",
-        ),
-        (
-            SftParameters,
-            LORA | {"method": "lora", "distributed": TWO, "checkpoint_steps": 5},
-            "checkpoint_steps has no effect with distributed: replicas save after every synchronisation",
-        ),
-        (
-            SftParameters,
-            LORA | {"method": "lora", "distributed": TWO, "packing": True},
-            "packing makes shards of different lengths",
-        ),
-        (
-            SftParameters,
-            LORA | {"method": "lora", "distributed": TWO | {"replicas": 4, "min_replicas": 2}},
-            "min_replicas is 2: of 4 replicas it must be 3 to 4, or two halves could each train their own model",
-        ),
+        (SftParameters, LORA | {"method": "qlora", "device": "cuda", "precision": "bfloat16", "distributed": TWO},
+         "distributed needs weights that are not of 4 bits, method is 'qlora': write lora or full"),
+        (SftParameters, LORA | {"method": "lora", "distributed": TWO, "checkpoint_steps": 5},
+         "checkpoint_steps has no effect with distributed: replicas save after every synchronisation"),
+        (SftParameters, LORA | {"method": "lora", "distributed": TWO, "packing": True},
+         "packing makes shards of different lengths"),
+        (SftParameters, LORA | {"method": "lora", "distributed": TWO | {"replicas": 4, "min_replicas": 2}},
+         "min_replicas is 2: of 4 replicas it must be 3 to 4, or two halves could each train their own model"),
         (SftParameters, LORA | {"method": "lora", "distributed": TWO | {"replicas": 1}}, "greater than or equal to 2"),
         (SftParameters, {"warmup_steps": 3, "scheduler": "constant"}, "no effect with scheduler 'constant'"),
         (SftParameters, {"prompt_format": "Instruction:"}, "must hold {prompt} once"),
@@ -166,7 +149,7 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (DpoParameters, {"simpo_gamma": 0.5}, "simpo_gamma belongs to loss 'simpo' and to no other, loss is 'dpo'"),
         (DpoParameters, {"loss": "kto", "batch_size": 3}, "batch_size 3 is not even"),
     ],
-)
+)  # fmt: skip
 def test_parameters_that_cannot_be_meant_are_refused(model: Any, given: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError) as refused:
         model(**given)

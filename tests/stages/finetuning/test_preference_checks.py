@@ -74,12 +74,8 @@ def _trained(evidence: Evidence) -> tuple[int, ...]:
 TOWERS = "Write down how tall towers cast longer shadows before evening."
 FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
     ("a held-out prompt", "dpo.overlap", "FAIL", lambda one: _given(one, prompt=heldout_items()[0].prompt.upper())),
-    (
-        "a held-out prompt backwards, as the chosen response",
-        "dpo.overlap",
-        "FAIL",
-        lambda one: _given(one, chosen=heldout_items()[0].prompt[::-1]),
-    ),
+    ("a held-out prompt backwards, as the chosen response", "dpo.overlap", "FAIL",
+     lambda one: _given(one, chosen=heldout_items()[0].prompt[::-1])),
     (
         "a held-out prompt in other words",
         "dpo.nearest",
@@ -93,53 +89,25 @@ FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
     ("fewer pairs than were granted", "dpo.split", "FAIL", lambda one: with_manifest(one, facts={"pairs": 19})),
     ("scored what was trained on", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _trained(one)))),
     ("one score left out", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _kept(one)[1:]))),
-    (
-        "scores of another group",
-        "dpo.split",
-        "FAIL",
-        lambda one: _pairs(one, scores(preferences(group="g"), _kept(one))),
-    ),
-    (
-        "a reference that moved",
-        "dpo.reference",
-        "FAIL",
-        lambda one: with_manifest(one, facts={"reference_difference": 0.01}),
-    ),
-    (
-        "no word on the reference",
-        "dpo.reference",
-        "BLOCKED",
-        lambda one: with_manifest(one, facts={"reference_difference": None}),
-    ),
-    (
-        "an order no better than chance",
-        "dpo.learnt",
-        "WARN",
-        lambda one: _pairs(one, scores(preferences(), _kept(one), rejected_after=-5.0)),
-    ),
-    (
-        "chosen responses that got rarer",
-        "dpo.learnt",
-        "WARN",
-        lambda one: _pairs(one, scores(preferences(), _kept(one), chosen_after=-12.0, rejected_after=-30.0)),
-    ),
-    (
-        "a step less",
-        "training.steps",
-        "FAIL",
-        lambda one: with_manifest(one, effective={"steps": 5, "planned_steps": 5}),
-    ),
+    ("scores of another group", "dpo.split", "FAIL",
+     lambda one: _pairs(one, scores(preferences(group="g"), _kept(one)))),
+    ("a reference that moved", "dpo.reference", "FAIL",
+     lambda one: with_manifest(one, facts={"reference_difference": 0.01})),
+    ("no word on the reference", "dpo.reference", "BLOCKED",
+     lambda one: with_manifest(one, facts={"reference_difference": None})),
+    ("an order no better than chance", "dpo.learnt", "WARN",
+     lambda one: _pairs(one, scores(preferences(), _kept(one), rejected_after=-5.0))),
+    ("chosen responses that got rarer", "dpo.learnt", "WARN",
+     lambda one: _pairs(one, scores(preferences(), _kept(one), chosen_after=-12.0, rejected_after=-30.0))),
+    ("a step less", "training.steps", "FAIL",
+     lambda one: with_manifest(one, effective={"steps": 5, "planned_steps": 5})),
     ("the data begun again", "training.steps", "FAIL", lambda one: with_manifest(one, facts={"epochs_done": 4.0})),
     ("another loss", "training.objective", "FAIL", lambda one: with_manifest(one, facts={"loss_difference": 0.3})),
-    (
-        "no word on the loss",
-        "training.objective",
-        "BLOCKED",
-        lambda one: with_manifest(one, facts={"loss_difference": None}),
-    ),
+    ("no word on the loss", "training.objective", "BLOCKED",
+     lambda one: with_manifest(one, facts={"loss_difference": None})),
     ("another beta", "jobs.effective", "FAIL", lambda one: with_manifest(one, effective={"beta": 0.3})),
     ("a loss of another name", "jobs.effective", "FAIL", lambda one: with_manifest(one, effective={"loss": "ipo"})),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flaw", "check", "status", "spoil"), FLAWS, ids=[one[0] for one in FLAWS])

@@ -61,10 +61,7 @@ def test_replicas_train_it_and_a_witness_again(tmp_path: Path, kind: Kind, param
 
 @pytest.mark.parametrize(
     ("kind", "parameters"),
-    [
-        ("grpo", {"epochs": 3, **LORA}),
-        ("composer", {"epochs": 2, "updates": 2, "channels": CHANNELS, **LORA}),
-    ],
+    [("grpo", {"epochs": 3, **LORA}), ("composer", {"epochs": 2, "updates": 2, "channels": CHANNELS, **LORA})],
     ids=["grpo", "composer with all channels"],
 )
 def test_replicas_learn_from_answers_of_their_own(tmp_path: Path, kind: Kind, parameters: dict[str, Any]) -> None:

@@ -100,26 +100,16 @@ def _repeated(rows: Lines) -> None:
 
 CASES: list[tuple[Callable[[Lines], Lines], Callable[[Lines], Any] | None, str]] = [
     (lambda rows: rows, None, "PASS: 3 examples of 3 groups were kept out"),
-    (
-        lambda rows: rows[3:],
-        None,
-        "FAIL: examples were read after steps 2, 4, 6, 8, 10, expected 0, 2, 4, 6, 8, 10",
-    ),
+    (lambda rows: rows[3:], None, "FAIL: examples were read after steps 2, 4, 6, 8, 10, expected 0, 2, 4, 6, 8, 10"),
     (lambda rows: rows[:-1], None, "FAIL: 2 examples were read after step 10, but not the 3 that were kept out"),
-    (
-        lambda rows: [row | {"example": row["example"] + 5} for row in rows],
-        None,
-        "FAIL: 3 examples were read after step 0, but not the 3 that were kept out",
-    ),
+    (lambda rows: [row | {"example": row["example"] + 5} for row in rows], None,
+     "FAIL: 3 examples were read after step 0, but not the 3 that were kept out"),
     (lambda rows: [row | {"group": "pg9"} for row in rows], None, "has another group than its line"),
     (lambda rows: [], None, "FAIL: examples were read after steps , expected"),
     (lambda rows: rows, _repeated, "WARN: 3 examples of 3 groups were kept out; 3 are trained on in other groups"),
-    (
-        lambda rows: rows,
-        lambda rows: rows.__setitem__(slice(None), [row | {"group": "one"} for row in rows]),
-        "WARN: no example was kept out: all are of one group",
-    ),
-]
+    (lambda rows: rows, lambda rows: rows.__setitem__(slice(None), [row | {"group": "one"} for row in rows]),
+     "WARN: no example was kept out: all are of one group"),
+]  # fmt: skip
 """What is done to the rows that were read and to the examples, and what the check says."""
 
 

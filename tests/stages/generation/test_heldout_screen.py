@@ -21,12 +21,7 @@ from testing.factories.text_evidence import TEXTS, instruct_rows, text_evidence
 from tests.stages.critique.test_critic_checks import with_thresholds
 
 HELD = "Write one line of verse about the old stone bridge over the river."
-SAME = (
-    HELD,
-    f"  {HELD.upper()} !!",
-    HELD.removesuffix("river.") + "rivers.",
-    f"Please do this: {HELD} Thank you.",
-)
+SAME = (HELD, f"  {HELD.upper()} !!", HELD.removesuffix("river.") + "rivers.", f"Please do this: {HELD} Thank you.")
 """Word for word, without case and marks, nearly, and inside a longer text."""
 OTHER = ("Describe the old stone bridge.", "Name three kinds of tea.", "")
 

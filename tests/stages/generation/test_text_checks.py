@@ -73,31 +73,16 @@ TEMPLATED = {"ids": [0, 1, 2], "ids_with_special": [0, 1, 2], "template_ids": [0
 OTHER_TEXT = {"decoded": "user: Translate to Pig Latin: hello world\nassistant:"}
 REPEATS = ("Describe an old house by the sea.",) * 30
 FLAWS: dict[str, tuple[str, str, Make]] = {
-    "a tokenizer that adds tokens": (
-        "base_model_check.encoding",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **ADDED)),
-    ),
-    "a tokenizer that puts a token in the place of another": (
-        "base_model_check.encoding",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **SWAPPED)),
-    ),
-    "a template token in a bare prompt": (
-        "base_model_check.encoding",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **TEMPLATED)),
-    ),
-    "a template of plain words": (
-        "base_model_check.encoding",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 0, **OTHER_TEXT)),
-    ),
-    "a control that follows nothing": (
-        "base_model_check.control",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", guard_rows(control=4)),
-    ),
+    "a tokenizer that adds tokens": ("base_model_check.encoding", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **ADDED))),
+    "a tokenizer that puts a token in the place of another": ("base_model_check.encoding", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **SWAPPED))),
+    "a template token in a bare prompt": ("base_model_check.encoding", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **TEMPLATED))),
+    "a template of plain words": ("base_model_check.encoding", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 0, **OTHER_TEXT))),
+    "a control that follows nothing": ("base_model_check.control", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", guard_rows(control=4))),
     "a control without a template": (
         "base_model_check.control",
         "FAIL",
@@ -114,21 +99,12 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             text_evidence(path, "base_model_check"), inputs={"model": digest_bytes(b"m"), "control": digest_bytes(b"m")}
         ),
     ),
-    "a base model that follows": (
-        "base_model_check.kind",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", guard_rows(bare=4)),
-    ),
-    "an instruct model that does not": (
-        "base_model_check.kind",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", guard_rows(templated=4), model="instruct"),
-    ),
-    "an instruct model named base": (
-        "base_model_check.name",
-        "FAIL",
-        lambda path: text_evidence(path, "base_model_check", source="hub:some/Model-3B-Instruct"),
-    ),
+    "a base model that follows": ("base_model_check.kind", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", guard_rows(bare=4))),
+    "an instruct model that does not": ("base_model_check.kind", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", guard_rows(templated=4), model="instruct")),
+    "an instruct model named base": ("base_model_check.name", "FAIL",
+     lambda path: text_evidence(path, "base_model_check", source="hub:some/Model-3B-Instruct")),
     "a base model named instruct": (
         "base_model_check.name",
         "FAIL",
@@ -161,11 +137,8 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             },
         ),
     ),
-    "marks that were taken away": (
-        "text.derived",
-        "FAIL",
-        lambda path: text_evidence(path, "sample_responses", changed(respond_rows(finish_0="length"), 0, marks=[])),
-    ),
+    "marks that were taken away": ("text.derived", "FAIL",
+     lambda path: text_evidence(path, "sample_responses", changed(respond_rows(finish_0="length"), 0, marks=[]))),
     "a cleaned answer that its raw text does not give": (
         "text.derived",
         "FAIL",
@@ -173,16 +146,10 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             path, "sample_responses", changed(respond_rows(), 0, completion="A far better answer.")
         ),
     ),
-    "a chat prompt for a base model": (
-        "text.prompts",
-        "FAIL",
-        lambda path: text_evidence(path, "sample_responses", respond_rows("chat")),
-    ),
-    "a bare prompt for an instruct model": (
-        "text.prompts",
-        "FAIL",
-        lambda path: text_evidence(path, "self_instruct", instruct_rows("completion"), model="instruct"),
-    ),
+    "a chat prompt for a base model": ("text.prompts", "FAIL",
+     lambda path: text_evidence(path, "sample_responses", respond_rows("chat"))),
+    "a bare prompt for an instruct model": ("text.prompts", "FAIL",
+     lambda path: text_evidence(path, "self_instruct", instruct_rows("completion"), model="instruct")),
     "a prompt with other worked pairs": (
         "text.prompts",
         "FAIL",
@@ -190,11 +157,8 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             path, "sample_responses", changed(respond_rows(), 3, prompt=f"Instruction: {TEXTS[3]}\nResponse:")
         ),
     ),
-    "a call with another seed": (
-        "text.prompts",
-        "FAIL",
-        lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 1, seed=1)),
-    ),
+    "a call with another seed": ("text.prompts", "FAIL",
+     lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 1, seed=1))),
     "a call that showed other instructions": (
         "text.prompts",
         "FAIL",
@@ -202,26 +166,14 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             path, "self_instruct", changed(instruct_rows(), 0, examples=["seed0", "seed1", "seed1"])
         ),
     ),
-    "an answer left out": (
-        "text.finished",
-        "FAIL",
-        lambda path: text_evidence(path, "sample_responses", respond_rows()[:-1]),
-    ),
-    "an answer given twice": (
-        "text.finished",
-        "FAIL",
-        lambda path: text_evidence(path, "sample_responses", [*respond_rows(), respond_rows()[0]]),
-    ),
-    "a seed without effect": (
-        "text.repeatable",
-        "FAIL",
-        lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 4, raw=" Name a bird.")),
-    ),
-    "a seed that is not used": (
-        "text.repeatable",
-        "FAIL",
-        lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 3, raw=" Name a cow.")),
-    ),
+    "an answer left out": ("text.finished", "FAIL",
+     lambda path: text_evidence(path, "sample_responses", respond_rows()[:-1])),
+    "an answer given twice": ("text.finished", "FAIL",
+     lambda path: text_evidence(path, "sample_responses", [*respond_rows(), respond_rows()[0]])),
+    "a seed without effect": ("text.repeatable", "FAIL",
+     lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 4, raw=" Name a bird."))),
+    "a seed that is not used": ("text.repeatable", "FAIL",
+     lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 3, raw=" Name a cow."))),
     "no probe": ("text.repeatable", "FAIL", lambda path: text_evidence(path, "self_instruct", instruct_rows()[:2])),
     "a held-out prompt as an instruction": (
         "text.overlap",
@@ -244,7 +196,7 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
             path, "sample_responses", respond_rows(raw_0="I'm sorry, I cannot describe houses.")
         ),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

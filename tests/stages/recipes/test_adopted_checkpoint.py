@@ -239,23 +239,14 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("weights of another name", text("adapter.safetensors"), "it left 'adapter.safetensors', which is not a file"),
     ("code in the configuration", setting("config.json", auto_map={"AutoModel": "x.y"}), "its own code (auto_map)"),
     ("code deeper", setting("config.json", rope_parameters={"auto_map": 1}), "names its own code (auto_map)"),
-    (
-        "code in the tokenizer",
-        setting("tokenizer_config.json", auto_map={}),
-        "tokenizer_config.json names its own code",
-    ),
+    ("code in the tokenizer", setting("tokenizer_config.json", auto_map={}),
+     "tokenizer_config.json names its own code"),
     ("another architecture", setting("config.json", hidden_act="relu", bos_token_id=1), "'bos_token_id', 'hidden_act'"),
-    (
-        "another kind of model",
-        setting("config.json", model_type="gpt2"),
-        "not that of the base: 'model_type'; leave it",
-    ),
+    ("another kind of model", setting("config.json", model_type="gpt2"),
+     "not that of the base: 'model_type'; leave it"),
     ("a configuration that is none", text("config.json", "[1]"), "config.json is not a JSON object"),
-    (
-        "a long configuration",
-        text("config.json", " " * 4_200_000),
-        "config.json has 4200000 bytes, the limit is 4194304",
-    ),
+    ("a long configuration", text("config.json", " " * 4_200_000),
+     "config.json has 4200000 bytes, the limit is 4194304"),
     ("code at great depth", text("config.json", '{"a":' * 900 + '{"auto_map": 1}' + "}" * 900), "code of its own"),
     ("a configuration too deep", text("config.json", "[" * 100_000), "config.json is not JSON"),
     ("another template", template, "chat_template.jinja is not that of the base; leave it out"),
@@ -274,15 +265,12 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("another name", tensors(renamed), "it holds 'model.norm.bias', which the base does not have"),
     ("a tensor less", tensors(lambda found: found if not found.pop("model.norm.weight").size else found), "it lacks"),
     ("an output of its own", tensors(untied), "it holds 'lm_head.weight', which the base does not have"),
-    (
-        "a tensor twice",
-        twice,
-        "tensor 'model.norm.weight' is in model-00002-of-00002.safetensors and again in model.safe",
-    ),
+    ("a tensor twice", twice,
+     "tensor 'model.norm.weight' is in model-00002-of-00002.safetensors and again in model.safe"),
     ("whole numbers", tensors(whole_numbers), "tensor 'model.norm.weight' is of type 'I32', in the base of type F32"),
     ("a value that is none", tensors(one(math.nan)), "tensor 'model.norm.weight' holds values that are not finite"),
     ("a value without end", tensors(one(-math.inf)), "tensor 'model.norm.weight' holds values that are not finite"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spoil", "why"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])

@@ -163,11 +163,7 @@ def tried_in(folder: Path, pid: int) -> dict[str, Any]:
     secret = folder / "secret.key"
     secret.write_text(CANARY)
     abstract = f"peergate-{os.getpid()}"
-    with (
-        socket.socket() as tcp,
-        socket.socket(socket.AF_UNIX) as hidden,
-        socket.socket(socket.AF_UNIX) as unix,
-    ):
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as hidden, socket.socket(socket.AF_UNIX) as unix:
         tcp.bind(("127.0.0.1", 0))
         hidden.bind(f"\0{abstract}")
         short = Path(os.path.relpath(folder / "s"))

@@ -59,26 +59,18 @@ def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem", "times"),
     [
-        (
-            ", trains: start}\n    witness: weights_only",
-            "}",
-            "stage 'look' (recipe) has no output 'checkpoint' (it leaves one where its parameters",
-            2,
-        ),
+        (", trains: start}\n    witness: weights_only", "}",
+         "stage 'look' (recipe) has no output 'checkpoint' (it leaves one where its parameters", 2),
         ("trains: start", "trains: stat", "the stage has no input 'stat' to train (did you mean 'start'?)", 1),
-        (
-            "trains: start",
-            "trains: rows",
-            "trains 'rows', and 'sample.accepted' is not a checkpoint (checkpoint here: mod",
-            1,
-        ),
+        ("trains: start", "trains: rows",
+         "trains 'rows', and 'sample.accepted' is not a checkpoint (checkpoint here: mod", 1),
         ("    witness: weights_only\n", "", "no witness can repeat the training of a recipe stage", 1),
         ("rows: sample.accepted", "rows: base.rows", "'base.rows' holds answers to held-out items", 1),
         ("rows: sample.accepted", "rows: heldout", "the held-out split is not for recipe stages", 1),
         ("start: model}", "start: look.checkpoint}", "'look.checkpoint' points to the stage itself", 1),
         ("start: model}", "start: base.checkpoint}", "stage 'base' (evaluate) has no output 'checkpoint'", 1),
     ],
-)
+)  # fmt: skip
 def test_a_training_recipe_that_is_not_one_cannot_be_registered(
     tmp_path: Path, old: str, new: str, problem: str, times: int
 ) -> None:
@@ -208,13 +200,8 @@ FLAWS: list[tuple[str, Callable[[Evidence], Evidence], str, str, str]] = [
     ("weights moved later", lambda one: _weights(one, move), "recipe.checkpoint", "FAIL", "states largest_change"),
     ("values that are none", lambda one: _weights(one, _not_finite), "recipe.checkpoint", "FAIL", "not finite"),
     ("half of the weights", lambda one: _weights(one, _half), "recipe.checkpoint", "FAIL", "does not have the size"),
-    (
-        "another template",
-        lambda one: _weights(one, _template),
-        "recipe.checkpoint",
-        "FAIL",
-        "chat_template.jinja differ from",
-    ),
+    ("another template", lambda one: _weights(one, _template), "recipe.checkpoint", "FAIL",
+     "chat_template.jinja differ from"),
     ("code next to it", lambda one: _weights(one, _code), "recipe.checkpoint", "FAIL", "modeling.py differ from"),
     ("no tokenizer", lambda one: _weights(one, _gone), "recipe.checkpoint", "FAIL", "tokenizer.json differ from"),
     ("nothing trained", _untrained, "recipe.checkpoint", "FAIL", "nothing was trained"),
@@ -223,15 +210,10 @@ FLAWS: list[tuple[str, Callable[[Evidence], Evidence], str, str, str]] = [
     ("no checkpoint", lambda one: replace(one, outputs={}), "recipe.checkpoint", "BLOCKED", "is missing"),
     ("no outputs of it", lambda one: replace(one, output_digests={}), "jobs.outputs", "BLOCKED", "checkpoint"),
     ("a held-out prompt", lambda one: _given(one, prompt=heldout_items()[3].prompt), "recipe.data", "FAIL", "held-out"),
-    (
-        "one in capitals",
-        lambda one: _given(one, prompt=heldout_items()[3].prompt.upper()),
-        "recipe.data",
-        "FAIL",
-        "pro",
-    ),
+    ("one in capitals", lambda one: _given(one, prompt=heldout_items()[3].prompt.upper()), "recipe.data", "FAIL",
+     "pro"),
     ("no order", lambda one: replace(one, inputs={}), "recipe.data", "BLOCKED", "not on record"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flaw", "check", "status", "why"), [one[1:] for one in FLAWS], ids=[one[0] for one in FLAWS])

@@ -22,12 +22,7 @@ from tests.conformance.test_engines import NAMES, without_vllm
 from training.engines.engine import EngineMissing
 from training.jobs.critique import best_of_n, revise
 from training.jobs.evaluation import evaluate, multi_turn
-from training.jobs.generation import (
-    base_model_check,
-    generate,
-    sample_responses,
-    self_instruct,
-)
+from training.jobs.generation import base_model_check, generate, sample_responses, self_instruct
 from training.jobs.job import Job, StageResult
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
@@ -164,6 +159,7 @@ def test_no_other_kind_takes_an_engine() -> None:
     assert {kind for kind, one in STAGE_KINDS.items() if "engine" in one.parameters.model_fields} == works
 
 
+@pytest.mark.more
 def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path, model: Path) -> None:
     """As a process of its own: refused, told in a line, and no manifest."""
     other = tmp_path / "other"
@@ -177,10 +173,7 @@ def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path,
     (job.folder / "claim" / "claim.json").write_text(json.dumps({"key": job.order.key, "pid": os.getpid()}))
     (job.folder / "order.json").write_bytes(job.order.canonical())
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "training.jobs", str(job.folder)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-P", "-m", "training.jobs", str(job.folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 4, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("refused: ")]

@@ -65,26 +65,16 @@ def test_adapters_of_the_approved_run_by_hand() -> None:
     ("name", "parameters", "gigabytes"),
     [
         # By hand, in the order weights, gradients, optimizer, activations, logits.
-        (
-            "SmolLM2-135M",
-            SftParameters(batch_size=1, max_length=256, device="cpu"),
-            (0.538, 0.538, 1.076, 0.307, 0.151),
-        ),
-        (
-            "Qwen2.5-0.5B",
-            SftParameters(batch_size=8, max_length=1024, device="cuda", precision="mixed"),
-            (1.976, 1.976, 3.952, 9.865, 1.867),
-        ),
-        (
-            "Llama-3.1-8B",
-            SftParameters(
-                batch_size=1, max_length=2048, device="cuda", precision="bfloat16", gradient_checkpointing=True
-            ),
-            (16.061, 16.061, 32.121, 0.881, 1.576),
-        ),
+        ("SmolLM2-135M", SftParameters(batch_size=1, max_length=256, device="cpu"),
+         (0.538, 0.538, 1.076, 0.307, 0.151)),
+        ("Qwen2.5-0.5B", SftParameters(batch_size=8, max_length=1024, device="cuda", precision="mixed"),
+         (1.976, 1.976, 3.952, 9.865, 1.867)),
+        ("Llama-3.1-8B",
+         SftParameters(batch_size=1, max_length=2048, device="cuda", precision="bfloat16", gradient_checkpointing=True),
+         (16.061, 16.061, 32.121, 0.881, 1.576)),
         ("Qwen2.5-32B", SftParameters(**QLORA), (19.483, 0.268, 0.268, 3.859, 1.869)),
     ],
-)
+)  # fmt: skip
 def test_memory_by_hand(name: str, parameters: SftParameters, gigabytes: tuple[float, ...]) -> None:
     found = memory(PUBLISHED[name], parameters, gpu=parameters.device == "cuda")
     assert [value / GB for value in found[:5]] == pytest.approx(gigabytes, abs=0.001)

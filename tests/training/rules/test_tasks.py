@@ -103,8 +103,7 @@ def test_every_worked_example_has_the_form_it_shows_and_no_other(kind: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("train_topics", "heldout_topics"),
-    [(TRAIN_TOPICS, HELDOUT_TOPICS), (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)],
+    ("train_topics", "heldout_topics"), [(TRAIN_TOPICS, HELDOUT_TOPICS), (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)]
 )
 def test_no_topic_and_no_prompt_stands_on_both_sides(
     train_topics: tuple[str, ...], heldout_topics: tuple[str, ...]

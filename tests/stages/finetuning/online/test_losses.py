@@ -49,14 +49,7 @@ def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
     both = given["student"] @ head.T, given["teacher"] @ head.T
     # Half of the tokens are above it, none at it.
     clip = 1.001 * float(losses.token_divergence(*both, beta, 0.7, top_k).detach().median()) if clipped else None
-    plain = losses.divergence(
-        *both,
-        given["mask"],
-        beta=beta,
-        temperature=0.7,
-        top_k=top_k,
-        clip=clip,
-    )
+    plain = losses.divergence(*both, given["mask"], beta=beta, temperature=0.7, top_k=top_k, clip=clip)
     pieces = losses.divergence_in_pieces(
         given["student"],
         lambda hidden: hidden @ head.T,

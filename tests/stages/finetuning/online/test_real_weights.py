@@ -46,12 +46,7 @@ def job_of(folder: Path, model: Path, kind: Kind, **changes: Any) -> Job[Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "channels"),
-    [
-        ("grpo", ("grpo",)),
-        ("sdpo", ("sdpo",)),
-        ("composer", ("dpo", "grpo", "sdpo")),
-    ],
+    ("kind", "channels"), [("grpo", ("grpo",)), ("sdpo", ("sdpo",)), ("composer", ("dpo", "grpo", "sdpo"))]
 )
 def test_each_kind_trains_real_weights_to_its_end(
     tmp_path: Path, model: Path, kind: Kind, channels: tuple[str, ...]

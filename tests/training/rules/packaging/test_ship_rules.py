@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from specs.system.digests import digest_file
-from testing.factories.mutated_checkpoints import (
-    HEALTHY,
-    MUTATIONS,
-    WEIGHTS,
-    doubled_begin,
-    flipped,
-    nudged,
-    own_begin,
-)
+from testing.factories.mutated_checkpoints import HEALTHY, MUTATIONS, WEIGHTS, doubled_begin, flipped, nudged, own_begin
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.ship_rules import check_files

@@ -44,12 +44,7 @@ class Processes:
         handle = key.replace("/", "_")
         with (self._folder / f"{handle}.log").open("wb") as log:
             self._mine[handle] = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                start_new_session=True,
+                list(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, start_new_session=True
             )
         pid = self._mine[handle].pid
         told = {"pid": pid, "started": psutil.Process(pid).create_time()}
