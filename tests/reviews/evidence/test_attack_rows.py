@@ -16,28 +16,28 @@ from specs.system.strict_json import MOST_DEPTH, read_json
 
 def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:
     assert len(FORMS) >= 30
-    found = attack(1, tmp_path, ("sft", "self_instruct", "multi_turn"), tuple(FORMS))
-    assert (found.not_run, found.missed) == ("", [])
-    assert found.attempts > 120
+    outcome = attack(1, tmp_path, ("sft", "self_instruct", "multi_turn"), tuple(FORMS))
+    assert (outcome.not_run, outcome.missed) == ("", [])
+    assert outcome.attempts > 120
 
 
 def test_healthy_rows_of_every_kind_open_the_gate_and_broken_ones_close_it(tmp_path: Path) -> None:
     """Where the healthy rows of a kind fail, the whole attack is not run."""
-    found = attack(1, tmp_path, tuple(KINDS), ("half a row",))
-    assert (found.not_run, found.missed) == ("", [])
+    outcome = attack(1, tmp_path, tuple(KINDS), ("half a row",))
+    assert (outcome.not_run, outcome.missed) == ("", [])
 
 
 def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_reader, "read_json", json.loads)
-    found = attack(1, tmp_path, ("evaluate",), ("a name twice", "NaN"))
-    assert [one.split(":")[1].strip() for one in found.missed] == ["a name twice, seed 1"]
+    outcome = attack(1, tmp_path, ("evaluate",), ("a name twice", "NaN"))
+    assert [name.split(":")[1].strip() for name in outcome.missed] == ["a name twice, seed 1"]
 
 
 def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Perplexity rows are read by no check but the one that asks whether they could be measured."""
-    without = tuple(one for one in CHECKS if one.id != "jobs.measured")
+    without = tuple(check for check in CHECKS if check.id != "jobs.measured")
 
     def but_one(_: object) -> object:
         return without
@@ -47,7 +47,7 @@ def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"a": 1, "a": 1}', "'a' appears in it twice"),
         ('{"a": {"b": 1, "b": 2}}', "'b' appears in it twice"),
@@ -63,8 +63,8 @@ def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeyp
         ("", "Expecting value"),
     ],
 )
-def test_what_is_no_strict_json_is_refused_in_one_line(text: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told) as caught:
+def test_what_is_no_strict_json_is_refused_in_one_line(text: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         read_json(text)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
