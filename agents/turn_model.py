@@ -161,7 +161,7 @@ def take_turn(
 
     Raises:
         TooLong: the request does not fit the model's window.
-        BuilderUnavailable: there is no turn in that time, or request again cannot help.
+        BuilderUnavailable: no turn arrived in that time, or a retry cannot help.
         BudgetExceeded: the cap exceeds the remaining budget.
     """
     until = time.monotonic() + outage_s

@@ -50,7 +50,7 @@ def check(
 ) -> None:
     """Print what `start` would report: every problem of a spec, its cost, and the decision of the design gate.
 
-    The exit code is the one that `start` would have up to there. It works offline: only the checklist reviews. If a
+    The exit code is that of `start` up to there. It works offline: only the checklist reviews. If a
     spec has several profiles, only the chosen one has to fit this machine. A verifier runs without a sandbox only with
     --unconfined, or if you already started or signed the spec that way.
     """

@@ -117,7 +117,7 @@ def require_text(values: dict[str, Any], column: str) -> str:
 
 
 def text_of(values: dict[str, Any], column: str) -> str:
-    """Return the text of a column, empty without it; raises Wrong if it is no text or number."""
+    """Return the text of a column, empty without it; raises Wrong if it is neither text nor a number."""
     value = values.get(column)
     if value is None:
         return ""

@@ -67,7 +67,7 @@ def _notebook_code(file: ReadFile) -> str:
     """Return the code of a notebook's cells, each line where the file has it, so that places need no translation.
 
     Raises:
-        ValueError: it is not JSON, or does not have each line of source on a line of its own, as Jupyter writes it.
+        ValueError: it is not JSON, or does not have each line of source on a separate line, as Jupyter writes it.
         LookupError, StopIteration, TypeError: it does not have the form of a notebook.
     """
     code = [""] * len(file.lines)

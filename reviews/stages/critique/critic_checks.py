@@ -125,7 +125,7 @@ def rubric_of(evidence: Evidence) -> Rubric:
 @CHECKS.add(
     "critics.prompts",
     "The scored text is the rubric's prompt for the row",
-    source="the stored prompt was not the one used; several scorers with rubrics of their own",
+    source="the stored prompt differed from the prompt used; several scorers with rubrics of their own",
 )
 @_of_critic
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:

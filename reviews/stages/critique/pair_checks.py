@@ -117,7 +117,9 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
 
 
-@CHECKS.add("revise.prompts", "Each prompt follows from its texts", source="the stored prompt was not the one used")
+@CHECKS.add(
+    "revise.prompts", "Each prompt follows from its texts", source="the stored prompt differed from the prompt used"
+)
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}

@@ -160,7 +160,7 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "text.prompts",
     "The prompts are the registered ones",
     kinds=_WRITING,
-    source="the stored prompt was not the one used",
+    source="the stored prompt differed from the prompt used",
 )
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Build every prompt again: form by the declared kind, instructions shown as drawn, examples as registered."""

@@ -48,7 +48,7 @@ def body(request: ModelRequest) -> dict[str, Any]:
 
     The API takes four marks of what its cache keeps; a mark covers what precedes it, tools before instructions before
     messages. Tools and instructions are the same in every phase of a session, so they may be kept while a job runs.
-    Of the messages the newest of the user is marked for the next request, the one before because it was marked for
+    Of the messages the newest of the user is marked for the next request, the previous because it was marked for
     this one. A request without tools is not continued, so only the head of its message is marked.
     """
     fixed = _CACHED_FOR_AN_HOUR if request.hour else _CACHED
