@@ -53,7 +53,7 @@ def prune_damage(history: RecordedHistory) -> Iterator[str]:
     """Check that only ended sessions were pruned, and of nothing but what jobs left as weights."""
     before: dict[str, PrunedWeights] = {}
     for recorded in history.of(PruningEntry):
-        where, body = f"entry {recorded.seq} (pruned)", recorded.body
+        where, body = f"entry {recorded.seq} ({recorded.kind})", recorded.body
         earlier = history.before(recorded)
         if not earlier.is_closed:
             yield f"{where}: the session had not ended"

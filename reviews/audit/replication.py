@@ -20,10 +20,10 @@ def replication_damage(
     """
     planned, counted = history.find(ReplicationPlanEntry), history.find(ReplicationEntry)
     if planned is not None and not history.before(planned).is_closed:
-        yield f"entry {planned.seq} (replication): the session had not ended"
+        yield f"entry {planned.seq} ({planned.kind}): the session had not ended"
     if counted is None:
         return
-    where, body = f"entry {counted.seq} (replicated)", counted.body
+    where, body = f"entry {counted.seq} ({counted.kind})", counted.body
     if planned is None or planned.seq > counted.seq or body.plan != planned.digest:
         yield f"{where}: does not follow the plan registered before it"
         return
