@@ -98,14 +98,9 @@ _SUBJECT = (
     r"|diff|experiment|stage|gate))\s+)*"
     r"(?:(?:is|are|should|must)\s+(?:hereby\s+)?(?!not))?"
 )
+_SIGNS = r"[\s>|✅👍🟢🚀❌⛔🛑🔴🚫👎⚠🟡🟠🔄\ufe0f*_-]*"
 _FORMS: tuple[tuple[Mark, bool, re.Pattern[str]], ...] = tuple(
-    (
-        mark,
-        labelled,
-        re.compile(
-            rf"(?i)[\s>|✅👍🟢🚀❌⛔🛑🔴🚫👎⚠🟡🟠🔄\ufe0f*_-]*{'' if labelled else _SUBJECT}(?:{words})(?![\w'’-])"
-        ),
-    )
+    (mark, labelled, re.compile(rf"(?i){_SIGNS}{'' if labelled else _SUBJECT}(?:{words})(?![\w'’-])"))
     for labelled, table in ((False, _PHRASES), (True, _LABELLED))
     for mark, words in table
 )

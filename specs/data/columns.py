@@ -66,10 +66,16 @@ _SPLIT = Meaning(
     _is_evaluated,
 )
 _ALSO_RIGHT = Meaning("holds right answers that would count as wrong", "write all of them as a list into `answer`")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
 _TOKENS = Meaning(
     "says which tokens are learned, which the reader decides itself",
     "write `weight: 0` on the turns that are not to be learned",
-    lambda value: isinstance(value, list),
+    _is_list,
 )
 _TEMPLATE = Meaning("changes how the chat template renders the row", "use rows without it")
 _CALLS = ("tool_calls", "tools", "functions", "function_call", "tool_call_id")

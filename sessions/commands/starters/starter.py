@@ -229,7 +229,9 @@ def _convert_rows(data: Path | None, template: Template | None, selection: Selec
     if converted.row_kind in ("texts", "transcripts"):
         hint = f"rows with prompt and completion, or with prompt and a --verifier{_or_proposal(columns)}"
         raise UserError("plain texts have no answers that could be right", where=str(data), hint=hint)
-    notes = (note.replace("ignored:", "for the verifier alone:") if verified else note for note in converted.notes)
+    # The sample rows come with a verifier of their own.
+    own = verified or data is None
+    notes = (note.replace("ignored:", "for the verifier alone:") if own else note for note in converted.notes)
     return converted._replace(notes=(*table.notes, *notes))
 
 

@@ -231,7 +231,7 @@ def test_each_of_several_right_answers_counts(tmp_path: Path) -> None:
 
 def test_further_right_answers_count_once_they_are_mapped(tmp_path: Path) -> None:
     path, row = tmp_path / "rows.jsonl", {"question": "What is 2 + 2?", "answer": "four", "aliases": ["four", "4"]}
-    assert "columns: {answer: aliases}" in refused(path, [row], "items").hint
+    assert "columns: {answer: aliases}" in refused(path, [row], "examples").hint
     (item,) = rows_of(registered(path, [row], "items", columns={"answer": "aliases"}))
     assert item["constraint"] == {"answer": "four", "answer_2": "4"}
 
