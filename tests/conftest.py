@@ -93,6 +93,9 @@ MORE = (
     *("tests/sessions/builder/test_unattended.py", "tests/sessions/test_postgres_session.py"),
     *("tests/sessions/commands/test_unwritable_places.py", "tests/reviews/trail/test_planted_checkpoints.py"),
     *("tests/stages/finetuning/test_planted_faults.py", "tests/training/engines/test_gguf_tokenizer.py"),
+    *("tests/sessions/jobs/test_same_code.py", "tests/sessions/jobs/test_job_clocks.py"),
+    *("tests/sessions/shipping/test_exported.py", "tests/sessions/test_planted_secrets.py"),
+    *("tests/sessions/commands/test_locales.py", "tests/reviews/audit/test_required_evidence.py"),
 )
 """Whole sessions and real parts that few changes touch, eight minutes of processor: `make test-more`, and in CI.
 

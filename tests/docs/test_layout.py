@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,11 +40,6 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     assert not [path for path in SOURCES if path.stem in ("utils", "helpers", "manager", "core", "base")]
 
 
-@cache
-def parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
 IN_A_CIRCLE = {"first": "from knot.second import x", "second": "def late():\n    from knot.first import x"}
 
 
@@ -70,9 +63,9 @@ def test_a_cycle_of_imports_is_refused(tmp_path: Path, modules: dict[str, str], 
     assert done.returncode == code
 
 
-def test_every_package_is_typed_and_every_module_says_what_it_is() -> None:
+def test_every_package_is_typed() -> None:
+    """That every module has a docstring is ruff's D100 and D104."""
     assert all((HOME / package / "py.typed").exists() for package in PACKAGES)
-    assert [path for path in SOURCES if not ast.get_docstring(parsed(path.read_text(encoding="utf-8")))] == []
 
 
 def test_the_command_line_does_not_import_torch() -> None:

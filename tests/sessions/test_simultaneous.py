@@ -16,7 +16,6 @@ from reviews.audit import audit_files
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import verify_run
 from sessions.exports import formats
-from sessions.exports.shipping import push
 from sessions.pages.report.trail_page import trail_page
 from sessions.run.final_model import copy_model
 from sessions.run.pruning import prune
@@ -72,10 +71,6 @@ def make_format(run: Path, folder: Path) -> Callable[[], object]:
 
 def make_copy(run: Path, folder: Path) -> Callable[[], object]:
     return lambda: copy_model(run, folder / "made", silent)
-
-
-def make_release(run: Path, folder: Path) -> Callable[[], object]:
-    return lambda: push.release_run(run, str(folder / "made"), silent, dry_run=False, public=False)
 
 
 def verify_start(folder: Path) -> None:

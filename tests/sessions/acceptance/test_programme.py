@@ -24,9 +24,10 @@ stages:
 """
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """Return a workspace with a session that finds nothing, and a later one of the same model that is accepted."""
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a workspace with a session that finds nothing, and a later one of the same model: only to be read."""
+    tmp_path = tmp_path_factory.mktemp("programme")
     for name, right in (("first", 2), ("second", 12)):
         folder = tmp_path / name
         folder.mkdir()

@@ -106,6 +106,7 @@ def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> No
     session.trail.close()
 
 
+@pytest.mark.more
 def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path) -> None:
     told = CliRunner().invoke(app, ["spec", "check", "cai_stage1"])
     missing = "  not on this machine: base_model_check: this machine has 0 of 1 requested GPUs"
@@ -114,6 +115,7 @@ def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path)
     assert missing not in CliRunner().invoke(app, ["spec", "check", "cai_stage1"]).stdout
 
 
+@pytest.mark.more
 def test_spec_check_says_so_in_json(machine_of: Path) -> None:
     data = json.loads(CliRunner().invoke(app, ["spec", "check", "cai_preferences", "--json"]).stdout)
     assert [profile for profile, lacks in data["lacking_here"].items() if lacks] == ["gpu", "gpu80"]

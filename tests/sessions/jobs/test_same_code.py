@@ -57,9 +57,7 @@ def ended(folder: Path, environment: dict[str, str] | None = None) -> tuple[int,
     return record.code, (folder / "log.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    "same", [pytest.param(True, marks=pytest.mark.more, id="same"), pytest.param(False, id="other")]
-)
+@pytest.mark.parametrize("same", [True, False], ids=["same", "other"])
 def test_a_job_that_would_run_other_code_than_its_session_refuses(tmp_path: Path, elsewhere: Path, same: bool) -> None:
     """The job gets named variables only, so that PYTHONPATH reaches the session and not the job."""
     order = first_order(tmp_path / "session" / "run")

@@ -134,6 +134,7 @@ def test_trust_is_a_pair_that_only_a_started_or_signed_spec_completes(
     assert canary.exists()
 
 
+@pytest.mark.more
 def test_spec_check_says_what_start_says_without_a_sandbox(
     stranger: tuple[Path, Path, Path], new_process: Callable[[], None], without_sandbox: Callable[[], None]
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_witness_that_is_repeated_has_a_sandbox_and_a_task_that_is_trusted(
     assert orders and all(order.verifier.sandbox for order in orders)
 
 
+@pytest.mark.more
 def test_programs_of_a_strangers_run_are_not_run(
     tmp_path: Path, new_process: Callable[[], None], without_sandbox: Callable[[], None]
 ) -> None:

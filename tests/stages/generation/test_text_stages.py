@@ -323,5 +323,5 @@ def test_a_witness_reads_the_sentinels_of_both_models(tmp_path: Path, chatty: Pa
     def other_prompt(rows: list[dict[str, Any]]) -> None:
         rows[0]["ids"] = rows[0]["ids"][:-1]
 
-    with pytest.raises(UnusableRow, match="row 0 is not what"):
+    with pytest.raises(UnusableRow, match="row 0 is not sentinel"):
         witnessed(made, edit=other_prompt, folder="edited")

@@ -113,7 +113,7 @@ def subjects_scored(
             continue
         subject, label = pairs[place]
         text, prompts = _build_prompts(rubric, parameters, subject)
-        fields = subject._asdict() | label | {"shown": text, "rubric": rubric.content_digest()}
+        fields = subject._asdict() | label | {"shown_response": text, "rubric": rubric.content_digest()}
         follows = contradiction(row, parameters.agreement, parameters.margin) is None
         scorings.append(judgement(judge, place, row, prompts, fields, follows=follows))
     return scorings
