@@ -130,7 +130,7 @@ _UNTRAINED: dict[str, str] = {
     "health.collapse": "look at the answer shown: the prompt format, `stops` that cut every answer, or a model that "
     "cannot do the task; where one answer is right for many items, name the right ones: `answer` in the items, or "
     "`known_answers()` next to `verify`",
-    "drift.kept": "the registered limit of the drift, or the model: no stage has trained it",
+    "drift.kept": "the registered limit of the drift, or the model, which is as it was granted",
 }
 """The same for a stage whose weights no stage of the session has trained."""
 

@@ -34,9 +34,9 @@ class Thresholds(Contract):
 
     ceiling_kind: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Fraction of the held-out items of a kind: the least that a registered ceiling passes."""
-    truncated_answers: Share = 0.25
-    """Fraction of the held-out items: answers that hit the token limit."""
-    learned_stops: Share = 0.0
+    truncated_answers: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """Fraction of the held-out items: answers that hit the token limit. 1 is for models that do not stop yet."""
+    learned_stops: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Fraction of the held-out items: answers cut off in the baseline alone that may count as learned to stop."""
     empty_answers: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """Fraction of the held-out items: answers without a visible character."""

@@ -96,7 +96,7 @@ def test_a_misspelt_threshold_is_told_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("truncated_answers: 1", "must be below 1, got 1"),
+        ("common_answer: 1", "must be below 1, got 1"),
         ("truncated_answers: -0.1", "must be at least 0, got -0.1"),
         ("prompt_similarity: 0", "must be at least 0.5, got 0"),
         ("prompt_similarity: 1", "must be at most 0.95, got 1"),

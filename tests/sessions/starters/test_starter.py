@@ -21,6 +21,7 @@ from sessions.runtime import runtime
 from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import load_spec
 from specs.system.errors import SpecError, UserError
+from specs.system.exact import holds
 from specs.system.extras import install_hint
 from specs.system.home import HOME
 from specs.system.vendors import http_exchange
@@ -116,6 +117,15 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
     spec = load_spec(tmp_path / "b" / "experiment.yaml").spec
     assert [stage.kind for stage in spec.stages] == ["evaluate", "generate", "sft", "evaluate"]
     assert rows_of(tmp_path / "b" / "heldout.jsonl")[0].keys() == {"prompt", "n"}
+
+
+def test_a_baseline_that_stops_at_no_answer_passes_the_limits_that_are_written(tmp_path: Path) -> None:
+    made = make_starter("mine", data=json_lines(tmp_path / "a.jsonl", ASKED))
+    (tmp_path / "out").mkdir()
+    for name, text in made.files.items():
+        (tmp_path / "out" / name).write_bytes(text)
+    thresholds = load_spec(tmp_path / "out" / "experiment.yaml").spec.thresholds
+    assert holds(1, "<=", thresholds.truncated_answers) and holds(1, "<=", thresholds.learned_stops)
 
 
 @needs_sandbox
