@@ -90,7 +90,7 @@ def test_a_changed_file_is_another_identity_and_what_was_registered_is_required(
 def test_a_name_that_two_distributions_bring_is_refused(here: Path) -> None:
     distribution(here, "acme-one", "twice", VERIFIER)
     distribution(here, "acme-two", "twice", VERIFIER)
-    with pytest.raises(PluginFault, match=r"brought by acme-one 1\.0 and acme-two 1\.0"):
+    with pytest.raises(PluginFault, match=r"provided by acme-one 1\.0 and acme-two 1\.0"):
         plugins.find("peergate.tasks", "twice")
 
 

@@ -384,4 +384,4 @@ def test_a_spec_that_wants_gpus_or_a_client_says_so_to_the_pod(tmp_path: Path) -
     assert pod_plan.gpus_of(load_spec(spec).spec) == 2
     external = write_quick_spec(tmp_path / "external", ("{vendor: playbook}", "{vendor: external}"))
     done = peergate("pod", "plan", external, "--host", "pod")
-    assert done.returncode == 2 and "no one is on the pod" in done.stderr
+    assert done.returncode == 2 and "a pod has none" in done.stderr

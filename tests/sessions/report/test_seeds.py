@@ -88,11 +88,11 @@ def test_seeds_of_one_design_with_a_null_among_them_and_what_is_refused(
     seven, eight, _ = runs
     other = held(tmp_path, 10, N, *seed_of(10, tokens=33))
     for named, error, why in (
-        ([seven], UserError, "not a comparison of seeds"),
+        ([seven], UserError, "not enough to compare seeds"),
         ([seven, eight, seven], UserError, "both have seed 7"),
         ([seven, other], UserError, "another design"),
         ([seven, tmp_path], UserError, "no session"),
-        ([seven, open_quick(fresh(tmp_path / "open"))], EvidenceMissing, "did not come to its comparison"),
+        ([seven, open_quick(fresh(tmp_path / "open"))], EvidenceMissing, "did not reach its comparison"),
     ):
         with pytest.raises(error, match=why):
             seeds(named, as_json=False)

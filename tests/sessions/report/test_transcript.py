@@ -110,7 +110,7 @@ def test_secrets_are_masked_once_more(session: Session) -> None:
 
 def test_what_is_gone_from_the_store_is_told(session: Session) -> None:
     for one in session.trail.iterate("turn", "result"):
-        for name in ("said", "text"):
+        for name in ("answer", "text"):
             if name in one.raw:
                 session.store.path(one.raw[name]).unlink(missing_ok=True)
     text = "\n".join(line for one in told(session) for line in lines_of(one))

@@ -98,7 +98,7 @@ def test_a_gpu_on_ray_has_to_be_asked_for(tmp_path: Path) -> None:
     cuda = ("epochs: 2, seed: 7}", "epochs: 2, seed: 7, device: cuda}")
     on_ray, asked = with_session("launcher: ray\n"), with_session("launcher: ray\nresources: {gpus: 1}\n")
     (found,) = told(tmp_path, on_ray, cuda)
-    assert "Ray keeps a GPU only for what asks for one" in found and "device" in found
+    assert "Ray reserves a GPU only for jobs that request one" in found and "device" in found
     assert loads(write_spec(tmp_path, asked, cuda)) and loads(write_spec(tmp_path, cuda))
     only_cores = with_session("launcher: ray\nresources: {cpus: 2}\n")
     assert len(told(tmp_path, only_cores, cuda)) == 1

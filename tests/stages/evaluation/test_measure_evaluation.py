@@ -356,7 +356,7 @@ def test_an_evaluation_on_a_data_file_is_measured_with_its_own_scorer(tmp_path: 
     assert measure(evidence).metrics["accuracy"].value == 0.75
     with pytest.raises(EvidenceMissing, match="cannot be judged"):
         measure(replace(evidence, parameters=parameters.model_dump(mode="json") | {"scorer": "format_instructions"}))
-    with pytest.raises(EvidenceMissing, match="no data file"):
+    with pytest.raises(EvidenceMissing, match="unknown data file"):
         measure(replace(evidence, data=base.data))
 
 

@@ -247,7 +247,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("a configuration that is none", text("config.json", "[1]"), "config.json is not a JSON object"),
     ("a long configuration", text("config.json", " " * 4_200_000),
      "config.json has 4200000 bytes, the limit is 4194304"),
-    ("code at great depth", text("config.json", '{"a":' * 900 + '{"auto_map": 1}' + "}" * 900), "code of its own"),
+    ("code at great depth", text("config.json", '{"a":' * 900 + '{"auto_map": 1}' + "}" * 900), "its own code"),
     ("a configuration too deep", text("config.json", "[" * 100_000), "config.json is not JSON"),
     ("another template", template, "chat_template.jinja is not that of the base; leave it out"),
     ("a template elsewhere", setting("tokenizer_config.json", chat_template="x"), "tokenizer_config.json is not that"),

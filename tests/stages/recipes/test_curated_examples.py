@@ -122,7 +122,7 @@ def test_a_spec_names_an_input_of_examples_to_curate(tmp_path: Path) -> None:
     assert resolved_spec(tmp_path, *RECIPE, READS).spec.stage("look").parameters.curates == "examples"
     for given, problem in (
         ("{curates: nothing, ", "the stage has no input 'nothing' to curate"),
-        ("{curates: rows, ", "curates 'rows', and 'sample.rows' holds no examples"),
+        ("{curates: rows, ", "curates 'rows', but 'sample.rows' holds no examples"),
     ):
         changed = (READS[0], READS[0].replace("parameters: {", f"parameters: {given}"))
         (said,) = told(write_spec(tmp_path, *RECIPE, changed))

@@ -63,7 +63,7 @@ def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
          "stage 'look' (recipe) has no output 'checkpoint' (it leaves one where its parameters", 2),
         ("trains: start", "trains: stat", "the stage has no input 'stat' to train (did you mean 'start'?)", 1),
         ("trains: start", "trains: rows",
-         "trains 'rows', and 'sample.accepted' is not a checkpoint (checkpoint here: mod", 1),
+         "trains 'rows', but 'sample.accepted' is not a checkpoint (checkpoint here: mod", 1),
         ("    witness: weights_only\n", "", "no witness can repeat the training of a recipe stage", 1),
         ("rows: sample.accepted", "rows: base.rows", "'base.rows' holds answers to held-out items", 1),
         ("rows: sample.accepted", "rows: heldout", "the held-out split is not for recipe stages", 1),

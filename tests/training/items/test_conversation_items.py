@@ -63,4 +63,4 @@ def test_the_file_is_read_again(
     monkeypatch.setattr("sys.argv", ["build", "--out", str(path), "--each", "10"])
     assert conversation_items.main() == 0 and load_items(path) == build(10)
     monkeypatch.setattr("sys.argv", ["build", "--out", str(path), "--each", "1000"])
-    assert conversation_items.main() == 2 and "asked for" in capsys.readouterr().err
+    assert conversation_items.main() == 2 and "were requested" in capsys.readouterr().err
