@@ -125,7 +125,7 @@ func (t *trail) add(one entry) ([]signature, error) {
 		return nil, fmt.Errorf("the key %q appears twice", said.key)
 	}
 	t.keys[said.key] = true
-	if t.closed && said.kind != "retraction" && said.kind != "pruning" {
+	if t.closed && !kinds.mayFollowTheEnd(said.kind) {
 		return nil, fmt.Errorf("a %q entry follows the end of the session", said.kind)
 	}
 	t.closed = t.closed || said.kind == "close"

@@ -151,10 +151,27 @@ func subject(name, digest string) object {
 //go:embed evidence.json
 var evidenceTable []byte
 
-var inStore = readTable()
+var kinds = readTable()
 
-func readTable() map[string][]string {
-	var table map[string][]string
+// kindTable holds what is known of kinds of entries.
+type kindTable struct {
+	// AfterTheEnd lists the kinds that may follow the end of a session.
+	AfterTheEnd []string `json:"after_the_end"`
+	// Evidence lists, by kind, where an entry names files of the store.
+	Evidence map[string][]string `json:"evidence"`
+}
+
+func (table kindTable) mayFollowTheEnd(kind string) bool {
+	for _, allowed := range table.AfterTheEnd {
+		if kind == allowed {
+			return true
+		}
+	}
+	return false
+}
+
+func readTable() kindTable {
+	var table kindTable
 	if err := json.Unmarshal(evidenceTable, &table); err != nil {
 		panic(err)
 	}
@@ -164,7 +181,7 @@ func readTable() map[string][]string {
 // evidence returns the digests of the files that an entry says are in the content store of its export, and those of
 // them that are lists of further files.
 func (said statement) evidence() (files, lists []string) {
-	for _, path := range inStore[said.kind] {
+	for _, path := range kinds.Evidence[said.kind] {
 		isList := strings.HasSuffix(path, "/")
 		path, condition, _ := strings.Cut(strings.TrimSuffix(path, "/"), "?")
 		found := digestsAt(said.body, strings.Split(path, "."), condition)

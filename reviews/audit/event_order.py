@@ -20,6 +20,7 @@ from specs.jobs.job_records import WITNESS, JobOrder
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.registry import resolve_parameters
 from specs.system.digests import digest_bytes, digest_value
+from specs.trail.bodies import AFTER_THE_END
 from specs.trail.entry import DESIGN
 from specs.trail.gate_bodies import (
     AmendmentEntry,
@@ -45,8 +46,6 @@ from specs.trail.session_bodies import (
 
 REGISTERED_CODE = "registration.code"
 """The check that a person may lift where another version of Peergate judges than the registered one."""
-AFTER_THE_END = frozenset({"retraction", "pruning", "replication_plan", "replication"})
-"""Kinds of entries that people may add to the trail of a closed session."""
 _ORDERED = {
     form.KIND
     for form in (GrantEntry, LaunchEntry, ExitEntry, LostJobEntry, ChallengeEntry, WitnessEntry, DecisionEntry)

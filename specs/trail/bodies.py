@@ -57,6 +57,8 @@ _CLASSES: tuple[type[Body], ...] = (
 )
 FORMS: dict[str, type[Body]] = {form.KIND: form for form in _CLASSES}
 """The class of each kind's bodies."""
+AFTER_THE_END = frozenset(form.KIND for form in _CLASSES if form.AFTER_THE_END)
+"""Kinds of entries that may follow the end of a session."""
 
 
 def misfit(kind: str, version: int, body: bytes) -> str | None:

@@ -70,6 +70,10 @@ class Body(Contract):
     """What an entry of one kind records."""
 
     KIND: ClassVar[EntryKind]
+    FROM_OUTSIDE: ClassVar[bool] = False
+    """Whether it may be recorded while no orchestrator runs, so that its time is no time of the session."""
+    AFTER_THE_END: ClassVar[bool] = False
+    """Whether it may be added to the trail of a closed session."""
 
     @classmethod
     def key_of(cls, *parts: object) -> str:

@@ -238,6 +238,7 @@ class OverrideEntry(Body):
     """``override``: a check lifted for a stage, or a condition waived."""
 
     KIND = "override"
+    FROM_OUTSIDE = True
 
     check: str | None
     stage: str | None = None
@@ -259,6 +260,7 @@ class AmendmentEntry(Body):
     """``amendment``: a changed registration, with the review it had."""
 
     KIND = "amendment"
+    FROM_OUTSIDE = True
 
     outcome: Outcome
     reasons: tuple[str, ...]
@@ -281,6 +283,8 @@ class RetractionEntry(Body):
     """``retraction``: a judgement taken back, with everything it opened."""
 
     KIND = "retraction"
+    FROM_OUTSIDE = True
+    AFTER_THE_END = True
 
     since: int
     """The number of the entry that is taken back."""

@@ -303,6 +303,7 @@ class QuestionEntry(Body):
     """Body of a ``question`` entry: the question and its reviewer, recorded before the call."""
 
     KIND = "question"
+    FROM_OUTSIDE = True
 
     number: int
     """Counts the requests of a trail from 1."""
@@ -335,6 +336,7 @@ class AnswerEntry(Body):
     """Body of an ``answer`` entry: exactly one of ``answer`` and ``error``, and what it took."""
 
     KIND = "answer"
+    FROM_OUTSIDE = True
 
     number: int
     question: Digest

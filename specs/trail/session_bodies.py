@@ -273,6 +273,8 @@ class PruningEntry(_PersonalBody):
     """``pruning``: what was deleted from the folder of a closed session; written before anything is."""
 
     KIND = "pruning"
+    FROM_OUTSIDE = True
+    AFTER_THE_END = True
 
     weights: tuple[PrunedWeights, ...]
     leftovers: tuple[str, ...]
@@ -286,6 +288,8 @@ class ReplicationPlanEntry(_PersonalBody):
     """
 
     KIND = "replication_plan"
+    FROM_OUTSIDE = True
+    AFTER_THE_END = True
 
     design: Digest
     """The digest of everything registered except the session's name and seed."""
@@ -300,6 +304,8 @@ class ReplicationEntry(_PersonalBody):
     """``replication``: what came of the further seeds."""
 
     KIND = "replication"
+    FROM_OUTSIDE = True
+    AFTER_THE_END = True
 
     plan: Digest
     """The digest of the ``replication_plan`` entry."""

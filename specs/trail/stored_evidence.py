@@ -1,6 +1,7 @@
 """Which files of the content store each kind of entry requires: one table for the audit and for ``verify/``.
 
-``python -m specs.trail.stored_evidence verify/evidence.json`` writes it for the Go program.
+``python -m specs.trail.stored_evidence verify/evidence.json`` writes it for the Go program, with the kinds of entries
+that may follow the end of a session.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from specs.trail.bodies import AFTER_THE_END
 
 EVIDENCE: dict[str, tuple[str, ...]] = {
     "open": ("spec", "source", "constitution", "measured_by", "data.*"),
@@ -81,7 +84,7 @@ def _holds(members: Mapping[str, Any], condition: str) -> bool:
 
 def table_text() -> str:
     """Return the table as ``verify/`` reads it."""
-    return json.dumps(EVIDENCE, indent=2) + "\n"
+    return json.dumps({"after_the_end": sorted(AFTER_THE_END), "evidence": EVIDENCE}, indent=2) + "\n"
 
 
 if __name__ == "__main__":

@@ -37,9 +37,6 @@ _WHO: dict[Party, str] = {
     "job": "the attempt",
     "storage": "keeping its outputs",
 }
-_FROM_OUTSIDE = frozenset[EntryKind](
-    ("question", "answer", "override", "retraction", "amendment", "pruning", "replication_plan", "replication")
-)
 _BREAKS: tuple[EntryKind, ...] = ("pause", "budget")
 P = ParamSpec("P")
 DoneT = TypeVar("DoneT")
@@ -237,7 +234,7 @@ def is_from_outside(recorded: RecordedEntry) -> bool:
         return True
     if isinstance(body, LookupEntry):
         return body.stage == LOOKS
-    return recorded.kind in _FROM_OUTSIDE or getattr(body, "stage", None) == AMENDMENT
+    return body.FROM_OUTSIDE or getattr(body, "stage", None) == AMENDMENT
 
 
 def ends_a_stretch(recorded: RecordedEntry) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import types
 import typing
 from collections.abc import Iterator
@@ -17,9 +18,15 @@ from bench.attack import exports
 from bench.attack.evidence import complete_export, delete, deletions, edits, stored_files
 from bench.attack.exports import build_verifier, go_codes, original, python_code
 from bench.attack.forged_trail import Original, copy_trail
+from reviews.audit.event_order import sequence_damage
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
 from specs.system.digests import Digest
-from specs.trail.bodies import FORMS
+from specs.trail.bodies import AFTER_THE_END, FORMS
 from specs.trail.stored_evidence import EVIDENCE, stored_evidence, table_text
+from testing.factories.bodies import append_json, body_of
+from testing.factories.forgery import keys_of, rows_of
+from tests.reviews.audit.test_go_verifier import export
 
 ROOT = Path(__file__).parents[3]
 ELSEWHERE = {
@@ -108,6 +115,22 @@ def test_an_export_of_every_kind_holds_for_both(complete: Original, verifier: Pa
     assert (python_code(complete.folder), go_codes(verifier, [complete.folder])) == (0, [0])
 
 
+def test_both_allow_the_same_kinds_after_the_end(verifier: Path, tmp_path: Path) -> None:
+    allowed: set[str] = set()
+    for kind in FORMS.keys() - {"verdict"}:  # Only the process of the reviewer signs it.
+        path = tmp_path / kind / "trail.sqlite"
+        trail = Trail(path, "small")
+        for name, key in (("open", "open"), ("close", "close"), (kind, f"{kind}/1")):
+            append_json(trail, name, key, body_of(name))
+        trail.close()
+        folder = export(rows_of(path), keys_of(path), path.parent)
+        done = subprocess.run([str(verifier), str(folder)], capture_output=True, text=True)
+        follows = "follows the end of the session" not in done.stdout + done.stderr
+        assert follows == (not any("close" in damage for damage in sequence_damage(read_entries(path)))), kind
+        allowed |= {kind} if follows else set()
+    assert allowed == AFTER_THE_END == {"retraction", "pruning", "replication_plan", "replication"}
+
+
 @pytest.mark.parametrize("export", ["complete", pytest.param("recorded", marks=pytest.mark.slow)])
 def test_both_miss_each_file_that_is_deleted(
     export: str, verifier: Path, tmp_path: Path, request: pytest.FixtureRequest
@@ -138,7 +161,7 @@ def test_a_table_that_asks_for_less_is_noticed(complete: Original, tmp_path: Pat
     """The control: the program of before, which did not know the evidence of a witness."""
     source = shutil.copytree(ROOT / "verify", tmp_path / "source", ignore=shutil.ignore_patterns("*_test.go"))
     table = json.loads((source / "evidence.json").read_text(encoding="utf-8"))
-    del table["witness"]
+    del table["evidence"]["witness"]
     (source / "evidence.json").write_text(json.dumps(table), encoding="utf-8")
     if shutil.which("go") is None or not exports.PACKAGES.is_dir():
         pytest.skip("needs Debian's golang-go and golang-golang-x-mod-dev")
