@@ -36,7 +36,7 @@ class Judge(NamedTuple):
     """Return what the metrics over an output are computed from, checked and computed again; None where this attempt
     has no such metrics. Without it the rows are taken as they are written."""
     measure: Callable[[Evidence], dict[str, MeasuredValue]] | None
-    """Return the metrics whose declared value is ``judged``; errors as those of reading rows."""
+    """Return the metrics whose declared value is a ``judged_value``; errors as those of reading rows."""
     summarise_rows: Callable[[Evidence], Rows] | None
     """Return the rows in the short form a packet shows."""
     outcomes: Callable[[Evidence, Path | None, Outcome], list[float]] | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
+from reviews.stages.judge import Judge
 from specs.lint.evaluation_rules import notes
 from specs.loading.loading import load_spec
 from specs.session.design import ModelSource
+from specs.stages.base import metric
+from specs.stages.base.kind import StageKind
 from specs.stages.metric_catalog import metrics_of
 from specs.stages.registry import Stage
 from specs.system.digests import digest_file
@@ -139,3 +143,19 @@ def test_the_spec_of_conversations_loads_and_its_design_passes(conversations: Pa
     fine = ("PASS", "NOT_APPLICABLE")
     assert {id for id, result in results.items() if result.status not in fine} == {"design.seeds"}
     assert "found with probability 0.819 (memory, 75 items)" in results["design.power"].detail
+
+
+def first_cells(page: str, head: str) -> list[str]:
+    """Return the names in backticks of the first column of the table with this head, without their arguments."""
+    table = re.search(rf"\| {head} \|[^\n]*\n\|[-|]+\n((?:\|.*\n)+)", page)
+    assert table is not None, head
+    return [name for row in table[1].splitlines() for name in re.findall(r"`(\w+)", row.split(" | ")[0])]
+
+
+def test_the_names_that_a_stage_kind_is_extended_by_exist() -> None:
+    page = text_of(HOME / "docs" / "extending.md")
+    hooks, values = first_cells(page, "name"), first_cells(page, "value")
+    assert len(hooks) == 6 and set(hooks) <= {*Judge._fields, "CHECKS"}
+    assert len(values) == 6 and set(values) <= vars(metric).keys()
+    traits = re.findall(r'`(\w+)="module:function"`', page) + re.findall(r"unless `(\w+)` names a parameter", page)
+    assert len(traits) >= 2 and set(traits) <= {field.name for field in fields(StageKind)}
