@@ -282,7 +282,7 @@ BROKEN = {
     "raises": Broken("raise RuntimeError('no licence')", "cannot be loaded: RuntimeError: no licence"),
     "lies": Broken("object.__setattr__(KIND, 'name', 'sft')", "its kind is named 'sft', not 'reward_model'"),
     "hangs": Broken("import time\ntime.sleep(600)", "cannot be loaded: it takes more than 20 s"),
-    "torch": Broken("import torch", "it imports torch at its top"),
+    "torch": Broken("import torch", "torch at module level"),
     "artifact": Broken(
         "object.__setattr__(KIND, 'outputs', {'rows': 'rows', 'head': 'json'})", "'head' is of kind 'json'; inputs and"
     ),

@@ -96,7 +96,7 @@ def test_a_tracker_that_takes_too_long_or_is_named_wrongly_is_said_and_stops_not
     said.clear()
     mirrors(run, trail, said, environ={EVERYWHERE: "aim, tensorboard:online ,wandb:online"}).look()
     assert [one.partition(": ")[2][:19] for one in said] == [
-        "'aim' is left out; ",
+        "'aim' is ignored; e",
         "it sends nothing: l",
         "variable WANDB_API_",
     ]

@@ -87,7 +87,7 @@ def test_a_changed_host_key_is_refused_everywhere(tmp_path: Path) -> None:
         machine.stop()
         make_key(machine.folder / "host")
         machine.start()
-        with pytest.raises(HostKeyMismatch, match="another host key than the one that was confirmed"):
+        with pytest.raises(HostKeyMismatch, match="host key differs from the confirmed key"):
             way.run("touch /durable/was-here")
         with pytest.raises(HostKeyMismatch):
             confirm(way, (before,), None)

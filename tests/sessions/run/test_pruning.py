@@ -183,7 +183,7 @@ def test_a_record_covers_nothing_but_what_a_job_left_as_weights(run: Path, outpu
     forge(run, output=output, path=path, digest=digest)
     (run / left["outputs"]["rows"]["path"]).unlink()
     damage = audit_of(run).damage
-    assert any(one.endswith(f"(pruned): {path} is not what a job left as weights") for one in damage)
+    assert any(one.endswith(f"(pruning): {path} is not what a job left as weights") for one in damage)
 
 
 def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
     trail.close()
     damage = audit_of(opened).damage
-    assert [one.partition("(pruned): ")[2] for one in damage] == [
+    assert [one.partition("(pruning): ")[2] for one in damage] == [
         "the session had not ended",
         "jobs/x/out is not a folder of saved steps",
     ]
