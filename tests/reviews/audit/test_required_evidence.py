@@ -24,7 +24,7 @@ from reviews.trail.trail import Trail
 from specs.system.digests import Digest
 from specs.trail.bodies import AFTER_THE_END, FORMS
 from specs.trail.stored_evidence import EVIDENCE, stored_evidence, table_text
-from testing.factories.bodies import append_json, body_of
+from testing.factories.bodies import BODIES, append_json, body_of
 from testing.factories.forgery import keys_of, rows_of
 from tests.reviews.audit.test_go_verifier import export
 
@@ -117,11 +117,12 @@ def test_an_export_of_every_kind_holds_for_both(complete: Original, verifier: Pa
 
 def test_both_allow_the_same_kinds_after_the_end(verifier: Path, tmp_path: Path) -> None:
     allowed: set[str] = set()
-    for kind in FORMS.keys() - {"verdict"}:  # Only the process of the reviewer signs it.
+    for kind in BODIES.keys() - {"verdict"}:  # Only the process of the reviewer signs it.
         path = tmp_path / kind / "trail.sqlite"
         trail = Trail(path, "small")
-        for name, key in (("open", "open"), ("close", "close"), (kind, f"{kind}/1")):
-            append_json(trail, name, key, body_of(name))
+        append_json(trail, "open", "open", body_of("open"))
+        append_json(trail, "close", "close", body_of("close"))
+        append_json(trail, kind, f"{kind}/1", body_of(kind))
         trail.close()
         folder = export(rows_of(path), keys_of(path), path.parent)
         done = subprocess.run([str(verifier), str(folder)], capture_output=True, text=True)
