@@ -48,8 +48,8 @@ class RepeatedChallenge(NamedTuple):
 def witness_order(history: RecordedHistory, key: str, again: RepeatedChallenge | None = None) -> JobOrder | None:
     """Return the order of the witness of a job, the same whenever it is asked for; ``again``: with other rows.
 
-    None without anything to read: the job is lost or failed, left no rows, or its kind cannot say what was asked
-    or scored.
+    None if a witness has nothing to read: the job is lost or failed, wrote no rows, or its kind cannot say what was
+    asked or scored.
     """
     store, order = history.store, read_order(history.find(LaunchEntry, key), history.store)
     ended = history.find(ExitEntry, key)

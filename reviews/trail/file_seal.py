@@ -73,5 +73,5 @@ def seal_damage(path: Path, walk: TrailVerification, notes: list[str]) -> Iterat
         return  # a database has no file around the entries
     elif digest_file(path) != file:
         yield "seal: bytes of the trail file were changed outside of its entries"
-    elif closed and (beside := path.with_name(path.name + "-wal")).exists() and beside.stat().st_size:
-        yield f"seal: {beside.name} holds data written after the closed session was sealed"
+    elif closed and (log := path.with_name(path.name + "-wal")).exists() and log.stat().st_size:
+        yield f"seal: {log.name} holds data written after the closed session was sealed"

@@ -71,7 +71,7 @@ class Body(Contract):
 
     KIND: ClassVar[EntryKind]
     FROM_OUTSIDE: ClassVar[bool] = False
-    """Whether it may be recorded while no orchestrator runs, so that its time is no time of the session."""
+    """Whether it may be recorded while no orchestrator runs; such entries do not count as hours of the session."""
     AFTER_THE_END: ClassVar[bool] = False
     """Whether it may be added to the trail of a closed session."""
 

@@ -30,6 +30,13 @@ def bound(
             "constitution_digest": load_constitution(CONSTITUTION)[1],
         }
     )
+    made = with_files(replace(whole, resolved=resolved), stage, inputs, outputs)
+    assert made.manifest is not None
+    return replace(made, witness=witness_of(outputs["rows"].parent, stage, outputs, made.manifest))
+
+
+def with_files(whole: Evidence, stage: Stage, inputs: dict[str, Path], outputs: dict[str, Path]) -> Evidence:
+    """Return the evidence of a stage with these files: grant, exit and manifest name their digests."""
     parameters = stage.parameters.model_dump(mode="json")
     input_digests = {role: digest_path(path) for role, path in inputs.items()}
     output_digests = {name: digest_path(path) for name, path in outputs.items()}
@@ -40,13 +47,12 @@ def bound(
             "kind": stage.kind,
             "parameters": digest_value(parameters),
             "inputs": input_digests,
-            "registration": resolved.registration(),
+            "registration": whole.resolved.registration(),
         }
     )
     made = replace(
         whole,
-        resolved=resolved,
-        registered=resolved.registration(),
+        registered=whole.resolved.registration(),
         stage=stage,
         grant=grant,
         exit=exit_of(grant.key()),
@@ -56,7 +62,7 @@ def bound(
         output_digests=output_digests,
         baseline_rows=None,
     )
-    made = with_manifest(
+    return with_manifest(
         made,
         key=grant.key(),
         kind=stage.kind,
@@ -67,5 +73,3 @@ def bound(
         seed=0,
         tokens=tokens_in(outputs.get("rows")),
     )
-    assert made.manifest is not None
-    return replace(made, witness=witness_of(outputs["rows"].parent, stage, outputs, made.manifest))

@@ -14,8 +14,8 @@ from specs.stages.generation.kinds import SELF_INSTRUCT as SELF_INSTRUCT_KIND
 from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import Stage
-from specs.system.digests import digest_bytes, digest_path, digest_value
-from testing.factories.evidence_on_disk import evidence_of, exit_of, tokens_in, with_manifest, write_rows
+from testing.factories.bound_evidence import with_files
+from testing.factories.evidence_on_disk import evidence_of, write_rows
 from training.rules.cleaning import clean, marks_of
 from training.rules.generation.instruction_harvest import harvest
 from training.rules.generation.sentinels import SENTINELS
@@ -222,42 +222,5 @@ def text_evidence(
             "rows": write_rows(out / "rows.jsonl", arguments),
             "examples": write_rows(out / "examples.jsonl", [example.model_dump() for example in examples]),
         }
-    parameters = stage.parameters.model_dump(mode="json")
-    input_digests = {role: digest_path(path) for role, path in inputs.items()}
-    output_digests = {name: digest_path(path) for name, path in outputs.items()}
-    assert whole.grant is not None
-    grant = whole.grant.model_copy(
-        update={
-            "stage": stage.name,
-            "kind": stage.kind,
-            "parameters": digest_value(parameters),
-            "inputs": input_digests,
-            "registration": resolved.registration(),
-        }
-    )
-    made = replace(
-        whole,
-        resolved=resolved,
-        registered=resolved.registration(),
-        stage=stage,
-        grant=grant,
-        exit=exit_of(grant.key()),
-        parameters=parameters,
-        inputs=inputs,
-        outputs=outputs,
-        output_digests=output_digests,
-        baseline_rows=None,
-    )
-    made = with_manifest(
-        made,
-        key=grant.key(),
-        kind=stage.kind,
-        parameters=grant.parameters,
-        inputs=input_digests,
-        outputs=output_digests,
-        code=digest_bytes(b"code"),
-        effective=parameters,
-        seed=0,
-        tokens=tokens_in(outputs.get("rows")),
-    )
+    made = with_files(replace(whole, resolved=resolved), stage, inputs, outputs)
     return replace(made, **changes)

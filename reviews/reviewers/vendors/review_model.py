@@ -260,7 +260,9 @@ class ReviewModel:
         """Return the text of a reply; raises ReviewerUnavailable if it cannot be a whole answer."""
         cause: NoVerdictCause = "incomplete"
         if reply.stop == "refusal":
-            what, cause = ": ".join(["the model refused", *({reply.reason} - {"refusal"})]), "refused"
+            what, cause = "the model refused", "refused"
+            if reply.reason != "refusal":
+                what = f"{what}: {reply.reason}"
         elif reply.stop == "length":
             what = f"the answer is incomplete ({reply.reason})"
         elif reply.stop != "end":

@@ -104,7 +104,7 @@ class ModelRequest(NamedTuple):
     hour: bool = False
     """Keep tools and instructions in the prompt cache for an hour: the next request is expected to come late."""
     shortened: int = 0
-    """Which of the sizes of ``agents/conversation.py`` the messages have."""
+    """By how many steps the messages were shortened; recorded with the turn."""
 
 
 class ModelReply(NamedTuple):
