@@ -40,6 +40,7 @@ class _Root(LazyGroup):
             "view": "view",
             "replicate": "seeds",
             "seeds": "seeds",
+            "replay": "replay",
             "diagnose": "report",
             "backlog": "acceptance.backlog",
             "retrospective": "acceptance.backlog",

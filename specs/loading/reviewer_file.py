@@ -16,14 +16,19 @@ from specs.system.yaml.problems import LintProblem, Loc, format_loc, printable
 from specs.system.yaml.yaml_positions import read_document
 
 
-def load_reviewer(path: Path) -> ReviewerSpec:
-    """Read a reviewer from a YAML file; raises SpecError, with every problem, or UserError if it is unreadable."""
+def load_reviewer(path: Path, *, for_gates: bool = False) -> ReviewerSpec:
+    """Read a reviewer from a YAML file; ``for_gates`` allows vendors that answer no questions.
+
+    Raises:
+        SpecError: it has problems; all of them are named.
+        UserError: the file is unreadable.
+    """
     try:
         raw = read_regular(path)
     except (OSError, ValueError) as error:
         raise UserError(f"'{path}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
     document = read_document(path, raw)
-    reviewer = _read(document.data)
+    reviewer = _read(document.data, for_gates)
     if isinstance(reviewer, list):
         raise document.error(path, reviewer)
     return reviewer
@@ -37,13 +42,13 @@ def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> ReviewerSpec
     return reviewer
 
 
-def _read(data: Any) -> ReviewerSpec | list[LintProblem]:
+def _read(data: Any, for_gates: bool = False) -> ReviewerSpec | list[LintProblem]:
     """Return the reviewer that a mapping describes, or what its schema and the rules on reviewers have against it."""
     reviewer = validate(data, ReviewerSpec)
     if isinstance(reviewer, list):
         return reviewer
     lint_problems = list(lint_one_reviewer((), reviewer))
-    if not lint_problems and reviewer.is_plugin:
+    if not lint_problems and reviewer.is_plugin and not for_gates:
         message = f"vendor '{reviewer.vendor}' judges gates only, it answers no questions"
         lint_problems.append(LintProblem(("vendor",), message, f"take one of {', '.join(REVIEWERS)}"))
     return lint_problems or reviewer

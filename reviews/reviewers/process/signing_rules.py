@@ -52,6 +52,22 @@ class IssuedVerdict(NamedTuple):
     cause: str | None
 
 
+def make_packet_reviewer(
+    spec: ReviewerSpec, environ: Mapping[str, str], waits: Callable[[float, str, float], None] | None = None
+) -> PacketReviewer:
+    """Build the reviewer that a spec names, who is not a person; UserError without its key, package or price."""
+    if spec.vendor == Checklist.name:
+        return Checklist()
+    if spec.is_plugin:
+        from reviews.reviewers.vendors.plugin_reviewer import plugin_reviewer
+
+        return plugin_reviewer(spec, environ)
+    # Imported here, so that only model reviewers need an SDK.
+    from reviews.reviewers.vendors.review_model import model_reviewer, sleeps
+
+    return model_reviewer(spec, environ, waits or sleeps)
+
+
 class Duty:
     """The state of one process: its key, its reviewers and their verdicts."""
 
@@ -102,7 +118,10 @@ class Duty:
     def _start(self, start: messages.StartMessage) -> messages.Ready:
         if self._key is not None:
             raise Refusal("it was started before")
-        reviewers = [self._reviewer(reviewer) for reviewer in start.reviewers]
+        reviewers = [
+            None if reviewer.vendor == PERSON else make_packet_reviewer(reviewer, self._environ, self._waits)
+            for reviewer in start.reviewers
+        ]
         path = Path(start.key)
         key = load_key(path)
         # A reviewer signed with the keys before this one too.
@@ -111,20 +130,6 @@ class Duty:
         self._known = (key.public, *before)
         self._humans = tuple(bytes.fromhex(hex) for hex in start.humans)
         return messages.Ready(public=key.public.hex())
-
-    def _reviewer(self, spec: ReviewerSpec) -> PacketReviewer | None:
-        if spec.vendor == "checklist":
-            return Checklist()
-        if spec.vendor == PERSON:
-            return None
-        if spec.is_plugin:
-            from reviews.reviewers.vendors.plugin_reviewer import plugin_reviewer
-
-            return plugin_reviewer(spec, self._environ)
-        # Imported here, so that only model reviewers need an SDK.
-        from reviews.reviewers.vendors.review_model import model_reviewer, sleeps
-
-        return model_reviewer(spec, self._environ, self._waits or sleeps)
 
     def _review(self, requested_review: messages.ReviewMessage) -> messages.VerdictMessage:
         packet = self._packet(requested_review.packet, requested_review.digest)
