@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reviews.audit.audit_files import FileComparison, FileTree, tree_of
+from reviews.audit.canary_check import canary_damage
 from reviews.audit.event_order import code_damage, launch_damage, order_damage, people_damage, sequence_damage
 from reviews.audit.pruning import not_witnessed_again, prune_damage, pruned_weights
 from reviews.audit.recompute import FORMLESS, formless, rederive, spec_at_hand
@@ -241,6 +242,7 @@ def check_meaning(audit: Audit, history: History) -> None:
         lambda: people_damage(history),
         lambda: signature_damage(history),
         lambda: code_damage(history),
+        lambda: canary_damage(history),
         lambda: requests_damage(history, audit.notes),
         lambda: prune_damage(history),
         lambda: audit.not_proven.extend(not_witnessed_again(history, pruned_weights(history).values())) or (),

@@ -185,11 +185,23 @@ def resolvable(span: Span, packet: Packet) -> bool:
     With a pointer (RFC 6901) it points into the packet as JSON, without one at lines of the log tail.
     """
     try:
-        matching_text = _lines(span, packet.log_tail) if span.pointer is None else _point(packet, span.pointer)
+        value = _value_at(span, packet)
     except (KeyError, IndexError, ValueError):
         return False
-    text = matching_text if isinstance(matching_text, str) else json.dumps(matching_text, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return span.quote in text
+
+
+def quoted_place(span: Span, packet: Packet) -> Any:
+    """Return what stands at the place that a span names; None if the packet has no such place."""
+    try:
+        return _value_at(span, packet)
+    except (KeyError, IndexError, ValueError):
+        return None
+
+
+def _value_at(span: Span, packet: Packet) -> Any:
+    return _lines(span, packet.log_tail) if span.pointer is None else _point(packet, span.pointer)
 
 
 def _lines(span: Span, log: str) -> str:

@@ -88,10 +88,10 @@ class GateReplay:
         self.reviewer: PacketReviewer = make_packet_reviewer(
             self._spec, environ, lambda seconds, why, _: say(f"{why}: asked again in {seconds:.0f} s")
         )
-        self.gates = tuple(attempt for attempt in self._decided() if _is_judged(attempt))
+        self.gates = tuple(attempt for attempt in self._iterate_decisions() if _is_judged(attempt))
         """The gates whose packet a reviewer judged, in the order of the trail."""
 
-    def _decided(self) -> Iterator[Attempt]:
+    def _iterate_decisions(self) -> Iterator[Attempt]:
         for entry in self._history.of(DecisionEntry):
             yield self._history.attempt(entry.body.stage or DESIGN, entry.body.attempt)
 
@@ -107,7 +107,7 @@ class GateReplay:
         """Yield each gate with its votes as they come.
 
         Raises:
-            BudgetExceeded: what is left of ``max_usd`` does not pay for the next answer.
+            BudgetExceeded: the rest of ``max_usd`` does not pay for the next answer.
         """
         spent = 0.0
         for place, gate in enumerate(self.gates, 1):
@@ -120,9 +120,9 @@ class GateReplay:
                 self._say(f"asking {self.reviewer.name} about {gate.name} ({place} of {len(self.gates)}{of})")
                 answers.append(self._ask(gate))
                 spent += answers[-1].usd
-            yield ReplayedGate(gate.stage, gate.number, *self._recorded(gate), tuple(answers))
+            yield ReplayedGate(gate.stage, gate.number, *self._read_record(gate), tuple(answers))
 
-    def _recorded(self, gate: Attempt) -> tuple[str, ReplayedVote]:
+    def _read_record(self, gate: Attempt) -> tuple[str, ReplayedVote]:
         judged, verdict, decision = gate.verdict, gate.verdict_value, gate.decision
         assert judged is not None and verdict is not None and decision is not None
         approve = None if verdict.no_verdict else verdict.approve

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from reviews.gate.canaries import Canary, draw_canary, suspension_of
 from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, ReviewerAnswer, ReviewPanel, disagree, member_answer, merge
 from reviews.gate.reviewer import ModelOutcome, PacketReviewer, PaidReviewer, ReviewExchange, facts_of, no_verdict
 from reviews.reviewers.process import messages, reviewer_proxy
+from reviews.reviewers.process.reviewer_proxy import ModelApart
 from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from reviews.trail.chain.store import Store
 from sessions.requests.lookups import may_look
@@ -20,7 +22,7 @@ from sessions.run.money import ledger
 from sessions.session import CancelSignal, PauseSignal, Session
 from specs.system.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.system.masking import current, without_secrets
-from specs.trail.gate_bodies import PacketEntry, VerdictEntry
+from specs.trail.gate_bodies import CanaryEntry, PacketEntry, VerdictEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.verdict import HELP, NoVerdict, Packet, Verdict, no_verdict_of
 
@@ -133,20 +135,17 @@ def _ask_one(
     try:
         if not isinstance(reviewer, PaidReviewer):
             return ReviewerAnswer(reviewer.name, reviewer.review(packet, case.digest)), facts
-        cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
-        at, cut_off_repeats = f"{case.attempt}{member}", CUT_OFF_REPEATS
-        while True:
-            # A reservation that is not settled counts as its whole cap: an answer that was cut off may be billed.
-            key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
-            # A failure before anything is known counts as the whole cap.
-            facts = {"reservation": key, "usd": cap}
-            with may_look(session, case.stage, case.attempt, case.digest, reviewer):
-                review = _ask_reviewer(session, reviewer, packet, case.digest, key)
-            if review.error is None or review.error.cause != "cut_off" or not cut_off_repeats:
-                break
-            cut_off_repeats -= 1
-            session.display.say(f"  {reviewer.name}: {review.error.message}; it is asked again")
-        facts |= exchange_facts(session.store, review.exchange)
+        if (suspended := suspension_of(session.history, reviewer.name)) is not None:
+            return ReviewerAnswer(reviewer.name, None, suspended), facts
+        canary = _draw_canary(case, reviewer, packet)
+        if canary is not None and canary.is_first:
+            _ask_canary(case, reviewer, canary, member)
+        review, facts = _ask_paid(case, reviewer, packet, case.digest, f"{case.attempt}{member}", facts)
+        if canary is not None and not canary.is_first:
+            _ask_canary(case, reviewer, canary, member)
+        if canary is not None and (suspended := suspension_of(session.history, reviewer.name)) is not None:
+            session.display.say(f"  {reviewer.name}: {suspended}")
+            return ReviewerAnswer(reviewer.name, None, suspended), facts
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
         return ReviewerAnswer(reviewer.name, review.value), facts
@@ -159,6 +158,63 @@ def _ask_one(
         raise
     except PeergateError as failed:
         return ReviewerAnswer(reviewer.name, None, no_verdict_of(failed)), facts
+
+
+def _ask_paid(
+    case: _Case, reviewer: PaidReviewer, packet: Packet, digest: str, at: str, facts: dict[str, Any]
+) -> tuple[ModelOutcome[Verdict], dict[str, Any]]:
+    """Ask a paid reviewer about a packet within a reservation; fill and return the facts that the trail records.
+
+    Raises:
+        BudgetExceeded: no money is left for the review.
+    """
+    session = case.session
+    cap, budget = reviewer.cost_cap(packet), session.resolved.spec.budget
+    cut_off_repeats = CUT_OFF_REPEATS
+    while True:
+        # A reservation that is not settled counts as its whole cap: an answer that was cut off may be billed.
+        key = ledger.reserve_review(session.trail, budget, case.stage, at, cap)
+        # A failure before anything is known counts as the whole cap.
+        facts |= {"reservation": key, "usd": cap}
+        with may_look(session, case.stage, case.attempt, digest, reviewer):
+            review = _ask_reviewer(session, reviewer, packet, digest, key)
+        if review.error is None or review.error.cause != "cut_off" or not cut_off_repeats:
+            return review, facts | exchange_facts(session.store, review.exchange)
+        cut_off_repeats -= 1
+        session.display.say(f"  {reviewer.name}: {review.error.message}; it is asked again")
+
+
+def _draw_canary(case: _Case, reviewer: PaidReviewer, packet: Packet) -> Canary | None:
+    if not isinstance(reviewer, ModelApart) or not reviewer.canary_rate:
+        return None
+    recorded = case.session.find(PacketEntry, case.stage, case.attempt)
+    return draw_canary(recorded, packet, reviewer.name, reviewer.canary_rate) if recorded else None
+
+
+def _ask_canary(case: _Case, reviewer: PaidReviewer, canary: Canary, member: str) -> None:
+    """Put a packet with a planted flaw to a reviewer, once, and record what it said of it."""
+    session, key = case.session, CanaryEntry.key_of(case.stage, f"{case.attempt}{member}")
+    if session.trail.find(key, CanaryEntry) is not None:
+        return
+    digest = session.store.put_value(canary.packet)
+    facts: dict[str, Any] = {}
+    review, facts = _ask_paid(case, reviewer, canary.packet, digest, f"{case.attempt}{member}/canary", facts)
+    verdict = review.value or no_verdict(
+        reviewer.name, no_verdict_of(review.error or ReviewerUnavailable("no verdict", where=reviewer.name))
+    )
+    outcome = "no_verdict" if review.value is None else "approved" if verdict.approve else "rejected"
+    body = {
+        "stage": case.stage,
+        "attempt": case.attempt,
+        "of": case.digest,
+        "edit": canary.edit,
+        "packet": digest,
+        "verdict": session.store.put_value(verdict),
+        "reviewer": reviewer.name,
+        "outcome": outcome,
+    }
+    recorded = session.trail.append(CanaryEntry.model_validate(body | facts), key)
+    ledger.settle(session.trail, facts["reservation"], recorded.body.usd)
 
 
 def _ask_reviewer(

@@ -29,7 +29,16 @@ _BUILDER_MODEL_ONLY = (
     "reasoning",
     "images",
 )
-_REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort", "outage_s", "looks")
+_REVIEWER_MODEL_ONLY = (
+    "base_url",
+    "api",
+    "usd_per_million_tokens",
+    "effort",
+    "outage_s",
+    "looks",
+    "refutation",
+    "canary_rate",
+)
 
 
 def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, ReviewerSpec]]:
@@ -173,7 +182,9 @@ def lint_one_reviewer(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProble
 
 def _lint_plugin(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:
     """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
-    yield from _superfluous(place, reviewer, ("base_url", "api"), "asks its model in its own way", "vendor ")
+    yield from _superfluous(
+        place, reviewer, ("base_url", "api", "refutation"), "asks its model in its own way", "vendor "
+    )
     if reviewer.usd_per_million_tokens is not None and not reviewer.usd_per_million_tokens.is_free:
         message = f"tokens of vendor '{reviewer.vendor}' are not counted: a review costs its max_cost_usd"
         yield LintProblem((*place, "usd_per_million_tokens"), message, "write 0 for both, or remove it")
@@ -240,10 +251,10 @@ def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def cost_of_all(spec: SessionSpec) -> float:
-    """Return the most that one review of every gate can cost; nothing when no model is asked or it is free."""
+    """Return what one review of every gate can cost, canaries included; 0 if no model is asked or tokens are free."""
     stakes = (DESIGN_STAKES, *(stage.gate.stakes for stage in spec.stages))
     return sum(
-        getattr(reviewer.effort, stake).max_cost_usd
+        getattr(reviewer.effort, stake).max_cost_usd * (1 + reviewer.canary_rate)
         for reviewer in spec.reviewers()
         if reviewer.asks_a_model and not (reviewer.usd_per_million_tokens and reviewer.usd_per_million_tokens.is_free)
         for stake in stakes

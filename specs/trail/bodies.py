@@ -47,6 +47,7 @@ _CLASSES: tuple[type[Body], ...] = (
     gate_bodies.PacketEntry,
     gate_bodies.LookupEntry,
     gate_bodies.VerdictEntry,
+    gate_bodies.CanaryEntry,
     gate_bodies.DecisionEntry,
     gate_bodies.HumanAnswerEntry,
     gate_bodies.OverrideEntry,

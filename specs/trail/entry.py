@@ -11,7 +11,7 @@ from specs.system.digests import Contract, Digest
 _OfSessions = Literal["open", "model", "workspace", "keys", "pause", "resume", "report", "close"]
 _OfJobs = Literal["launch", "exit", "lost", "challenge", "witness", "spend", "budget"]
 _OfBuilders = Literal["turn", "call", "result", "note", "plan", "submit"]
-_OfGates = Literal["grant", "metrics", "checks", "packet", "look", "verdict", "decision"]
+_OfGates = Literal["grant", "metrics", "checks", "packet", "look", "verdict", "canary", "decision"]
 _OfPeople = Literal["human", "override", "amendment", "retraction", "pruning", "question", "answer"]
 _OfSeeds = Literal["replication_plan", "replication"]
 EntryKind = Literal[_OfSessions, _OfJobs, _OfBuilders, _OfGates, _OfPeople, _OfSeeds]

@@ -151,7 +151,26 @@ class LookupEntry(AttemptBody):
     is_error: bool
 
 
-class VerdictEntry(AttemptBody):
+class PaidExchange(Contract):
+    """What the trail records of an exchange with a reviewer that costs money."""
+
+    reservation: str | None = None
+    usd: float | None = None
+    usd_is_measured: bool | None = None
+    model: str | None = None
+    request: Digest | None = None
+    response: Digest | None = None
+    statuses: tuple[int | None, ...] | None = None
+    usage: dict[str, int] | None = None
+    seconds: float | None = None
+    reasoning: str | None = None
+    earlier: tuple[EarlierAnswer, ...] = ()
+    """Answers before the last one: unreadable answers, and answers that looked something up."""
+    looked: tuple[CitedLookup, ...] = ()
+    """What the reviewer looked up, in the order in which it cites it."""
+
+
+class VerdictEntry(AttemptBody, PaidExchange):
     """``verdict``: a reviewer's verdict on a packet, and the exchange if the reviewer costs money."""
 
     KIND = "verdict"
@@ -167,20 +186,21 @@ class VerdictEntry(AttemptBody):
     """The earlier attempt whose verdict this is, because nothing has changed since."""
     members: int | None = None
     """For a panel: how many members were asked."""
-    reservation: str | None = None
-    usd: float | None = None
-    usd_is_measured: bool | None = None
-    model: str | None = None
-    request: Digest | None = None
-    response: Digest | None = None
-    statuses: tuple[int | None, ...] | None = None
-    usage: dict[str, int] | None = None
-    seconds: float | None = None
-    reasoning: str | None = None
-    earlier: tuple[EarlierAnswer, ...] = ()
-    """Answers before the last one: unreadable answers, and answers that looked something up."""
-    looked: tuple[CitedLookup, ...] = ()
-    """What the reviewer looked up, in the order in which it cites it."""
+
+
+class CanaryEntry(AttemptBody, PaidExchange):
+    """``canary``: what a reviewer said of a packet with a planted flaw, which it could not tell from a true one."""
+
+    KIND = "canary"
+
+    of: Digest
+    """The true packet."""
+    edit: str
+    packet: Digest
+    """The packet with the flaw."""
+    verdict: Digest
+    reviewer: str
+    outcome: Literal["rejected", "approved", "no_verdict"]
 
 
 class Opens(OfAttempt):

@@ -30,6 +30,7 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
     "packet": ("packet",),
     "look": ("packet", "arguments", "answer"),
     "verdict": ("packet", "verdict", "request", "response", "earlier.*.request", "earlier.*.response"),
+    "canary": ("of", "packet", "verdict", "request", "response", "earlier.*.request", "earlier.*.response"),
     "decision": ("decision",),
     "amendment": ("spec", "source", "packet", "verdict", "code"),
     "replication": ("result",),

@@ -10,7 +10,7 @@ from specs.system.digests import Contract, Digest
 from specs.system.errors import BudgetExceeded, NoVerdictCause, PeergateError, ReviewerUnavailable
 from specs.system.exact import format_against_limit
 
-Cause = NoVerdictCause | Literal["budget", "withdrawn"]
+Cause = NoVerdictCause | Literal["budget", "withdrawn", "suspended"]
 
 HELP: dict[Cause, str] = {
     "key_refused": "set a valid key for the reviewer in the environment",
@@ -27,6 +27,7 @@ HELP: dict[Cause, str] = {
     "cost_cap": "raise max_cost_usd under reviewer.effort in a new session",
     "budget": "raise the budget with `peergate amend`",
     "withdrawn": "nothing: another attempt begins if one is left",
+    "suspended": "decide yourself, also about the gates it names, or name another reviewer in a new session",
     "process_lost": "ask again; the reviewer's process is restarted",
     "no_quorum": "fix what kept the members from answering, and ask again",
     "unusable": "ask again, or decide yourself",
@@ -136,6 +137,8 @@ class Finding(Contract):
     evidence: tuple[Span, ...]
     required_change: RequiredChange | None = None
     ruled_out: str = ""
+    refuted: str = ""
+    """Why a finding that was blocking did not survive a fresh look at its evidence."""
 
 
 class Condition(Contract):

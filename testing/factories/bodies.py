@@ -55,6 +55,10 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         "answer": NAME, "is_error": False,
     },
     "verdict": {**AT, "packet": NAME, "verdict": NAME, "error": "", "reviewer": "checklist"},
+    "canary": {
+        **AT, "of": NAME, "edit": "flat_curve", "packet": NAME, "verdict": NAME, "reviewer": "openai:m",
+        "outcome": "rejected",
+    },
     "decision": {
         **AT, "outcome": "approve", "reasons": [], "required": {}, "decision": NAME, "opens": None,
         "code": NAME,

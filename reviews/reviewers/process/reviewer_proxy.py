@@ -10,7 +10,7 @@ from reviews.gate.reviewer import Looking, ModelOutcome, PaidReviewer
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
-from reviews.reviewers.vendors.effort_tiers import effort_of
+from reviews.reviewers.vendors.effort_tiers import MOST_REFUTED, effort_of
 from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.system.digests import digest_bytes
 from specs.system.errors import ReviewerUnavailable
@@ -60,6 +60,11 @@ class ModelApart(Apart, PaidReviewer):
         """In how many answers to one packet it may look into the evidence."""
         return self._spec.looks or 0
 
+    @property
+    def canary_rate(self) -> float:
+        """The probability with which it is also put a packet with a planted flaw."""
+        return self._spec.canary_rate
+
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
         return 0.0 if self._is_free else effort_of(packet, self._spec.effort).max_cost_usd
@@ -75,9 +80,9 @@ class ModelApart(Apart, PaidReviewer):
         """
         # A model is asked at most twice in a row without looking something up; each time it does, the time begins
         # anew, and while its API is down the process says so and the time does not run.
-        statement = self._request_review(
-            packet, packet_digest, 2 * effort_of(packet, self._spec.effort).timeout_s + SLACK_S
-        )
+        calls = 2 * (1 + (MOST_REFUTED if self._spec.refutation else 0))
+        seconds = calls * effort_of(packet, self._spec.effort).timeout_s + SLACK_S
+        statement = self._request_review(packet, packet_digest, seconds)
         if statement.exchange is None:
             raise _as_error(statement.no_verdict, self.name)
         verdict = None if statement.verdict is None else read_verdict(statement, self.name)
@@ -123,7 +128,7 @@ def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> ModelPrice:
 
 
 def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
-    if why is None or why.cause == "budget" or why.cause == "withdrawn":
+    if why is None or why.cause in ("budget", "withdrawn", "suspended"):
         return ReviewerUnavailable("the reviewer's process gives neither a verdict nor a reason", where=who)
     return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)
 

@@ -7,6 +7,9 @@ from specs.system.vendors.parties import Efforts, ReviewLimits
 from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet
 
+MOST_REFUTED = 4
+"""Blocking findings of one verdict that are put to a fresh call."""
+
 
 def effort_of(packet: Packet, efforts: Efforts) -> ReviewLimits:
     """Return the effort a review of a packet is asked with."""

@@ -12,6 +12,7 @@ from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.looking import Lookups, longest_with_calls
 from reviews.reviewers.vendors.model_exchange import ModelQuestion, RejectedAnswer, ToolRound
 from reviews.reviewers.vendors.packet_text import reading_list, render
+from reviews.reviewers.vendors.refutation import RefutationAnswer, read_refutation, refutation_form, refute_findings
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.system.digests import canonical_bytes
 from specs.system.errors import NoVerdictCause, ReviewerUnavailable
@@ -343,12 +344,15 @@ def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> R
 class ModelReviewer(PaidReviewer):
     """Asks a model about a packet."""
 
-    def __init__(self, model: ReviewModel, efforts: Efforts, waits: Waits = sleeps, looks: int = 0) -> None:
-        """``looks``: in how many answers the model may look into the evidence."""
+    def __init__(
+        self, model: ReviewModel, efforts: Efforts, waits: Waits = sleeps, looks: int = 0, refutes: bool = False
+    ) -> None:
+        """``looks``: in how many answers the model may look into the evidence; ``refutes``: see :mod:`refutation`."""
         self.waits = waits
         self.model = model
         self.efforts = efforts
         self.looks = looks
+        self.refutes = refutes
         self.name = model.name
 
     def cost_cap(self, packet: Packet) -> float:
@@ -358,18 +362,29 @@ class ModelReviewer(PaidReviewer):
     def ask(self, packet: Packet, packet_digest: str, looking: Looking | None = None) -> ModelOutcome[Verdict]:
         """Ask, and return verdict or error together with what it took."""
         lookups = Lookups(looking, self.looks) if looking is not None and looking.names and self.looks else None
-        return self.model.ask(
+        effort = effort_of(packet, self.efforts)
+        review = self.model.ask(
             instructions(),
             render(packet, lookups.describe() if lookups else ""),
             answer_form(),
-            effort_of(packet, self.efforts),
+            effort,
             lambda text: to_verdict(text, self.name, packet_digest, lookups.looked if lookups else ()),
             self.waits,
             lookups,
             reading_list(packet),
         )
+        if review.value is None or not self.refutes:
+            return review
+
+        def refute(prompt: str, text: str, usd: float) -> ModelOutcome[RefutationAnswer]:
+            limits = effort.model_copy(update={"max_cost_usd": usd}) if self.cost_cap(packet) else effort
+            return self.model.ask(
+                prompt, text, refutation_form(), limits, lambda text: read_refutation(text, self.name), self.waits
+            )
+
+        return refute_findings(review.value, packet, review.exchange, self.cost_cap(packet), refute)
 
 
 def model_reviewer(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ, waits: Waits = sleeps) -> ModelReviewer:
     """Build the reviewer a spec names; errors as in :func:`make_model`."""
-    return ModelReviewer(make_model(spec, environ), spec.effort, waits, spec.looks or 0)
+    return ModelReviewer(make_model(spec, environ), spec.effort, waits, spec.looks or 0, spec.refutation)

@@ -116,6 +116,12 @@ class ReviewerSpec(Contract):
     looks: Annotated[int, Field(ge=0, le=20)] | None = None
     """In how many answers to one packet a model may look into its evidence with tools, within ``max_cost_usd``; for an
     endpoint of your own, or a plug-in, none where it is not stated, and never through an API of chat."""
+    refutation: bool = False
+    """Whether each blocking finding is put to a fresh call with nothing but its evidence; what does not survive is
+    advice. Within ``max_cost_usd`` of the review."""
+    canary_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The probability that a packet is also put to the reviewer with a planted flaw. A reviewer that approves one is
+    suspended. Each costs as much as a review."""
 
     @property
     def asks_a_model(self) -> bool:
