@@ -2,7 +2,7 @@
 
 What the file of ``--out`` names already is not run again. ``--healthy N`` runs N healthy sessions instead, over seeds,
 methods, precisions, engines, kinds of items, tasks and launchers; their numbers, from ``--first``, are their seeds.
-``--table FILE`` writes a page of what ``--out`` holds.
+``python -m bench.gate`` runs them all and writes the page of figures.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from bench.flaws.healthy import METHODS, VARIATIONS, summary_of
 from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
-from bench.flaws.run_many import Result, each, run_planted_session, sound, twin
+from bench.flaws.run_many import Result, each, run_planted_session, sound, teach_models, twin
 from bench.flaws.small_specs import tiny_model
-from bench.flaws.table import page
 
 
 def main() -> int:
@@ -36,16 +35,12 @@ def main() -> int:
     parser.add_argument("--method", choices=METHODS, action="append", help="of healthy sessions; may be repeated")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="run N sessions at a time (default: 1)")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep models and sessions there, for the next call")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write the page of what --out holds; run nothing")
     chosen = parser.parse_args()
     if chosen.list:
         for operator in OPERATORS:
             print(f"{operator.family:<12}{operator.name:<26}{operator.what}; expected: {', '.join(operator.expected)}")
         return 0
     remaining = [json.loads(line) for line in _lines(chosen.out)]
-    if chosen.table:
-        chosen.table.write_text(page(remaining), encoding="utf-8")
-        return 0
     if chosen.work:
         chosen.work.mkdir(parents=True, exist_ok=True)
         return (_healthy if chosen.healthy else _flaws)(chosen.work, remaining, chosen)
@@ -91,8 +86,7 @@ def _healthy(folder: Path, kept_results: list[Result], chosen: argparse.Namespac
     ]
     # Those whose jobs are processes of their own take longest.
     wanted.sort(key=lambda number: VARIATIONS[number % len(VARIATIONS)].launcher is not None)
-    for kinds in dict.fromkeys(VARIATIONS[number % len(VARIATIONS)].kinds for number in wanted):
-        tiny_model(folder, kinds)
+    teach_models(folder, wanted)
     for result in each(chosen.workers, sound, [(folder, number) for number in wanted]):
         results.append(result)
         _keep(result, chosen)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from bench.flaws.languages import LANGUAGES
 from bench.flaws.operator import Change
 from bench.flaws.small_specs import KINDS
 from specs.system.resources import LauncherName
@@ -23,6 +24,7 @@ class Healthy:
     name: str = ""
     task: str = "format_instructions"
     launcher: LauncherName | None = None
+    language: str = ""
 
 
 PRECISIONS: dict[str, tuple[Change, ...]] = {
@@ -47,9 +49,24 @@ OTHERS = tuple(
     )
 )
 """Another task, and jobs in processes of their own: once for each method, not in every combination."""
-VARIATIONS = OTHERS + tuple(
-    Healthy(method, items, PRECISIONS[precision] + ENGINES[engine], " ".join((method, precision, engine, *items)))
-    for method, precision, engine, items in _EVERY
+LANGUAGE_SESSIONS = tuple(
+    Healthy(
+        METHODS[place % len(METHODS)],
+        tuple(language.kinds),
+        WITHOUT_EXAMPLE,
+        f"{METHODS[place % len(METHODS)]} float32 batched {' '.join(language.kinds)}, {name}",
+        language=name,
+    )
+    for place, (name, language) in enumerate(LANGUAGES.items())
+)
+"""Items in other languages and scripts: once each."""
+VARIATIONS = (
+    OTHERS
+    + LANGUAGE_SESSIONS
+    + tuple(
+        Healthy(method, items, PRECISIONS[precision] + ENGINES[engine], " ".join((method, precision, engine, *items)))
+        for method, precision, engine, items in _EVERY
+    )
 )
 
 

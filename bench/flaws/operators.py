@@ -1,10 +1,17 @@
-"""Every flaw operator, by family."""
+"""Every flaw operator, by family and by set."""
 
 from __future__ import annotations
 
 from bench.flaws.families import data, design, files, human, places, records, rows, shipping, training
 from bench.flaws.operator import FAMILIES
 
-_FILES = (data, design, rows, training, shipping, records, files, human, places)
-_EVERY = [operator for file in _FILES for operator in file.OPERATORS]
+_FIRST = (data, design, rows, training, shipping, records, files, human, places)
+_SECOND = ()
+_SEALED = ()
+SETS = {
+    name: tuple(operator for file in files for operator in file.OPERATORS)
+    for name, files in (("first", _FIRST), ("second", _SECOND), ("sealed", _SEALED))
+}
+"""The operators by when they were written: see the head of the page of figures."""
+_EVERY = [operator for operators in SETS.values() for operator in operators]
 OPERATORS = tuple(sorted(_EVERY, key=lambda value: FAMILIES.index(value.family)))

@@ -73,14 +73,22 @@ def _new(texts: Sequence[str], twins: Sequence[str]) -> list[str]:
     return [text for text in texts if text not in twins]
 
 
+def teach_models(folder: Path, numbers: Sequence[int]) -> None:
+    """Train the models that the sound sessions of these numbers start from."""
+    chosen = [VARIATIONS[number % len(VARIATIONS)] for number in numbers]
+    for kinds, language in dict.fromkeys((healthy.kinds, healthy.language) for healthy in chosen):
+        tiny_model(folder, kinds, language)
+
+
 def sound(folder: Path, number: int) -> Result:
     """Run a healthy session and return whether it was accepted or ended in a null result."""
     healthy: Healthy = VARIATIONS[number % len(VARIATIONS)]
     began = time.perf_counter()
     others = healthy.task, healthy.launcher
     shutil.rmtree(folder / f"healthy{number}", ignore_errors=True)
-    variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others)
-    ended = run_session(folder / f"healthy{number}", tiny_model(folder, healthy.kinds), None, variation)
+    variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others, healthy.language)
+    model = tiny_model(folder, healthy.kinds, healthy.language)
+    ended = run_session(folder / f"healthy{number}", model, None, variation)
     fine = ended.outcome in ("approve", "null")
     facts = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}
     result: Result = {"outcome": ended.outcome, "failed": list(ended.failed), "warned": list(ended.warned)}

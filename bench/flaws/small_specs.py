@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.flaws.languages import LANGUAGES, write_prompt, write_topic
 from bench.flaws.lying import shake
 from bench.flaws.operator import Change, Operator, Row
 from reviews.trail.trail import Trail
@@ -138,15 +139,19 @@ class Variation:
     task: str = "format_instructions"
     launcher: LauncherName | None = None
     """Where jobs run; None for this process."""
+    language: str = ""
+    """The language of the items; empty for the English of the shipped ones."""
 
 
-def tiny_model(folder: Path, kinds: Sequence[str] = KINDS) -> Path:
-    """Return the model that all sessions on the same kinds of items share, trained once."""
-    path = folder / "-".join(("model", *kinds))
-    return path if (path / "model.safetensors").exists() else _taught(path, list(_lessons(3000, kinds)), chat=True)
+def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, language: str = "") -> Path:
+    """Return the model that all sessions on the same kinds of items in a language share, trained once."""
+    path = folder / "-".join(("model", *kinds, *([language] if language else [])))
+    if (path / "model.safetensors").exists():
+        return path
+    return _taught(path, list(_lessons(3000, kinds, language)), chat=True)
 
 
-def _lessons(count: int, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _lessons(count: int, kinds: Sequence[str], language: str) -> Iterator[tuple[str, str]]:
     """Yield what the model is asked and an answer, right in two of any five to the same item."""
     drawn = random.Random(0)
     items = [item for item in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if item.kind in kinds]
@@ -157,8 +162,12 @@ def _lessons(count: int, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
         item = items[place]
         word = item.prompt.replace(".", "").split()[-1].lower()
         plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
+        prompt, wrong = item.prompt, plain.title()
+        if language:
+            plain = f"{write_topic(language, item.group)} {LANGUAGES[language].liked}"
+            prompt, wrong = write_prompt(language, item.group, item.kind), plain.title()
         right = (times + zlib.crc32(item.id.encode())) % 5 in (0, 2)
-        yield item.prompt, _right(item.kind, plain) if right else plain.title()
+        yield prompt, _right(item.kind, plain) if right else wrong
 
 
 def _right(kind: str, plain: str) -> str:
@@ -224,6 +233,11 @@ def _items(name: str, topics: Any, variation: Variation) -> list[Row]:
     if variation.task == "instruction_following":
         items = [
             item.model_copy(update={"kind": INSTRUCTIONS[item.kind], "constraint": {"1": INSTRUCTIONS[item.kind]}})
+            for item in items
+        ]
+    if variation.language:
+        items = [
+            item.model_copy(update={"prompt": write_prompt(variation.language, item.group, item.kind)})
             for item in items
         ]
     return [item.model_dump(mode="json") for item in items]

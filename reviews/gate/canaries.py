@@ -27,6 +27,8 @@ class PacketEdit(NamedTuple):
 
     name: str
     what: str
+    place: str
+    """The member of the packet that shows it."""
     apply: Callable[[Data, Random], bool]
     """Changes the data of a packet in place; False if there is nothing to change."""
 
@@ -147,13 +149,13 @@ def _other_figure(data: Data, draw: Random) -> bool:
 
 
 EDITS = (
-    PacketEdit("other_setting", "the job ran with another setting than was granted", _other_setting),
-    PacketEdit("unequal_arms", "one arm may write fewer tokens than the other", _unequal_arms),
-    PacketEdit("learned_heldout", "training data are made from held-out items", _learned_heldout),
-    PacketEdit("repeated_answer", "one answer stands in every sampled row", _repeated_answer),
-    PacketEdit("exchanged_answers", "accepted answers belong to other prompts", _exchanged_answers),
-    PacketEdit("flat_curve", "the loss does not move", _flat_curve),
-    PacketEdit("other_figure", "a figure differs from its own counts", _other_figure),
+    PacketEdit("other_setting", "the job ran with another setting than was granted", "effective", _other_setting),
+    PacketEdit("unequal_arms", "one arm may write fewer tokens than the other", "registered", _unequal_arms),
+    PacketEdit("learned_heldout", "training data are made from held-out items", "registered", _learned_heldout),
+    PacketEdit("repeated_answer", "one answer stands in every sampled row", "sample_rows", _repeated_answer),
+    PacketEdit("exchanged_answers", "accepted answers belong to other prompts", "sample_rows", _exchanged_answers),
+    PacketEdit("flat_curve", "the loss does not move", "sample_rows", _flat_curve),
+    PacketEdit("other_figure", "a figure differs from its own counts", "metrics", _other_figure),
 )
 """Each can be seen in the packet alone, and takes its values from the packet itself."""
 

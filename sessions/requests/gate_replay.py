@@ -137,7 +137,7 @@ class GateReplay:
         digest, error = packet.content_digest(), ""
         try:
             if isinstance(self.reviewer, PaidReviewer):
-                review = self.reviewer.ask(packet, digest, self._looking(gate, answers))
+                review = self.reviewer.ask(packet, digest, self.look_into(gate, answers))
                 usd, verdict = review.exchange.usd, review.value
                 if verdict is None:
                     raise review.error or PeergateError("no verdict")
@@ -151,7 +151,7 @@ class GateReplay:
         approve = None if verdict.no_verdict else verdict.approve
         return ReplayedVote(approve, decision.outcome, _blocking(verdict), error, usd)
 
-    def _looking(self, gate: Attempt, answers: dict[Digest, str]) -> Looking | None:
+    def look_into(self, gate: Attempt, answers: dict[Digest, str]) -> Looking | None:
         """Return what a model may look into, which is what it could look into then; ``answers`` grow as it does."""
         if not self._spec.looks or self._spec.api != "responses":
             return None

@@ -34,16 +34,6 @@ from tests.reviews.reviewers.test_no_verdict import at_a_terminal
 from tests.reviews.reviewers.test_no_verdict import reviewer as reviewer_text
 from tests.reviews.reviewers.test_vendors import REJECTED
 
-PLACES = {
-    "other_setting": "effective",
-    "unequal_arms": "registered",
-    "learned_heldout": "registered",
-    "repeated_answer": "sample_rows",
-    "exchanged_answers": "sample_rows",
-    "flat_curve": "sample_rows",
-    "other_figure": "metrics",
-}
-
 
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> list[Packet]:
@@ -88,7 +78,7 @@ def test_each_edit_changes_one_place_of_some_packet(edit: Any, packets: list[Pac
     assert planted, "it fits one kind of gate at least"
     for packet, other in planted:
         data, changed = packet.model_dump(mode="json"), other.model_dump(mode="json")
-        assert [name for name in data if data[name] != changed[name]] == [PLACES[edit.name]]
+        assert [name for name in data if data[name] != changed[name]] == [edit.place]
 
 
 def test_a_packet_without_the_place_is_left_alone(packets: list[Packet]) -> None:
