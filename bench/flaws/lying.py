@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from testing.fixtures.small_pipeline import Here
 from testing.fixtures.tiny_training import write_lines
 from training.jobs import job as entry
 from training.jobs.job import Job, StageResult
+
+PATCHES = ExitStack()
+"""What an operator changes in this process until its session has ended."""
 
 
 class Machine(Here):
@@ -70,7 +73,11 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
             job = Job(job.folder, order)
         honest(job, done, *rest)
 
-    with mock.patch.object(entry, "_write_manifest", write), mock.patch.object(small_pipeline, "_Watched", begin):
+    with (
+        PATCHES,
+        mock.patch.object(entry, "_write_manifest", write),
+        mock.patch.object(small_pipeline, "_Watched", begin),
+    ):
         yield
 
 
