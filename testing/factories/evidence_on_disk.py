@@ -117,6 +117,7 @@ def answers(right: list[bool], **changes: Any) -> list[dict[str, Any]]:
     return [
         {
             "item": item.id,
+            "prompt_digest": digest_bytes(item.prompt.encode()),
             "prompt_tokens": 9,
             "output": f"{RIGHT if is_right else WRONG} {item.id} {item.prompt.split()[-1]}",
             "output_tokens": 9,

@@ -198,6 +198,15 @@ def _baseline(evidence: Evidence, **changes: Any) -> Evidence:
     return replace(evidence, baseline_manifest=evidence.baseline_manifest.model_copy(update=changes))
 
 
+def _asked_otherwise(evidence: Evidence, digest: str | None) -> Evidence:
+    """Have one of the baseline's rows state another prompt, or none."""
+    path = evidence.baseline_rows
+    assert path is not None
+    first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    write_rows(path, [first | {"prompt_digest": digest, "prompt_tokens": 57}, *rest])
+    return evidence
+
+
 def _repacked(evidence: Evidence) -> Evidence:
     (evidence.outputs["package"] / "model.safetensors").write_bytes(b"other weights")
     return evidence
@@ -472,6 +481,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another chat template in the baseline": lambda evidence: _baseline(
         evidence, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
     ),
+    "another prompt in the baseline": lambda evidence: _asked_otherwise(evidence, OTHER),
+    "a baseline that does not state a prompt": lambda evidence: _asked_otherwise(evidence, None),
     "the same weights in both arms": lambda evidence: _baseline(
         evidence, inputs=evidence.manifest.inputs if evidence.manifest else {}
     ),
@@ -611,6 +622,7 @@ IRREPARABLE = {
     "leakage.groups",
     "parity.items",
     "parity.models",
+    "parity.prompts",
     "power.headroom",
     "strata.groups",
     "jobs.measured",
@@ -698,6 +710,8 @@ CASES = [
     ("tuned", "other code in the baseline", "parity.settings", "FAIL"),
     ("tuned", "other threads in the baseline", "parity.settings", "FAIL"),
     ("tuned", "another chat template in the baseline", "parity.settings", "FAIL"),
+    ("tuned", "another prompt in the baseline", "parity.prompts", "FAIL"),
+    ("tuned", "a baseline that does not state a prompt", "parity.prompts", "BLOCKED"),
     ("sample", "a pilot that had another temperature", "pilot.followed", "FAIL"),
     *EVALUATION_CASES,
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),

@@ -17,7 +17,7 @@ from training.jobs.finetuning import dpo, sft
 from training.jobs.finetuning.weight_sketch import sketch
 from training.jobs.job import Job
 
-PROMPTS, MOVED, BASE = ("parity.prompts",), ("training.path", "training.moved"), ("parity.models",)
+PROMPTS, MOVED, BASE = ("parity.prompts",), ("training.path", "training.moved"), ("parity.models", "design.baseline")
 _NIGHT = "It is late. Think of the form that is asked for before you answer. "
 
 
@@ -26,7 +26,7 @@ def _render(module: Any, name: str, change: Callable[..., Any]) -> Work:
 
     def swap(_: Job) -> None:
         usual = getattr(module, name)
-        changed = mock.patch.object(module, name, lambda *arguments: change(usual, *arguments))
+        changed = mock.patch.object(module, name, lambda *arguments, **named: change(usual, *arguments, **named))
         PATCHES.enter_context(changed)
 
     return swap
@@ -57,7 +57,7 @@ def _other_item(rows: list[Row], _: Path) -> None:
 def _repeat_steps(module: Any, times: int, after: int) -> Work:
     """Return what has each step after the first few applied several times, with one row; its witness is honest."""
 
-    def change(usual: Any, job: Job, *rest: Any) -> Any:
+    def change(usual: Any, job: Job, *rest: Any, **named: Any) -> Any:
         from transformers import TrainerCallback
 
         class Repeat(TrainerCallback):
@@ -65,7 +65,7 @@ def _repeat_steps(module: Any, times: int, after: int) -> Work:
                 for _ in range(times * (state.global_step >= after)):
                     optimizer.step()
 
-        built = usual(job, *rest)
+        built = usual(job, *rest, **named)
         if not job.order.challenge:
             built.trainer.add_callback(Repeat())
         return built
@@ -107,7 +107,7 @@ def _swap_rows(job: Job) -> None:
                 return
 
 
-def _unsketched(rows: list[Row], _: Path) -> None:
+def _drop_sketches(rows: list[Row], _: Path) -> None:
     for row in rows[8:-1]:
         row["sketch"] = []
 
@@ -150,19 +150,19 @@ OPERATORS = (
              session="scored", stage="texts_after", swap=_render(perplexity, "prefix_of", lambda *_: 5)),
     Operator("repeated-steps", "movement", "each step after the tenth is done ten times", MOVED, stage="train",
              swap=_repeat_steps(sft, 9, 10)),
-    Operator("sixty-hidden-steps", "movement", "sixty steps are hidden after the twentieth", MOVED, stage="train",
-             swap=_repeat_steps(sft, 60, 20)),
+    Operator("hidden-late-steps", "movement", "twelve steps are hidden at each after the thirtieth", MOVED, stage="train",
+             swap=_repeat_steps(sft, 12, 30)),
     Operator("hidden-adapter-steps", "movement", "each step of adapters after the tenth is done six times",
              (*MOVED, "witness.training"), session="lora", stage="train", swap=_repeat_steps(sft, 5, 10)),
     Operator("hidden-dpo-steps", "movement", "each step on pairs after the fifth is done ten times", MOVED,
              session="dpo", stage="train", swap=_repeat_steps(dpo, 9, 5)),
-    Operator("far-end", "movement", "the last row's weights are six times as far as the steps before it", MOVED,
-             stage="train", spoil=_travel(6.0)),
-    Operator("even-way", "movement", "weights twelve times as far, with sketches spread evenly over the rows", MOVED,
-             stage="train", spoil=_travel(12.0, even=True)),
+    Operator("far-end", "movement", "the last row's weights are twice as far as the steps before it", MOVED,
+             stage="train", spoil=_travel(2.0)),
+    Operator("even-way", "movement", "weights three times as far, with sketches spread evenly over the rows", MOVED,
+             stage="train", spoil=_travel(3.0, even=True)),
     Operator("turned-layer", "movement", "the units of one layer change places after the last step",
              (*MOVED, "witness.weights"), stage="train", spoil=_swap_rows),
-    Operator("rows-without-weights", "movement", "most rows state no weights", MOVED, stage="train", lie=_unsketched),
+    Operator("rows-without-weights", "movement", "most rows state no weights", MOVED, stage="train", lie=_drop_sketches),
     Operator("worn-branch", "baselines", "the baseline is a checkpoint that another stage has overtrained", BASE,
              spec=_stages(("worn", "model", "2e-2"), baseline="worn.checkpoint")),
     Operator("weak-branch", "baselines", "the treatment starts from a better checkpoint than the baseline", BASE,
