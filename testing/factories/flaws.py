@@ -267,6 +267,17 @@ def _same_weights(evidence: Evidence) -> Evidence:
     return with_manifest(replace(evidence, output_digests=digests), outputs=digests)
 
 
+def _trained_on(evidence: Evidence, step: int, **changes: Any) -> Evidence:
+    """Have the rows from a step on state weights that went on in between, or something else."""
+    path = evidence.outputs["rows"]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows[step:]:
+        row["sketch"] = [row["sketch"][0], *(value + 1e-3 for value in row["sketch"][1:])]
+        row |= changes
+    write_rows(path, rows)
+    return evidence
+
+
 def _saved_again(evidence: Evidence) -> Evidence:
     """The checkpoint holds the weights training began from, written by another library."""
     base, folder = evidence.inputs["model"], evidence.outputs["checkpoint"]
@@ -510,6 +521,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "half of the data": lambda evidence: with_manifest(evidence, facts={"examples_by_kind": {"lowercase": 3}}),
     "only adapters trained": lambda evidence: with_manifest(evidence, effective={"trained_share": 0.01}),
     "weights that did not move": _same_weights,
+    "hidden steps between two rows": lambda evidence: _trained_on(evidence, 5),
+    "rows that state no weights": lambda evidence: _trained_on(evidence, 5, sketch=[]),
     "a warm-up as long as the training": lambda evidence: _given(evidence, warmup_steps=10),
     "a warm-up of most of the training": lambda evidence: _given(evidence, warmup_steps=6),
     "a rate that is not meant to decay": lambda evidence: _given(evidence, scheduler="constant"),
@@ -623,6 +636,7 @@ IRREPARABLE = {
     "parity.items",
     "parity.models",
     "parity.prompts",
+    "training.path",
     "power.headroom",
     "strata.groups",
     "jobs.measured",
@@ -782,6 +796,8 @@ CASES = [
     ("train", "half of the data", "training.data", "FAIL"),
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
+    ("train", "hidden steps between two rows", "training.path", "FAIL"),
+    ("train", "rows that state no weights", "training.path", "BLOCKED"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
     ("ship", "evaluated weights that were changed and packed", "package.weights", "FAIL"),
     ("ship", "a package with weights of another format", "package.weights", "FAIL"),
