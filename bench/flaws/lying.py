@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from testing.fixtures.small_pipeline import Here
 from testing.fixtures.tiny_training import write_lines
 from training.jobs import job as entry
 from training.jobs.job import Job, StageResult
+
+PATCHES = ExitStack()
+"""What an operator changes in this process, for a job and its witness."""
 
 
 class Machine(Here):
@@ -56,6 +59,8 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
 
     def begin(folder: Path, order: JobOrder, midway: Callable[[Path], None]) -> Job:
         job = watched(folder, order, midway)
+        if operator and order.grant.stage != operator.stage:
+            PATCHES.close()
         if operator and operator.swap and lies(order, operator):
             operator.swap(job)
         return job
@@ -70,7 +75,11 @@ def lying(run: Path, operator: Operator | None) -> Generator[None]:
             job = Job(job.folder, order)
         honest(job, done, *rest)
 
-    with mock.patch.object(entry, "_write_manifest", write), mock.patch.object(small_pipeline, "_Watched", begin):
+    with (
+        PATCHES,
+        mock.patch.object(entry, "_write_manifest", write),
+        mock.patch.object(small_pipeline, "_Watched", begin),
+    ):
         yield
 
 

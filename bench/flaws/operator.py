@@ -51,7 +51,7 @@ Person = Callable[[Desk], None]
 
 FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
-    *("weights", "packaging", "records", "human"),
+    *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
 )
 SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
 """The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""

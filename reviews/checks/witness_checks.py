@@ -100,6 +100,8 @@ def wrong_rows(seed: str, rows: Sequence[WitnessRow], dtype: str) -> Iterator[di
 
 
 def _why(row: WitnessRow, dtype: str, tails: tuple[float, float], alarm: float) -> str:
+    if not row.prompt:
+        return "it states another prompt than its item, the granted parameters and the chat template make"
     if not row.text:
         return "its text is not that of its token ids"
     if not row.ending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of, need
-from reviews.comparison.arms import pair_controls
+from reviews.comparison.arms import different_prompts, pair_controls
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import count_pairs
 from specs.jobs.job_records import Manifest
@@ -35,6 +35,9 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             if arm is None or arm.manifest is None:
                 raise EvidenceMissing(f"the control '{name}' has no accepted attempt with a manifest")
             differing = _differing(arm.manifest, arm.parameters, manifest, parameters)
+            own = evidence.baseline_rows if name == control.before else evidence.outputs.get("rows")
+            if different_prompts(evidence, own, arm.rows):
+                differing.append("prompts of first turns")
             if differing:
                 parts.append(f"'{name}' differs from its arm in {', '.join(differing)}")
     if parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
+from reviews.comparison.arms import describe_prompts, different_prompts
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import ArmPair, count_pairs
@@ -50,7 +51,7 @@ def _drift(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def require_alike(evidence: Evidence, before: str) -> None:
-    """Refuse to compare stages that did not do the same: other items, settings, code or packages.
+    """Refuse to compare stages that did not do the same: other items, prompts, settings, code, packages or precision.
 
     Raises:
         EvidenceMissing: they did not, or one of them left no manifest.
@@ -65,8 +66,11 @@ def require_alike(evidence: Evidence, before: str) -> None:
         ("settings", ours.effective, arm.manifest.effective),
         ("code", ours.code, arm.manifest.code),
         ("packages", ours.packages, arm.manifest.packages),
+        ("device or precision", (ours.device, ours.dtype), (arm.manifest.device, arm.manifest.dtype)),
     )
     differing = [what for what, digest, other in compared if digest != other]
+    if not differing and (prompts := different_prompts(evidence, arm.rows, evidence.outputs.get("rows"))):
+        differing = [f"prompts ({describe_prompts(prompts)})"]
     if differing:
         raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}, so it cannot be compared")
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need_exact, unless
+from reviews.comparison.arms import describe_prompts, different_prompts
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import count_pairs
 from reviews.evidence.weight_lineage import NAMED, trained_from
@@ -44,6 +45,7 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         ("packages", treatment.packages, baseline.packages),
         ("threads", treatment.threads, baseline.threads),
         ("chat template", treatment.facts.get("chat_template"), baseline.facts.get("chat_template")),
+        ("stop tokens", treatment.facts.get("stop_ids"), baseline.facts.get("stop_ids")),
         ("encoded prompt", treatment.facts.get("first_prompt_ids"), baseline.facts.get("first_prompt_ids")),
     ]
     differing = [
@@ -53,6 +55,28 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     ]
     message = f"the arms differ in {', '.join(value['what'] for value in differing)}"
     return unless(differing, message, "same decoding, limits, prompt format, tokenizer, code, packages and threads")
+
+
+@CHECKS.add(
+    "parity.prompts",
+    "Both arms read the same prompts",
+    source="prompts of 22 tokens in one arm and 57 in the other: a chat template that reads the clock",
+)
+def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare item by item the token ids that the arms read; witnesses derive them again from what was granted."""
+    _baseline(evidence)
+    differing = different_prompts(evidence, evidence.baseline_rows, evidence.outputs.get("rows"))
+    if differing is None:
+        return CheckOutcome("NOT_APPLICABLE", "rows of this kind hold no prompts")
+    if not differing:
+        return CheckOutcome("PASS", f"the same token ids for each of {len(evidence.heldout)} items", 0.0)
+    rows = tuple(
+        {"item": value.item, "treatment_tokens": value.after.tokens, "baseline_tokens": value.before.tokens}
+        for value in differing
+    )
+    message = describe_prompts(differing)
+    hint = "use one tokenizer and chat template for both arms, and a template that reads no clock"
+    return CheckOutcome("FAIL", f"{message}; {hint}", float(len(differing)), rows, repairable=False)
 
 
 @CHECKS.add("parity.models", "The arms are different weights", source="a model compared with itself")

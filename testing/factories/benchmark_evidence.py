@@ -54,6 +54,7 @@ def call(turns: list[str], output: str) -> Raw:
     return {
         "messages": [{"role": role, "content": text} for role, text in zip(roles, turns, strict=False)],
         "prompt_tokens": 9,
+        "prompt_digest": digest_bytes(turns[0].encode()),
         "max_new_tokens": 32,
         "output": output,
         "output_tokens": 4,

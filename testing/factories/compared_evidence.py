@@ -116,6 +116,7 @@ def rows_of(passed: Passed, *, longer: int = 0, cut: Sequence[str] = ()) -> list
                 user=user,
                 output=f"{output}{' and so on' * longer if first_turn else ''}",
                 prompt_tokens=9,
+                prompt_digest=digest_bytes(user.encode()),
                 output_tokens=4,
                 truncated=item.id in cut and not first_turn,
             )

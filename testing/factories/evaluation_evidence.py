@@ -74,6 +74,7 @@ def perplexity_rows(extra: float = 0.0) -> list[PerplexityRow]:
     return [
         PerplexityRow(
             item=item.id,
+            prompt_digest=digest_bytes(item.prompt.encode()),
             nats=SURPRISE[n] + extra * len(item.prompt.encode()),
             tokens=TOKENS[n],
             bytes=len(item.prompt.encode()),
@@ -105,6 +106,7 @@ def choice_rows(nats: list[tuple[float, float]]) -> list[ChoiceRow]:
     return [
         ChoiceRow(
             item=item.id,
+            prompt_digest=digest_bytes(item.prompt.encode()),
             prompt_tokens=5,
             choices=(ChoiceScore(nats=nat, tokens=1, bytes=1), ChoiceScore(nats=other, tokens=4, bytes=10)),
         )
@@ -138,7 +140,14 @@ def conversation_rows(texts: tuple[str, ...] = SAID, times: int = 1) -> list[Con
         ConversationRow(
             item=item.id,
             turns=tuple(
-                ConversationTurn(user=user, output=output, prompt_tokens=9, output_tokens=4, truncated=False)
+                ConversationTurn(
+                    user=user,
+                    output=output,
+                    prompt_tokens=9,
+                    prompt_digest=digest_bytes(user.encode()),
+                    output_tokens=4,
+                    truncated=False,
+                )
                 for user, output in ((item.prompt, "Yes."), (str(item.constraint["turn_2"]), texts[n % len(texts)]))
             ),
         )

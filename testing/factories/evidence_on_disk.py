@@ -117,6 +117,7 @@ def answers(right: list[bool], **changes: Any) -> list[dict[str, Any]]:
     return [
         {
             "item": item.id,
+            "prompt_digest": digest_bytes(item.prompt.encode()),
             "prompt_tokens": 9,
             "output": f"{RIGHT if is_right else WRONG} {item.id} {item.prompt.split()[-1]}",
             "output_tokens": 9,
@@ -157,7 +158,7 @@ def examples(rows: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
 
 def sketch(step: int) -> list[float]:
     """Return a few numbers for the weights after a step."""
-    return [10.0, *(0.1 * place + 1e-3 * step for place in range(4))]
+    return [10.0, *(0.1 * place + 1e-6 * step for place in range(4))]
 
 
 def replayed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -192,12 +193,12 @@ def probes() -> list[dict[str, Any]]:
     return [{"item": item.id, "expected": [1, 2, 3], "reloaded": [1, 2, 3]} for item in heldout_items()[:2]]
 
 
-def weights(content: str, parameters: int = 100) -> bytes:
-    """Return a weight file of one tensor with this many parameters; ``content`` makes it differ from others."""
+def weights(content: str, parameters: int = 100, moved: float = 0.0) -> bytes:
+    """Return a weight file of one tensor with this many parameters; ``content`` or ``moved`` makes it differ."""
     tensor = {"dtype": "F32", "shape": [parameters], "data_offsets": [0, 4 * parameters]}
     header = json.dumps({"__metadata__": {"content": content}, "tensor": tensor}).encode()
     seed = digest_bytes(content.encode())[7:]
-    values = [int(seed[place % 64], 16) / 16 for place in range(parameters)]
+    values = [int(seed[place % 64], 16) / 16 + moved for place in range(parameters)]
     return len(header).to_bytes(8, "little") + header + struct.pack(f"<{parameters}f", *values)
 
 
@@ -281,7 +282,8 @@ def evidence_of(
     model = folder / "model"
     for place in (model, out / "weights"):
         place.mkdir(parents=True, exist_ok=True)
-        (place / "model.safetensors").write_bytes(weights("same" if stage.kind == "package" else str(place)))
+        moved = 1e-5 if place != model and stage.kind != "package" else 0.0
+        (place / "model.safetensors").write_bytes(weights("same", moved=moved))
         describe(place)
     if stage.kind == "generate":
         outputs["accepted"] = write_rows(out / "accepted.jsonl", examples(rows))

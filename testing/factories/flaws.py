@@ -198,6 +198,15 @@ def _baseline(evidence: Evidence, **changes: Any) -> Evidence:
     return replace(evidence, baseline_manifest=evidence.baseline_manifest.model_copy(update=changes))
 
 
+def _asked_otherwise(evidence: Evidence, digest: str | None) -> Evidence:
+    """Have one of the baseline's rows state another prompt, or none."""
+    path = evidence.baseline_rows
+    assert path is not None
+    first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    write_rows(path, [first | {"prompt_digest": digest, "prompt_tokens": 57}, *rest])
+    return evidence
+
+
 def _repacked(evidence: Evidence) -> Evidence:
     (evidence.outputs["package"] / "model.safetensors").write_bytes(b"other weights")
     return evidence
@@ -256,6 +265,17 @@ def _same_weights(evidence: Evidence) -> Evidence:
     assert evidence.manifest is not None
     digests = evidence.output_digests | {"checkpoint": evidence.manifest.inputs["model"]}
     return with_manifest(replace(evidence, output_digests=digests), outputs=digests)
+
+
+def _trained_on(evidence: Evidence, step: int, **changes: Any) -> Evidence:
+    """Have the rows from a step on state weights that went on in between, or something else."""
+    path = evidence.outputs["rows"]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows[step:]:
+        row["sketch"] = [row["sketch"][0], *(value + 1e-3 for value in row["sketch"][1:])]
+        row |= changes
+    write_rows(path, rows)
+    return evidence
 
 
 def _saved_again(evidence: Evidence) -> Evidence:
@@ -472,6 +492,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another chat template in the baseline": lambda evidence: _baseline(
         evidence, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
     ),
+    "another prompt in the baseline": lambda evidence: _asked_otherwise(evidence, OTHER),
+    "a baseline that does not state a prompt": lambda evidence: _asked_otherwise(evidence, None),
     "the same weights in both arms": lambda evidence: _baseline(
         evidence, inputs=evidence.manifest.inputs if evidence.manifest else {}
     ),
@@ -499,6 +521,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "half of the data": lambda evidence: with_manifest(evidence, facts={"examples_by_kind": {"lowercase": 3}}),
     "only adapters trained": lambda evidence: with_manifest(evidence, effective={"trained_share": 0.01}),
     "weights that did not move": _same_weights,
+    "hidden steps between two rows": lambda evidence: _trained_on(evidence, 5),
+    "rows that state no weights": lambda evidence: _trained_on(evidence, 5, sketch=[]),
     "a warm-up as long as the training": lambda evidence: _given(evidence, warmup_steps=10),
     "a warm-up of most of the training": lambda evidence: _given(evidence, warmup_steps=6),
     "a rate that is not meant to decay": lambda evidence: _given(evidence, scheduler="constant"),
@@ -611,6 +635,8 @@ IRREPARABLE = {
     "leakage.groups",
     "parity.items",
     "parity.models",
+    "parity.prompts",
+    "training.path",
     "power.headroom",
     "strata.groups",
     "jobs.measured",
@@ -698,6 +724,8 @@ CASES = [
     ("tuned", "other code in the baseline", "parity.settings", "FAIL"),
     ("tuned", "other threads in the baseline", "parity.settings", "FAIL"),
     ("tuned", "another chat template in the baseline", "parity.settings", "FAIL"),
+    ("tuned", "another prompt in the baseline", "parity.prompts", "FAIL"),
+    ("tuned", "a baseline that does not state a prompt", "parity.prompts", "BLOCKED"),
     ("sample", "a pilot that had another temperature", "pilot.followed", "FAIL"),
     *EVALUATION_CASES,
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
@@ -768,6 +796,8 @@ CASES = [
     ("train", "half of the data", "training.data", "FAIL"),
     ("train", "only adapters trained", "training.moved", "FAIL"),
     ("train", "weights that did not move", "training.moved", "FAIL"),
+    ("train", "hidden steps between two rows", "training.path", "FAIL"),
+    ("train", "rows that state no weights", "training.path", "BLOCKED"),
     ("ship", "other weights in the package", "package.weights", "FAIL"),
     ("ship", "evaluated weights that were changed and packed", "package.weights", "FAIL"),
     ("ship", "a package with weights of another format", "package.weights", "FAIL"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from specs.stages.base.sampling import EngineName
 from training.engines.checkpoint import load
 from training.engines.continuous import Continuous
-from training.engines.engine import BatchedEngine, CompletionEngine
+from training.engines.engine import BatchedEngine, CompletionEngine, ends_of
 from training.engines.llama import Llama
 from training.engines.vllm import Vllm
 
@@ -19,10 +19,14 @@ def make_engine(
 
     ``scratch`` is a folder for temporary files; only :class:`BatchedEngine` needs ``share``. Raises EngineMissing.
     """
+    engine: CompletionEngine
     if name == "continuous":
-        return Continuous(folder, batch_size)
-    if name == "llama":
-        return Llama(folder, batch_size, scratch)
-    if name == "vllm":
-        return Vllm(folder, batch_size)
-    return BatchedEngine(*load(folder), batch_size, share=share)
+        engine = Continuous(folder, batch_size)
+    elif name == "llama":
+        engine = Llama(folder, batch_size, scratch)
+    elif name == "vllm":
+        engine = Vllm(folder, batch_size)
+    else:
+        engine = BatchedEngine(*load(folder), batch_size, share=share)
+    engine.facts = {**engine.facts, "stop_ids": sorted(ends_of(folder, engine.tokenizer))}
+    return engine

@@ -50,7 +50,8 @@ def fix_date(folder: Path, day: date) -> None:
 Message = Mapping[str, str]
 _SECONDS = 20.0
 """Longest time that the probes of a template may take together."""
-_LATER = timedelta(days=400, hours=5, minutes=7)
+_LATER = tuple(timedelta(days=17 * n, hours=n, minutes=7 * n, seconds=11 * n) for n in range(1, 31))
+"""Later times that hold every hour of a day and every day of the week and month: a template may read any of them."""
 _THINK = re.compile(r"<think>.*?</think>", re.S)
 _PROBE = {"system": "Probe zero: be terse.", "user": "Probe {}: which colour?", "assistant": "Probe {}: blue."}
 
@@ -183,8 +184,8 @@ def _faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -> Iterat
     orders = {tuple(message["role"] for message in row): row for row in reversed(rows)}
     probes = [[_probe(role, place) for place, role in enumerate(roles)] for roles in sorted(orders, key=len)]
     codes: set[str] = set()
-    for row in (*probes, *rows):
-        for fault in _faults_of(template, row):
+    for place, row in enumerate((*probes, *rows)):
+        for fault in _faults_of(template, row, _LATER[:: 1 if place == 0 else len(_LATER) - 1]):
             if fault.code not in codes:
                 codes.add(fault.code)
                 yield fault
@@ -194,7 +195,20 @@ def _probe(role: str, place: int) -> Message:
     return {"role": role, "content": _PROBE[role].format(place)}
 
 
-def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[TemplateFault]:
+def changes_with_time(template: ChatTemplate) -> bool:
+    """Return whether a short prompt is written otherwise at another time; raises TemplateRefusal, and PluginFault."""
+    from specs.system.plugins import run_bounded
+
+    now, turns = datetime.now(), [_probe("user", 0)]  # noqa: DTZ005 - a template has the local time
+    times = [now, *(now + later for later in _LATER)]
+    texts = run_bounded(
+        lambda: {template.render(turns, opens=True, now=time) for time in times}, "the chat template", _SECONDS,
+        "be rendered",
+    )  # fmt: skip
+    return len(texts) > 1
+
+
+def _faults_of(template: ChatTemplate, row: Sequence[Message], later: Sequence[timedelta]) -> Iterator[TemplateFault]:
     *turns, answer = row
     now = datetime.now()  # noqa: DTZ005 - a template has the local time
     try:
@@ -202,7 +216,7 @@ def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[Templ
             template.render(messages, opens=opens, now=now) for messages, opens in ((turns, True), (row, False))
         )
         closed = template.render(turns, opens=False, now=now)
-        later = template.render(turns, opens=True, now=now + _LATER)
+        texts = {prompt, *(template.render(turns, opens=True, now=now + distance) for distance in later)}
     except TemplateRefusal as error:
         roles = ", ".join(message["role"] for message in row)
         hint = "use the template of this model's own tokenizer"
@@ -211,7 +225,7 @@ def _faults_of(template: ChatTemplate, row: Sequence[Message]) -> Iterator[Templ
         yield TemplateFault("refused", f"the model's chat template refuses turns of {roles}: {error}", hint)
         return
     yield from _left_out(prompt, turns)
-    if prompt != later:
+    if len(texts) > 1:
         hint = "in a copy of the model, write a fixed date in the place of strftime_now(…)"
         if template.writes_date:
             hint = f"register a date for it: write `template_date: '{now:%Y-%m-%d}'` below `model:`"

@@ -88,6 +88,12 @@ class Shift(NamedTuple):
     """Root mean square of the differences."""
     finest: float
     """Half the distance of neighbouring numbers of its type at the tensor's root mean square: less is rounded away."""
+    farthest: float
+    """The largest difference of a single weight."""
+    highest: float
+    """The largest absolute value of a weight that was left."""
+    rounding: float
+    """The largest relative error of rounding to the type it is left in."""
 
 
 class CheckpointChange(NamedTuple):
@@ -212,7 +218,9 @@ def compare(base: Path, new: Path) -> CheckpointChange:
 
 def _shift(apart: _Apart, tensor: Tensor) -> Shift:
     count = math.prod(tensor.shape) or 1
-    return Shift(math.sqrt(apart.squares / count), math.sqrt(apart.before / count) * _ROUNDING[tensor.dtype])
+    rounding = _ROUNDING[tensor.dtype]
+    moved, finest = math.sqrt(apart.squares / count), math.sqrt(apart.before / count) * rounding
+    return Shift(moved, finest, apart.farthest, apart.highest, rounding)
 
 
 def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
@@ -229,7 +237,8 @@ def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
         squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in values_of(tensor))
         if not math.isfinite(squares):
             raise WrongWeights(f"tensor {quote_name(name)} holds values that are not finite")
-        shifts.append(_shift(_Apart(squares), tensor))
+        highest = max((_highest(part) for part in values_of(tensor)), default=0.0)
+        shifts.append(_shift(_Apart(squares, farthest=highest, highest=highest), tensor))
     if not shifts:
         raise WrongWeights("no adapters")
     return tuple(shifts)
@@ -266,12 +275,21 @@ def _same_bits(tensor: Tensor, other: Tensor) -> bool:
     return all(numpy.array_equal(ours[part], theirs[part]) for part in parts)
 
 
+def _highest(values: Any) -> float:
+    """Return the largest absolute value of some numbers; 0 of none."""
+    return max(float(values.max()), -float(values.min())) if values.size else 0.0
+
+
 class _Apart(NamedTuple):
-    """Sums of squares of a tensor: of the difference, before and after."""
+    """Sums of squares of a tensor, of the difference, before and after; and the largest numbers."""
 
     squares: float = 0.0
     before: float = 0.0
     after: float = 0.0
+    farthest: float = 0.0
+    """Of the difference."""
+    highest: float = 0.0
+    """Of what is there now."""
 
     @property
     def share(self) -> float:
@@ -294,17 +312,19 @@ def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
                 f"tensor {quote_name(name)} of type {quote_name(new.dtype)} differs from that of the base"
             )
         return _Apart()
-    squares, before, after = 0.0, 0.0, 0.0
+    squares, before, after, farthest, highest = 0.0, 0.0, 0.0, 0.0, 0.0
     for was, now in zip(values_of(old), values_of(new), strict=True):
         if not numpy.isfinite(now).all():
             raise WrongWeights(f"tensor {quote_name(name)} holds values that are not finite")
         began = _round_to_dtype(was, new.dtype)
         if not numpy.isfinite(began).all():
             raise WrongWeights(f"tensor {quote_name(name)} of the base is not finite as {new.dtype}")
-        squares += float(numpy.square(now.astype("f8") - began).sum())
+        difference = now.astype("f8") - began
+        farthest, highest = max(farthest, _highest(difference)), max(highest, _highest(now))
+        squares += float(numpy.square(difference, out=difference).sum())
         before += float(numpy.square(began, dtype="f8").sum())
         after += float(numpy.square(now, dtype="f8").sum())
-    return _Apart(squares, before, after)
+    return _Apart(squares, before, after, farthest, highest)
 
 
 def raw(tensor: Tensor) -> Any:

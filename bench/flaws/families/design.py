@@ -6,7 +6,7 @@ from bench.flaws.operator import Operator, Row
 
 _AFTER = "inputs: {model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 48, batch_size: 16"
 _SHIP = "  - name: ship\n"
-_SECOND = """  - name: OTHER
+SECOND = """  - name: OTHER
     kind: sft
     inputs: {model: model, examples: sample.accepted}
     parameters: {learning_rate: 1e-3, warmup_ratio: 0, epochs: 2, batch_size: 4, max_length: 128, seed: 3}
@@ -61,11 +61,11 @@ OPERATORS = (
              ),)),
     Operator("two-looks", "comparison", "another checkpoint is evaluated on the held-out split first",
              ("registration.evaluations",),
-             spec=(("  - name: after\n", _SECOND.replace("OTHER", "other") + _LOOK + "  - name: after\n"),)),
+             spec=(("  - name: after\n", SECOND.replace("OTHER", "other") + _LOOK + "  - name: after\n"),)),
     Operator("heldout-decides", "comparison", "accuracy on the held-out split decides whether training goes on",
              ("decides before",),
              spec=(
-                 ("  - name: train\n", _SECOND.replace("OTHER", "other")
+                 ("  - name: train\n", SECOND.replace("OTHER", "other")
                   + _LOOK + "    gate: {criteria: [{metric: accuracy, at_least: 0.5}]}\n  - name: train\n"),
              )),
     Operator("one-kind-taught", "comparison", "prompts of one kind are trained on, the effect is claimed for all",

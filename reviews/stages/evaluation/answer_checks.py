@@ -16,7 +16,9 @@ from reviews.stages.evaluation.multi_turn import read_judged_conversations
 from specs.session.design import kind_read
 from specs.stages.base.metric import MetricSet
 from specs.system.digests import digest_bytes
+from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
+from training.rules.chat_template import ChatTemplate, TemplateRefusal, changes_with_time
 from training.rules.similarity import near_repeats, words_of
 
 CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
@@ -185,11 +187,22 @@ def _on_topic(value: JudgedAnswer, special: Set[str]) -> bool:
     return not texts or not stems.isdisjoint(texts | {word.removesuffix("s") for word in texts})
 
 
+def _changes_with_time(evidence: Evidence) -> bool:
+    """Return whether the template that was read writes other prompts at other times; False where it is not here."""
+    folder = evidence.inputs.get("model")
+    try:
+        template = ChatTemplate.read(folder) if folder is not None and folder.is_dir() else None
+        return template is not None and changes_with_time(template)
+    except (OSError, ValueError, KeyError, TypeError, TemplateRefusal) as error:
+        raise EvidenceMissing(f"the chat template cannot be rendered: {error}", where="model") from error
+
+
 @CHECKS.add(
     "health.template",
     "The prompt format fits the model's kind",
     kinds=("evaluate",),
-    source="swapped instruct checkpoints",
+    source="swapped instruct checkpoints; prompts that change with the time of day",
+    reads_weights=True,
 )
 def _template(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     declared, manifest = kind_read(evidence.resolved.spec, evidence.stage), manifest_of(evidence)
@@ -201,6 +214,9 @@ def _template(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     # Rows that were written before the form was said were asked by the tokenizer and not by the declared kind.
     form = manifest.effective.get("form", "chat" if has else "completion")
     read = form == "chat" and evidence.parameters.get("prompting", "native") == "native"
+    if read and _changes_with_time(evidence):
+        message = "the chat template writes the time: the same item is another prompt on another day"
+        return CheckOutcome("WARN", f"{message}; register a date with `template_date` below `model:`")
     if declared == "base" and read:
         return CheckOutcome("WARN", "the model is declared base, its tokenizer has a chat template that was used")
     return CheckOutcome(

@@ -13,7 +13,7 @@ from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.measure import steps_of
-from reviews.stages.finetuning.weights import LEAST_SHARE, adapter_parameters, course_of
+from reviews.stages.finetuning.weights import LEAST_SHARE, adapter_parameters, course_of, far_steps
 from specs.stages.base.artifacts import Example, Preference
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.stage import Kind
@@ -234,7 +234,7 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "The granted weights moved",
     kinds=(*TRAINED, *ONLINE),
     source="adapters on two modules instead of seven; checkpoint not as claimed; an optimiser that is dead",
-    threshold=f">= {LEAST_SHARE:g} of what the learning rates allow",
+    threshold=f">= {LEAST_SHARE:g} of what the learning rates make, and no weight beyond what they can at most",
     reads_weights=True,
 )
 def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
@@ -252,13 +252,16 @@ def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutc
             message = f"{trained} parameters were trained; rank {rank} on {', '.join(modules)} makes {expected}"
             return CheckOutcome("FAIL", message)
         what = f"{expected} parameters of adapters were"
+    course = course_of(evidence)
+    if course is not None and not course.farthest <= course.most:
+        message = f"a weight is {course.farthest:.3g} from where it began, the logged steps carry it {course.most:.3g}"
+        return _too_far(evidence, f"{message} at most: the rows do not hold what changed the weights", course.farthest)
     if evidence.parameters.get("learning_rate") == 0:
         return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 the weights should not move")
     if evidence.output_digests.get("checkpoint") is None:
         raise EvidenceMissing("no checkpoint was left")
     if evidence.output_digests["checkpoint"] == manifest.inputs.get("model"):
         return CheckOutcome("FAIL", "the checkpoint equals the starting checkpoint")
-    course = course_of(evidence)
     if course is not None and course.changed == 0:
         return CheckOutcome("FAIL", "every weight equals its starting value: no update reached the checkpoint")
     detail = f"{what} trained and the checkpoint is a new one"
@@ -267,4 +270,32 @@ def _check_weight_movement(evidence: Evidence, _: MetricSet | None) -> CheckOutc
     message = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.expected:.3g}"
     if course.share < LEAST_SHARE:
         return CheckOutcome("FAIL", f"{message}: the optimiser did not run, or not at the granted rate", course.share)
-    return CheckOutcome("PASS", f"{detail}; {message}", share)
+    reach = f"a single weight by {course.farthest / course.most:.2g} of what they can at most"
+    return CheckOutcome("PASS", f"{detail}; {message}, {reach}", share)
+
+
+def _too_far(evidence: Evidence, message: str, figure: float, rows: tuple[dict[str, Any], ...] = ()) -> CheckOutcome:
+    """Return FAIL, or WARN of an optimizer of which no exact bound is known."""
+    kind = evidence.parameters.get("optimizer_kind", "adamw")
+    if kind != "adamw":
+        return CheckOutcome("WARN", f"{message}; of {kind} the bound is a rule of thumb", figure, rows)
+    return CheckOutcome("FAIL", message, figure, rows, repairable=False)
+
+
+@CHECKS.add(
+    "training.path",
+    "No row's step moved the weights farther than it can",
+    kinds=(*TRAINED, *ONLINE),
+    source="60 hidden steps between two logged ones, accepted four times of four",
+    threshold="<= the most that Adam's step can move a weight at the logged rate",
+)
+def _path(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare the single weights that consecutive rows state with what one step of Adam at the logged rates can do."""
+    far, share = far_steps(evidence)
+    if not far:
+        return CheckOutcome("PASS", f"from row to row no weight moved by more than {share:.2g} of what it can", share)
+    first = far[0]
+    message = f"in {len(far)} steps a weight moved farther than the step can carry it, first in step {first.step}: "
+    message += f"by {first.moved:.3g}, at most {first.most:.3g}"
+    rows = tuple({"step": step.step, "moved": step.moved, "at_most": step.most} for step in far)
+    return _too_far(evidence, f"{message}: something that no row states changed the weights", share, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -9,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from specs.stages.base.metric import Population, RowMetric, rate
 from specs.stages.base.stage import DeviceParameters
-from specs.system.digests import Contract, Count, omit_default
+from specs.system.digests import Contract, Count, digest_value, omit_default
 
 EngineName = Literal["batched", "continuous", "llama", "vllm"]
 
@@ -135,8 +136,23 @@ Finish = Literal["eos", "stop", "length"]
 Ids = tuple[Count, ...]
 """Token ids of an answer as they were written, those of a stop string included, the end token left out."""
 
-TOKEN_IDS = ("answer_ids", "critique_ids", "revision_ids", "before_ids", "after_ids", "batches", "sketch")
+TOKEN_IDS = (
+    *("answer_ids", "critique_ids", "revision_ids", "before_ids", "after_ids", "batches", "sketch", "prompt_digest"),
+)
 """Members of rows that hold ids, or digests and figures of training: for a witness, and nothing for people to read."""
+
+
+class PromptRead(NamedTuple):
+    """What a model read of an item before it answered anything."""
+
+    digest: str | None
+    """The digest of the token ids; None where the row does not state it."""
+    tokens: int
+
+
+def digest_ids(ids: Sequence[int] | Sequence[Sequence[int]]) -> str:
+    """Return the digest of the token ids of a prompt, or of those of several texts that are read together."""
+    return digest_value([list(some) if isinstance(some, Sequence) else some for some in ids])
 
 
 def ended_once(row: Any) -> Any:

@@ -118,6 +118,8 @@ class WitnessRow(Contract):
     """Whether the row's text is that of its token ids."""
     ending: bool
     """Whether an answer of these ids ends here and as the row says."""
+    prompt: bool = True
+    """Whether the row states this prompt, as far as it states one: its length, and the digest of its token ids."""
     again: bool = False
     """Whether it is due to repeat another row, drawn by the same random numbers: it then says nothing more of them."""
     gap: Annotated[Finite, Field(ge=0)] | None

@@ -6,15 +6,26 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.stages.base.sampling import Finish, Ids, ended_once
+from specs.stages.base.sampling import Finish, Ids, PromptRead, ended_once
 from specs.stages.base.witness import Arrangement
 from specs.system.digests import Contract, Count, Digest, Positive, omit_default
 
 
-class EvaluationRow(Contract):
-    """One greedy answer to one held-out item."""
+class PromptedRow(Contract):
+    """A row about one item that a model read."""
 
     item: str
+    prompt_digest: Digest | None = omit_default()
+    """The digest of the token ids that the model read; turns and requests have their own."""
+
+    def first_prompt(self) -> PromptRead:
+        """Return what the model read first, before any answer."""
+        return PromptRead(self.prompt_digest, getattr(self, "prompt_tokens", 0))
+
+
+class EvaluationRow(PromptedRow):
+    """One greedy answer to one held-out item."""
+
     prompt_tokens: Count
     output: str
     output_tokens: Count
@@ -32,10 +43,9 @@ Nats = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """A negative log-likelihood, summed over tokens."""
 
 
-class PerplexityRow(Contract):
+class PerplexityRow(PromptedRow):
     """One text: its surprise, and by how much of it that is to be divided."""
 
-    item: str
     nats: Nats
     tokens: Positive
     """Model tokens, each scored once; the token put before the text is not one of them."""
@@ -53,10 +63,9 @@ class ChoiceScore(Contract):
     """UTF-8 bytes of the choice, the space before it not counted."""
 
 
-class ChoiceRow(Contract):
+class ChoiceRow(PromptedRow):
     """One question; the choices in the order of the item. Only the item says which one is right."""
 
-    item: str
     prompt_tokens: Positive
     choices: tuple[ChoiceScore, ...] = Field(min_length=2)
 
@@ -83,6 +92,8 @@ class ConversationTurn(Contract):
     user: str
     output: str
     prompt_tokens: Positive
+    prompt_digest: Digest | None = omit_default()
+    """The digest of the token ids that the model read."""
     output_tokens: Count
     truncated: bool
     finish: Finish | None = omit_default()
@@ -94,11 +105,14 @@ class ConversationTurn(Contract):
     _ended_once = model_validator(mode="after")(ended_once)
 
 
-class ConversationRow(Contract):
+class ConversationRow(PromptedRow):
     """One conversation, all of its turns in order."""
 
-    item: str
     turns: tuple[ConversationTurn, ...] = Field(min_length=1)
+
+    def first_prompt(self) -> PromptRead:
+        """Return what the model read in the first turn."""
+        return PromptRead(self.turns[0].prompt_digest, self.turns[0].prompt_tokens)
 
 
 class RequestMessage(Contract):
@@ -113,6 +127,8 @@ class ModelCall(Contract):
 
     messages: tuple[RequestMessage, ...] = Field(min_length=1)
     prompt_tokens: Positive
+    prompt_digest: Digest | None = omit_default()
+    """The digest of the token ids that the model read."""
     max_new_tokens: Positive
     """The most tokens that were asked for."""
     stops: tuple[str, ...] = ()
@@ -126,12 +142,11 @@ class ModelCall(Contract):
     _ended_once = model_validator(mode="after")(ended_once)
 
 
-class BenchmarkRow(Contract):
+class BenchmarkRow(PromptedRow):
     """One sample of a benchmark's task: what the model was asked for it, and what the scorers claim."""
 
     unique_by = ("item",)
 
-    item: str
     calls: tuple[ModelCall, ...] = Field(min_length=1)
     """In the order in which the model was asked."""
     output: str
@@ -142,6 +157,10 @@ class BenchmarkRow(Contract):
     """Scores by scorer; None for a scorer that returns several values."""
     correct: bool
     """Whether the registered scorer claims that the answer is right."""
+
+    def first_prompt(self) -> PromptRead:
+        """Return what the model read in the first request."""
+        return PromptRead(self.calls[0].prompt_digest, self.calls[0].prompt_tokens)
 
     @property
     def truncated(self) -> bool:

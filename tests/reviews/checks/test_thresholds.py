@@ -165,6 +165,7 @@ TOLERANCES = {
     "jobs.clock",
     "jobs.times",
     "training.moved",
+    "training.path",
     "witness.answers",
     "witness.rollouts",
     "witness.scores",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import digest_ids
 from specs.stages.base.stage import Kind, ModelKind
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.stages.registry import STAGE_KINDS
@@ -95,6 +96,7 @@ def test_answers_are_byte_for_byte_those_of_one_call_of_the_engine(tmp_path: Pat
     expected = b"".join(
         EvaluationRow(
             item=item.id,
+            prompt_digest=digest_ids(prompt),
             prompt_tokens=len(prompt),
             output=output.text,
             output_tokens=len(output.ids),

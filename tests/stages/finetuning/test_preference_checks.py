@@ -32,7 +32,7 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
     apart = {"training.plateau", "training.rise", "training.speed"}
     assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == apart
     assert {id for id, (status, _) in found.items() if status not in ("PASS", "NOT_APPLICABLE")} == set(), found
-    assert len(found) == 22
+    assert len(found) == 23
 
 
 def test_pairs_that_repeat_are_fewer_distinct_tokens(tmp_path: Path) -> None:

@@ -90,6 +90,15 @@ def test_every_token_of_an_honest_greedy_answer_has_the_largest_logit(tmp_path: 
     assert max(row.gap or 0 for row in rows) <= GREEDY_GAP["float32"]
 
 
+@pytest.mark.parametrize("name", ["prompt_digest", "prompt_tokens"])
+def test_a_row_that_states_another_prompt_is_told(tmp_path: Path, model: Path, name: str) -> None:
+    job = greedy(tmp_path / "job", model)
+    kept = [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len({row["prompt_digest"] for row in kept}) == 7, "each row holds the digest of its own prompt"
+    rows = witnessed(job, edit=first(name, kept[1]["prompt_digest"] if name == "prompt_digest" else 57))
+    assert [row.prompt for row in rows] == [False] + [True] * 6
+
+
 def test_answers_of_other_weights_are_told(tmp_path: Path, model: Path, other: Path) -> None:
     rows = witnessed(greedy(tmp_path / "job", other), model)
     assert sum((row.gap or 0) > GREEDY_GAP["float32"] for row in rows) >= 6

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import PromptRead, digest_ids
 from specs.stages.evaluation.rows import BenchmarkRow, ModelCall, RequestMessage
 from specs.stages.registry import STAGE_KINDS
 from training.engines.completion_server import ServedCall
@@ -75,6 +76,7 @@ def _call(call: ServedCall) -> ModelCall:
     return ModelCall(
         messages=tuple(RequestMessage.model_validate(message) for message in call.messages),
         prompt_tokens=len(call.prompt),
+        prompt_digest=digest_ids(call.prompt),
         max_new_tokens=call.sampling.max_new_tokens,
         stops=call.sampling.stops,
         truncated=call.output.truncated,
@@ -109,7 +111,8 @@ def build_witness_prompts(job: Job[Any], tokenizer: Any, places: Sequence[int]) 
             prompt = encode(messages)
             part = f"call_{number}"
             review_request = answer(
-                place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part
-            )
+                place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part,
+                stated=PromptRead(call.prompt_digest, call.prompt_tokens),
+            )  # fmt: skip
             review_requests.append(review_request)
     return review_requests

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from specs.stages.base.sampling import digest_ids
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.system.digests import digest_bytes
@@ -33,7 +34,11 @@ def evaluate(job: Job[EvaluateParameters]) -> StageResult:
         outputs = engine.complete([prompts[index] for index in batch], sampling, seed=parameters.seed)
         return [
             EvaluationRow(
-                item=items[index].id, prompt_tokens=len(prompts[index]), truncated=output.truncated, **output.as_row()
+                item=items[index].id,
+                prompt_digest=digest_ids(prompts[index]),
+                prompt_tokens=len(prompts[index]),
+                truncated=output.truncated,
+                **output.as_row(),
             )
             for index, (output,) in zip(batch, outputs, strict=True)
         ]
@@ -65,5 +70,10 @@ def build_witness_prompts(job: Job[EvaluateParameters], tokenizer: Any, places: 
         if place >= len(items) or row.item != items[place].id:
             raise UnusableRow(f"row {place} is not an answer to item {place}")
         prompt = item_ids(tokenizer, items[place], parameters, form)
-        review_requests.append(answer(place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish))
+        review_requests.append(
+            answer(
+                place, prompt, sampling, ids=row.answer_ids, text=row.output, finish=row.finish,
+                stated=row.first_prompt(),
+            )
+        )  # fmt: skip
     return review_requests

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from specs.stages.base.sampling import digest_ids
 from training.engines.batched import common, pad_rows
 
 
@@ -17,6 +18,11 @@ class TokenWindow(NamedTuple):
 
     ids: tuple[int, ...]
     start: int
+
+
+def digest_windows(windows: Sequence[TokenWindow]) -> str:
+    """Return the digest of what is read and scored for a row: the ids of each window, and where its scores begin."""
+    return digest_ids([[*window.ids, window.start] for window in windows])
 
 
 def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> Iterator[TokenWindow]:

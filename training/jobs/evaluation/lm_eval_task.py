@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import digest_ids
 from specs.stages.evaluation.parameters import LmEvalTask
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
 from specs.system.extras import install_hint
@@ -148,7 +149,7 @@ def _row(reader: Any, item: Item, sample: Any) -> ChoiceRow:
     if DOCUMENT in item.constraint and {before for before, _ in pairs} != {item.prompt}:
         raise ValueError(f"lm-eval asked '{item.id}' with another text: {pairs[0][0]!r}, the item has {item.prompt!r}")
     scores: list[ChoiceScore] = []
-    prompt_tokens: list[int] = []
+    prompts: list[list[int]] = []
     for (before, after), choice, ((nats, _),) in zip(pairs, choices, sample["resps"], strict=True):
         context, continuation = reader._encode_pair(before, after)
         if len(context) + len(continuation) > reader.max_length:
@@ -156,5 +157,6 @@ def _row(reader: Any, item: Item, sample: Any) -> ChoiceRow:
             raise ValueError(f"'{item.id}' with a choice has {tokens} tokens, the model reads {reader.max_length}")
         # A log-likelihood of 0 can be rounded to the other side.
         scores.append(ChoiceScore(nats=max(0.0, -float(nats)), tokens=len(continuation), bytes=len(choice.encode())))
-        prompt_tokens.append(len(context))
-    return ChoiceRow(item=item.id, prompt_tokens=min(prompt_tokens), choices=tuple(scores))
+        prompts.append([*context, *continuation, len(context)])
+    tokens = min(prompt[-1] for prompt in prompts)
+    return ChoiceRow(item=item.id, prompt_digest=digest_ids(prompts), prompt_tokens=tokens, choices=tuple(scores))

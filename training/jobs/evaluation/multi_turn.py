@@ -10,6 +10,7 @@ from typing import Any
 
 from specs.jobs.job_records import LEFT
 from specs.stages.base.artifacts import Item
+from specs.stages.base.sampling import PromptRead, digest_ids
 from specs.stages.evaluation.parameters import MultiTurnParameters
 from specs.stages.evaluation.rows import ConversationRow, ConversationTurn
 from training.engines.engine_factory import make_engine
@@ -50,7 +51,11 @@ def converse(job: Job[MultiTurnParameters]) -> StageResult:
         outputs = engine.complete(prompts, sampling, seed=parameters.seed)
         return [
             ConversationTurn(
-                user=turns[place][number], prompt_tokens=len(prompt), truncated=output.truncated, **output.as_row()
+                user=turns[place][number],
+                prompt_tokens=len(prompt),
+                prompt_digest=digest_ids(prompt),
+                truncated=output.truncated,
+                **output.as_row(),
             )
             for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
         ]
@@ -118,7 +123,8 @@ def build_witness_prompts(job: Job[MultiTurnParameters], tokenizer: Any, places:
             messages = _messages(place, number, turns, lambda whose, at: rows[whose].turns[at].output, counts[place])
             prompt = conversation_ids(tokenizer, messages, parameters.prompting, form)
             part, ids = f"turn {number + 1}", turn.answer_ids
+            stated = PromptRead(turn.prompt_digest, turn.prompt_tokens)
             review_requests.append(
-                answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part)
+                answer(place, prompt, sampling, ids=ids, text=turn.output, finish=turn.finish, part=part, stated=stated)
             )
     return review_requests

@@ -13,7 +13,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
 from training.engines.checkpoint import device_of, load, tokenizer_in
-from training.jobs.evaluation.likelihood import TokenWindow, continuation, nats_of
+from training.jobs.evaluation.likelihood import TokenWindow, continuation, digest_windows, nats_of
 from training.jobs.evaluation.lm_eval_task import ask_lm_eval
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.witness.prompted_answers import left_rows
@@ -36,7 +36,7 @@ def choose(job: Job[MultipleChoiceParameters]) -> StageResult:
             ChoiceScore(nats=value, tokens=len(text.ids) - text.start, bytes=len(choice.encode()))
             for value, text, choice in zip(nats, texts, choices, strict=True)
         )
-        return [ChoiceRow(item=item.id, prompt_tokens=min(text.start for text in texts), choices=scores)]
+        return [ChoiceRow(item=item.id, choices=scores, **_prompt_fields(texts))]
 
     task = parameters.lm_eval or parameters.lm_eval_task
     facts: dict[str, Any] = {}
@@ -59,6 +59,11 @@ def _texts(tokenizer: Any, arguments: MultipleChoiceParameters, item: Item) -> l
     return [continuation(tokenizer, context, f" {choice}") for choice in choices_of(item)]
 
 
+def _prompt_fields(texts: Sequence[TokenWindow]) -> dict[str, Any]:
+    """Return what a row states of the question and the choices that the model read."""
+    return {"prompt_digest": digest_windows(texts), "prompt_tokens": min(text.start for text in texts)}
+
+
 def build_scorings(job: Job[MultipleChoiceParameters], output: str, places: Sequence[int]) -> list[Scoring]:
     """Return what was scored for these rows, where lm-eval did not ask: the choices of the items."""
     items, tokenizer = load_items(job.inputs["items"]), tokenizer_in(job.inputs["model"])
@@ -74,6 +79,6 @@ def build_scorings(job: Job[MultipleChoiceParameters], output: str, places: Sequ
             f"choice {number}": StatedLogprob(-choice_score.nats, (ScoredSpan(*text),))
             for number, (choice_score, text) in enumerate(zip(row.choices, texts, strict=True), 1)
         }
-        pending = {"item": items[place].id, "prompt_tokens": min(text.start for text in texts)}
+        pending = {"item": items[place].id, **_prompt_fields(texts)}
         scorings.append(Scoring(place, values, differing(row, pending)))
     return scorings

@@ -9,7 +9,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import PerplexityParameters
 from specs.stages.evaluation.rows import PerplexityRow
 from training.engines.checkpoint import device_of, load, tokenizer_in
-from training.jobs.evaluation.likelihood import nats_of, prefix_of, windows_of
+from training.jobs.evaluation.likelihood import digest_windows, nats_of, prefix_of, windows_of
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import ScoredSpan, Scoring, StatedLogprob, differing
@@ -30,7 +30,8 @@ def perplexity(job: Job[PerplexityParameters]) -> StageResult:
             raise ValueError(f"text '{item.id}' is empty")
         nats = sum(nats_of(model, windows, batch_size=parameters.batch_size))
         size = len(item.prompt.encode())
-        return [PerplexityRow(item=item.id, nats=nats, tokens=len(tokens), bytes=size, windows=len(windows))]
+        fields = {"prompt_digest": digest_windows(windows), "tokens": len(tokens), "windows": len(windows)}
+        return [PerplexityRow(item=item.id, nats=nats, bytes=size, **fields)]
 
     shard = job.shard("texts", PerplexityRow)
     job.fill(shard, batches_of(load_items(job.inputs["items"]), 1), read, "texts")
@@ -54,7 +55,7 @@ def build_scorings(job: Job[PerplexityParameters], output: str, places: Sequence
         tokens = list(tokenizer(text, add_special_tokens=False)["input_ids"])
         windows = tuple(windows_of(tokens, prefix, job.parameters.window, job.parameters.stride))
         pending: dict[str, Any] = {"item": items[place].id, "tokens": len(tokens), "bytes": len(text.encode())}
-        wrong = differing(row, pending | {"windows": len(windows)})
+        wrong = differing(row, pending | {"windows": len(windows), "prompt_digest": digest_windows(windows)})
         values = {"text": StatedLogprob(-row.nats, tuple(ScoredSpan(*window) for window in windows))}
         scorings.append(Scoring(place, values, wrong))
     return scorings

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specs.jobs.job_records import LEFT
 from specs.stages.base.artifacts import Item
-from specs.stages.base.sampling import Finish, Ids
+from specs.stages.base.sampling import Finish, Ids, PromptRead, digest_ids
 from specs.stages.base.witness import Copies
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
@@ -36,6 +36,8 @@ class PromptedAnswer(NamedTuple):
     """The input whose weights were asked."""
     again: bool = False
     """Whether it was drawn by the random numbers of another row, and is due to repeat it."""
+    states_prompt: bool = True
+    """Whether the row states this prompt, as far as it states one."""
 
 
 Asking = Callable[[Job[Any], Any, Sequence[int]], list[PromptedAnswer]]
@@ -101,11 +103,13 @@ def answer(
     part: str = "",
     weights: str = "model",
     again: bool = False,
+    stated: PromptRead | None = None,
 ) -> PromptedAnswer:
     """Return an answer, or raise NotAsked where the row does not hold its token ids and its end."""
     if ids is None or finish is None:
         raise UnusableRow(f"row {row} has no token ids")
-    return PromptedAnswer(row, prompt, sampling, ids, text, finish, part, weights, again)
+    states = stated is None or (stated.tokens == len(prompt) and stated.digest in (None, digest_ids(prompt)))
+    return PromptedAnswer(row, prompt, sampling, ids, text, finish, part, weights, again, states)
 
 
 def copies_of(read: Sequence[PromptedAnswer], every: Sequence[PromptedAnswer]) -> dict[tuple[int, str], Copies]:

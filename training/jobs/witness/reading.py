@@ -47,8 +47,9 @@ def _row(tokenizer: Any, value: PromptedAnswer, logits: torch.Tensor, ends: froz
     picked = logits[places, torch.tensor(chosen, dtype=torch.long, device=logits.device)]
     text, ending = _as_written(tokenizer, value, ends)
     row = WitnessRow(
-        row=value.row, part=value.part, tokens=len(chosen), text=text, ending=ending, again=value.again, gap=None
-    )
+        row=value.row, part=value.part, tokens=len(chosen), text=text, ending=ending, again=value.again, gap=None,
+        prompt=value.states_prompt,
+    )  # fmt: skip
     if sampling.temperature is None:
         gap = (logits[: len(chosen)].amax(-1) - picked).amax() if chosen else torch.zeros(())
         return row.model_copy(update={"gap": round(float(gap), 6)})

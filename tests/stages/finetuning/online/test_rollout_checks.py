@@ -36,7 +36,7 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind, given: 
     found = own(rollout_evidence(tmp_path, kind, **given))
     assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == {"rollouts.clipped"}
     assert {id: one for id, one in found.items() if one[0] not in ("PASS", "NOT_APPLICABLE")} == {}
-    assert len(found) == (21 if kind == "composer" else 20)
+    assert len(found) == (22 if kind == "composer" else 21)
     assert found["rollouts.hacking"][1].endswith("kept out 4 were gained and 0 lost")
 
 
