@@ -117,7 +117,7 @@ def _constitution(heldout: list[Row]) -> str:
 
 
 def _own_groups(heldout: list[Row], _: list[Row]) -> None:
-    """Repeat ten questions four times in slightly other words, each a group of its own."""
+    """Ask ten questions four times in slightly different words, with a group for each."""
     frames = ("{}", "Tell me this: {}", "{} Please answer.", "A quick task for you now. {}")
     base = [row["prompt"] for row in heldout[:10]]
     for place, row in enumerate(heldout):
