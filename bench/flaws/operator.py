@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -52,6 +52,7 @@ Person = Callable[[Desk], None]
 FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
     *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
+    *("contamination", "independence", "words"),
 )
 SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
 """The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""
@@ -74,6 +75,8 @@ class Operator:
     session: str = "sft"
     spec: tuple[Change, ...] = ()
     data: Data | None = None
+    files: Mapping[str, Callable[[list[Row]], str]] = field(default_factory=dict[str, Callable[[list[Row]], str]])
+    """Files that are written next to the spec, by name, each with the function of the held-out items that writes it."""
     stage: str = ""
     """The stage whose job lies."""
     swap: Work | None = None
@@ -97,4 +100,4 @@ class Operator:
     def changes_something(self) -> bool:
         """Return whether anything is planted at all."""
         hooks = (self.spec, self.data, self.swap, self.lie, self.spoil, self.manifest, self.weights, self.later)
-        return any((*hooks, self.person, self.tamper))
+        return any((*hooks, self.files, self.person, self.tamper))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bench.flaws.families import arms, data, design, files, human, places, records, rows, shipping, training
+from bench.flaws.families import arms, data, design, files, human, places, records, rows, shipping, texts, training
 from bench.flaws.operator import FAMILIES
 
 _FIRST = (data, design, rows, training, shipping, records, files, human, places)
-_SECOND = (arms,)
+_SECOND = (arms, texts,)
 _SEALED = ()
 SETS = {
     name: tuple(operator for file in files for operator in file.OPERATORS)

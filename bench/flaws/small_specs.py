@@ -193,6 +193,8 @@ def register_spec(folder: Path, model: Path, operator: Operator | None, variatio
     others = {"texts": shipped_items("cai_texts")[:6], "facts": shipped_items("cai_facts")[:16]}
     for name, items in (others | {"labels": labelled_items("response", 10)}).items():
         write_lines(folder / f"{name}.jsonl", [item.model_dump(mode="json") for item in items])
+    for name, text in (operator.files if operator else {}).items():
+        (folder / name).write_text(text(heldout), encoding="utf-8")
     path = write_spec(folder, model, variation, operator.spec if operator else ())
     resolved, run = load_spec(path), folder / "runs" / "small"
     registration.register(run, resolved, registration.material_of(path, resolved), code_state())

@@ -18,7 +18,7 @@ from specs.stages.base.artifacts import Example, Item, Preference, said_before
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
-from training.rules.disguise import LEAST_STEMS, Words, content_of, stems_of
+from training.rules.disguise import LEAST_STEMS, Words, content_of, count_words, stems_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in
 
@@ -67,7 +67,7 @@ def texts_of(item: Item, least: int) -> tuple[str, ...]:
     prompt, *later = said_in(item)
     earlier = [turn.content for turn in item.before if turn.role == "user"]
     others = [*later, *earlier, *([prompt] if earlier else ())]
-    return (asked_of(item), *(text for text in others if len(words_of(text)) >= least))
+    return (asked_of(item), *(text for text in others if count_words(words_of(text)) >= least))
 
 
 def asked_of(row: Item | Example | Preference) -> str:
@@ -95,7 +95,7 @@ def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
 
 def _pads(overlap: Overlap) -> bool:
     content = content_of(words_of(overlap.train_text))
-    return len(content) >= LEAST_STEMS and content == content_of(words_of(overlap.heldout_text))
+    return count_words(content) >= LEAST_STEMS and content == content_of(words_of(overlap.heldout_text))
 
 
 def near_repeats_of(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Overlap]:

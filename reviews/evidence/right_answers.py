@@ -19,6 +19,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.exact import exact, holds
+from training.rules.disguise import count_words
 from training.rules.similarity import words_of
 from training.rules.tasks import CONVERSATION, judge_answers
 from training.rules.tasks.choices import choices_of
@@ -104,7 +105,7 @@ def _shares(answers: Sequence[dict[str, str]], spec: Design) -> RightAnswers:
     total = len(answers)
     counts = Counter(form for forms in answers for form in forms)
     common = Fraction(max(counts.values()), total)
-    short = sum(any(len(words_of(text)) <= LABEL_WORDS for text in forms.values()) for forms in answers)
+    short = sum(any(count_words(words_of(text)) <= LABEL_WORDS for text in forms.values()) for forms in answers)
     seen_texts: set[str] = set()
     repeated = 0
     for forms in answers:

@@ -13,7 +13,17 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from specs.session.thresholds import Thresholds
-from training.rules.disguise import Bag, Words, bag_of, decode_hidden_texts, stems_of, transform_words
+from training.rules.disguise import (
+    LEAST_STEMS,
+    Bag,
+    Words,
+    bag_of,
+    count_letters,
+    count_words,
+    decode_hidden_texts,
+    stems_of,
+    transform_words,
+)
 from training.rules.similarity import ShingleIndex, Shingles, check_threshold, jaccard, shingles_of, words_of
 
 How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
@@ -27,6 +37,10 @@ SHARED = 0.2
 about whether two of them ask the same."""
 FEWEST_SHARED = 5
 """Held-out texts that share a shingle at least, before it counts as a part of an instruction."""
+FRAMED = 3
+"""One held-out text of so many begins or ends with the same words: they are a frame, and not what it asks."""
+_WHOLE = 3
+"""Words that letters of a script without spaces make at least, before a text of them is sure to be more than a part."""
 SHUFFLED = 0.1
 """Similarity below which the same words are in an order that no other question of these words has."""
 
@@ -118,12 +132,47 @@ def _matches(ours: _SideTexts, theirs: _SideTexts, threshold: float, contained: 
         yield from _pairs("exact", ours.by_text[text], theirs.by_text[text], 1.0)
     for words in (words for words in ours.by_words if words in theirs.by_words):
         yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
-    for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
+    frames = _Frames(list(theirs.by_words), contained)
+    for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold, frames):
         yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
     yield from _find_disguised_texts(ours, theirs, contained)
-    for words, others in _find_contained_texts(list(ours.by_words), list(theirs.by_words), contained):
-        similarity = jaccard(shingles_of(words), shingles_of(others))
-        yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
+    cores: defaultdict[Words, list[Words]] = defaultdict(list)
+    for words in theirs.by_words:
+        cores[words].append(words)
+        if (core := frames.core_of(words)) != words:
+            cores[core].append(words)
+    for words, core in _find_contained_texts(list(ours.by_words), list(cores), contained):
+        similarity = jaccard(shingles_of(words), shingles_of(core))
+        for others in (others for others in cores[core] if others != words):
+            yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
+
+
+class _Frames:
+    """What many held-out texts begin or end with: a preamble, a closing request. Their questions lie between."""
+
+    def __init__(self, texts: Sequence[Words], least: int) -> None:
+        many = max(FEWEST_SHARED, -(-len(texts) // FRAMED))
+        self._heads = _shared_heads(texts, many, least)
+        self._tails = _shared_heads([words[::-1] for words in texts], many, least)
+
+    def core_of(self, words: Words) -> Words:
+        """Return a text without its frame, the end of which stays where little else is left."""
+        rest = words[max((len(part) for part in self._heads if words[: len(part)] == part), default=0) :]
+        tail = max((len(part) for part in self._tails if rest[::-1][: len(part)] == part), default=0)
+        core = rest[: len(rest) - tail]
+        return core if count_words(core) >= LEAST_STEMS else rest or words
+
+
+def _shared_heads(texts: Sequence[Words], many: int, least: int) -> set[Words]:
+    """Return the longest beginnings of ``least`` words or more that so many texts share."""
+    ordered = sorted(texts)
+    heads = {first[: _count_common(first, last)] for first, last in zip(ordered, ordered[many - 1 :], strict=False)}
+    return {head for head in heads if count_words(head) >= least}
+
+
+def _count_common(words: Words, others: Words) -> int:
+    pairs = enumerate(zip(words, others, strict=False))
+    return next((place for place, (word, other) in pairs if word != other), min(len(words), len(others)))
 
 
 def _find_reordered_texts(ours: _SideTexts, theirs: _SideTexts) -> Iterator[Overlap]:
@@ -172,7 +221,7 @@ def _find_contained_texts(ours: list[Words], theirs: list[Words], least: int) ->
     """Yield the pairs in which the second is whole inside the first, which is longer."""
     begin: defaultdict[Words, list[Words]] = defaultdict(list)
     for words in theirs:
-        if len(words) >= least:
+        if count_words(words) >= least:
             begin[words[:least]].append(words)
     for words in ours:
         for start in range(len(words) - least + 1):
@@ -192,17 +241,23 @@ def _pairs(
             yield Overlap(how, name, other, text, other_text, similarity)
 
 
-def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[tuple[Words, Words, float]]:
-    """Yield the pairs of different word sequences that are near, each with its similarity."""
+def _near(
+    ours: list[Words], theirs: list[Words], threshold: float, frames: _Frames
+) -> Iterator[tuple[Words, Words, float]]:
+    """Yield the pairs of different word sequences that are near without their frames, each with its similarity."""
     if not ours or not theirs:
         return
     shelf = ShingleIndex(threshold)
-    for place, words in enumerate(theirs):
-        shelf.add(place, shingles_of(words))
-    shared = _shared_shingles(theirs)
+    cores = list(map(frames.core_of, theirs))
+    for place, core in enumerate(cores):
+        shelf.add(place, shingles_of(core))
+    shared = _shared_shingles(cores)
     for words in ours:
-        for place, similarity in shelf.near(shingles_of(words)):
-            if words != theirs[place] and _asks_the_same(words, theirs[place], shared, threshold):
+        core = frames.core_of(words)
+        for place, similarity in shelf.near(shingles_of(core)):
+            # A frame that only one of the two has changes what a question of few words asks.
+            framed = (core == words) == (cores[place] == theirs[place]) or count_words(cores[place]) >= LEAST_STEMS
+            if framed and words != theirs[place] and _asks_the_same(core, cores[place], shared, threshold):
                 yield words, theirs[place], similarity
 
 
@@ -225,8 +280,15 @@ def _asks_the_same(words: Words, heldout: Words, shared: Shingles, threshold: fl
     if not own or not others:
         return True
     ours, theirs = Counter(own), Counter(others)
+    mine, its = Counter(words) - Counter(heldout), Counter(heldout) - Counter(words)
+    if mine and its and 2 * (mine & ours).total() < mine.total() and 2 * (its & theirs).total() < its.total():
+        # Another choice of what the instruction offers: "as a list" and "as a table".
+        return False
     alike = (ours & theirs).total() / (ours | theirs).total()
-    return ours <= theirs or theirs <= ours or alike >= threshold
+    # A few letters of a script without spaces may be a part of another word: "water" is one of "river" in Thai.
+    part = min(own, others, key=len)
+    whole = not count_letters(part) or count_words(part) >= _WHOLE
+    return alike >= threshold or (whole and (ours <= theirs or theirs <= ours))
 
 
 def _own_words(words: Words, shared: Shingles) -> Words:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -22,8 +23,15 @@ LEAST_STEMS = 6
 _LEAST_LETTERED = 4
 """Words with letters that a text needs before its rot13 or its reversal is looked for."""
 
-_IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-_LETTER = re.compile("[A-Za-z]")
+_IGNORABLE = re.compile(
+    "[\u034f\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u065f\u0670\u115f\u1160\u17b4\u17b5\u180b-\u180d\u3164\ufe00-\ufe0f"
+    "\U000e0100-\U000e01ef]"
+)
+"""Vowels that Hebrew and Arabic may leave out are among them."""
+_LETTER, _WORD = re.compile("[A-Za-z]"), re.compile(r"[^\W\d_]+")
+_TWO_A_WORD = re.compile("[\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_THREE_A_WORD = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+"""Letters of Thai, Lao, Burmese and Khmer; above those of Chinese and Japanese."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\r?\n[A-Za-z0-9+/_-]{2,})*={0,2}")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}[ :]?){8,}")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -34,20 +42,28 @@ _FILLERS = frozenset(
 
 
 def normalise_lookalikes(text: str) -> str:
-    """Return a text without invisible marks, with letters that only look Latin as Latin ones.
+    """Return a text without marks that can be left out, with letters that only look Latin as Latin ones.
 
-    A text without any Latin letter keeps its letters: in Greek or Russian they are what they look like.
+    Letters of Greek or Russian are what they look like, unless they stand inside Latin words, or the text has no other
+    letters than such and Latin ones.
     """
     if text.isascii():
         return text
     text = _IGNORABLE.sub("", text)
-    return "".join(map(_latin, text)) if _LETTER.search(text) else text
+    latin = "".join(map(_latin, text)) if _LETTER.search(text) else text
+    if latin == text:
+        return text
+    foreign = [letter for letter in text if letter.isalpha() and not letter.isascii()]
+    disguised = all(_latin(letter) != letter for letter in foreign) or any(
+        _LETTER.search(word) and any(_latin(letter) != letter for letter in word) for word in _WORD.findall(text)
+    )
+    return latin if disguised else text
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def _latin(character: str) -> str:
     """Return the Latin letter that a letter is easily taken for, or the character itself."""
-    if character.isascii() or not character.isalpha():
+    if not character.isalpha() or character.isascii() or _TWO_A_WORD.match(character):
         return character
     from confusable_homoglyphs import confusables
 
@@ -61,10 +77,11 @@ def transform_words(words: Words) -> tuple[Words, ...]:
 
     Each is its own inverse: a text turned like this is found by looking for what this returns of the plain one.
     """
-    if sum(word.isalpha() for word in words) < _LEAST_LETTERED:
+    if count_words(tuple(filter(str.isalpha, words))) < _LEAST_LETTERED:
         return ()
     rotated = tuple(word.translate(_ROT13) for word in words)
-    return rotated, words[::-1], tuple(word[::-1] for word in reversed(words))
+    forms = rotated, words[::-1], tuple(word[::-1] for word in reversed(words))
+    return tuple(form for form in forms if form != words)
 
 
 def decode_hidden_texts(text: str) -> Iterator[str]:
@@ -88,6 +105,22 @@ def _readable(decode: Any) -> Iterator[str]:
         yield text
 
 
+def count_letters(words: Words) -> int:
+    """Return how many of the words are letters of scripts without spaces."""
+    return sum((_TWO_A_WORD.match(word) or _THREE_A_WORD.match(word)) is not None for word in words)
+
+
+def count_words(words: Words) -> int:
+    """Return the length of a text in words of a language with spaces; signs such as + do not count.
+
+    Two letters of Chinese or Japanese, and three of Thai, make about one word.
+    """
+    twos = sum(_TWO_A_WORD.match(word) is not None for word in words)
+    threes = count_letters(words) - twos
+    signs = sum(unicodedata.category(word[0]) in ("Sm", "Sc", "Sk") for word in words)
+    return len(words) - signs - (twos - -(-twos // 2)) - (threes - -(-threes // 3))
+
+
 def content_of(words: Words) -> Words:
     """Return words without fillers, in their order."""
     return tuple(word for word in words if word not in _FILLERS)
@@ -104,7 +137,7 @@ def bag_of(words: Words) -> Bag | None:
     The order of numbers counts: "3 minus 5" is not "5 minus 3".
     """
     stems = sorted(stems_of(words))
-    if len(stems) < LEAST_STEMS:
+    if count_words(words) < LEAST_STEMS or len(stems) < LEAST_STEMS:
         return None
     return tuple(stems), tuple(word for word in words if any(map(str.isdigit, word)))
 

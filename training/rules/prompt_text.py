@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 from specs.stages.base.sampling import END_MARK, WRAPPER, Form, Shot
 from specs.stages.generation.parameters import SelfInstructParameters
+from training.rules.disguise import count_words
+from training.rules.similarity import words_of
 
 _HEADER = "A list of instructions for a helpful writer. Each is one sentence, clear, and different from all others."
 _TOPIC = "Those from number {first} on are about {topic}."
@@ -168,6 +170,6 @@ def fate_of(text: str) -> Fate:
     """Return whether a text can be an instruction, or why not."""
     if _META.match(text):
         return "meta"
-    if len(text.split()) < _LEAST_WORDS or _WORDLESS.fullmatch(text):
+    if count_words(words_of(text)) < _LEAST_WORDS or _WORDLESS.fullmatch(text):
         return "short"
     return "long" if len(text) > _MOST_CHARACTERS else "candidate"

@@ -12,6 +12,8 @@ from reviews.evidence.text_overlap import find_overlaps
 from reviews.requests.rules.rule_findings import MAX_PLACES, RuleFindings, RuleMaterial, place_of
 from specs.system.regular_files import read_regular
 from specs.trail.requested_review import Citation
+from training.rules.disguise import Words
+from training.rules.similarity import words_of
 
 DATA = (".jsonl", ".ndjson")
 MAX_DATA_BYTES = 64 * 2**20
@@ -85,13 +87,14 @@ def _check_overlap(
 
 
 def _check_repeats(result: RuleFindings, name: str, rows: list[QuestionLine]) -> None:
-    first: dict[str, QuestionLine] = {}
+    first: dict[Words, QuestionLine] = {}
     repeats: list[tuple[QuestionLine, QuestionLine]] = []
     for row in rows:
-        words = " ".join(re.findall(r"\w+", row.question.casefold()))
+        words = words_of(row.question)
         if words in first:
             repeats.append((first[words], row))
-        first.setdefault(words, row)
+        elif words:
+            first[words] = row
     if repeats:
         evidence = [place_of(name, row.line, row.raw) for pair in repeats[: MAX_PLACES // 2] for row in pair]
         message = f"{len(repeats)} of {len(rows)} held-out questions repeat another: n counts rows, not questions"

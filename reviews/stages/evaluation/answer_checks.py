@@ -19,6 +19,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 from training.rules.chat_template import ChatTemplate, TemplateRefusal, changes_with_time
+from training.rules.disguise import count_words
 from training.rules.similarity import near_repeats, words_of
 
 CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
@@ -81,7 +82,7 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if task_of(evidence) == "exact_answer" or right.short and relative_limit(threshold, right.short) == 1:
         return CheckOutcome("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
-    short = [row for row in judged if row.text.strip() and len(words_of(row.text)) <= LABEL_WORDS]
+    short = [row for row in judged if row.text.strip() and count_words(words_of(row.text)) <= LABEL_WORDS]
     share = Fraction(len(short), len(judged))
     visible = tuple({"item": row.item.id, "output": row.text} for row in short)
     status = "PASS" if holds(share, "<=", relative_limit(threshold, right.short)) else "FAIL"

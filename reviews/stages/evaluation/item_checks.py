@@ -30,8 +30,6 @@ CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
 ITEMS_PER_KIND = (CheckLimit(">=", "thresholds.items_per_kind"),)
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
 LEAST_WORDS = 2
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-"""A letter of Thai, Lao, Burmese, Khmer, Japanese or Chinese."""
 NAMED = 40
 """Items that are named in a line of the report."""
 _UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
@@ -64,11 +62,6 @@ def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], r
     return unless(wrong, message, right, repairable=False)
 
 
-def _words(text: str) -> int:
-    """Return how many words a text has; in scripts without spaces a letter counts as one."""
-    return sum(max(1, len(_UNSPACED.findall(word))) for word in words_of(text))
-
-
 def _has_reference(task: str, item: Item) -> bool:
     try:
         return reference(task, item) is not None
@@ -79,7 +72,7 @@ def _has_reference(task: str, item: Item) -> bool:
 def _fault(task: str, item: Item) -> str:
     """Return the fault of an item; empty if its verifier accepts it."""
     judge = verifier(task)
-    if _words(asked_of(item)) < LEAST_WORDS:
+    if len(words_of(asked_of(item))) < LEAST_WORDS:
         return f"asks nothing: its prompt has fewer than {LEAST_WORDS} words"
     if unfilled := _UNFILLED.search(item.prompt):
         return f"holds the unfilled {unfilled[0]}"
