@@ -51,10 +51,11 @@ Person = Callable[[Desk], None]
 
 FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
-    *("weights", "packaging", "records", "human"),
+    *("weights", "packaging", "records", "human", "verifiers", "material", "limits", "revisions"),
 )
-SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
-"""The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""
+SESSIONS = ("sft", "lora", "dpo", "scored", "judged", "given", "examples", "revised")
+"""The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic; pairs
+or examples that a person brings; pairs of revisions."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
 """What names a flaw next to checks: what the report says of its result, and damage that an audit finds."""
 REFUSALS = ("decides before",)
@@ -74,6 +75,10 @@ class Operator:
     session: str = "sft"
     spec: tuple[Change, ...] = ()
     data: Data | None = None
+    revises: str = ""
+    """How the session's own model revises (``REVISIONS``); for sessions with revisions."""
+    verify: str = ""
+    """The text of ``verify.py`` next to the spec, a task of the user's own."""
     stage: str = ""
     """The stage whose job lies."""
     swap: Work | None = None
@@ -97,4 +102,4 @@ class Operator:
     def changes_something(self) -> bool:
         """Return whether anything is planted at all."""
         hooks = (self.spec, self.data, self.swap, self.lie, self.spoil, self.manifest, self.weights, self.later)
-        return any((*hooks, self.person, self.tamper))
+        return any((*hooks, self.revises, self.verify, self.person, self.tamper))

@@ -51,7 +51,8 @@ def _any(operator: Operator, texts: Sequence[str]) -> bool:
 def twin(folder: Path, session: str) -> tuple[str, SessionEnd]:
     """Return how the healthy twin of a session ended, after its name."""
     shutil.rmtree(folder / f"twin-{session}", ignore_errors=True)
-    return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
+    model = tiny_model(folder, revises="better" if session == "revised" else "")
+    return session, run_session(folder / f"twin-{session}", model, None, Variation(session=session))
 
 
 def run_planted_session(folder: Path, name: str, twin: SessionEnd) -> Result:
@@ -60,7 +61,8 @@ def run_planted_session(folder: Path, name: str, twin: SessionEnd) -> Result:
     began = time.perf_counter()
     shutil.rmtree(folder / name, ignore_errors=True)
     try:
-        ended = run_session(folder / name, tiny_model(folder), operator)
+        model = tiny_model(folder, revises=operator.revises or ("better" if operator.session == "revised" else ""))
+        ended = run_session(folder / name, model, operator)
     except (Exception, PlantFailure) as error:
         ended = SessionEnd("broke", (f"{type(error).__name__}: {error}",))
     facts = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
