@@ -116,7 +116,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "sft": (),
     "given": ((_SFT, _GIVEN), _DPO, (_PROMPTS, _PROMPTS + "\n  pairs: {path: pairs.jsonl}")),
     "examples": (("sample.accepted", "data.examples"), (_PROMPTS, _PROMPTS + "\n  examples: {path: examples.jsonl}")),
-    "revised": ((_SFT, _REVISED), _DPO),
+    "revised": ((_SFT, _REVISED), _DPO, ("copies: 20", "copies: 60")),
     "lora": (
         (
             _TRAIN,
