@@ -324,8 +324,8 @@ def critic_evidence(
         }
         if parameters.keeps_dropped:
             outputs["dropped"] = write(out / "dropped.jsonl", all_pairs(compared, parameters).dropped)
-    asked = [item.model_copy(update={"kind": "lowercase"}) for item in instructions(N)]
-    changes = {"data": whole.data | {"asked": tuple(asked)}} | changes
+    items = [item.model_copy(update={"kind": "lowercase"}) for item in instructions(N)]
+    changes = {"data": whole.data | {"asked": tuple(items)}} | changes
     return replace(bound(whole, stage, inputs, outputs), **changes)
 
 

@@ -16,6 +16,7 @@ from specs.stages.base.artifacts import DialogueTurn, Example, Item, Preference
 from specs.stages.base.stage import TASKS
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
+from specs.system.text import plain
 from training.rules.critique.pair_selection import length_bias
 from training.rules.similarity import words_of
 from training.rules.tasks import judge_answers, verifier
@@ -34,6 +35,8 @@ LEAST_WORDS = 4
 """Fewer words are a label or a short answer."""
 _NEARLY = 0.9
 _LEAST_EVASIVE = 3
+_TRIED = 50
+"""Prompts on which one text is tried."""
 _FREQUENT = 0.2
 """Words of more than this fraction of the prompts say nothing of what a prompt is about."""
 _ABOUT = frozenset(("instruction", "response", "critique", "principle", "revision", "revised"))
@@ -52,7 +55,7 @@ class JudgedPair(NamedTuple):
     rejected: bool | None = None
 
     @property
-    def swapped(self) -> bool:
+    def is_swapped(self) -> bool:
         """Return whether the verifier accepts the rejected side alone."""
         return self.chosen is False and self.rejected is True
 
@@ -134,24 +137,24 @@ def check_direction(judged: Sequence[JudgedPair], name: str, *, has_judge: bool,
     Raises:
         EvidenceMissing: nothing judges the pairs.
     """
-    told = [pair for pair in judged if pair.chosen is not None]
-    if not told:
+    known = [pair for pair in judged if pair.chosen is not None]
+    if not known:
         if has_judge:
             return CheckOutcome("NOT_APPLICABLE", "the task's verifier cannot judge these prompts; the judge does")
         if waived:
             return CheckOutcome("WARN", f"not judged: a person registered that nothing judges the pairs of '{name}'")
         message = f"nothing judges the {len(judged)} pairs of '{name}': which side is better is not shown"
         raise EvidenceMissing(message, hint=NOT_JUDGED.format(name=name))
-    chosen, rejected = sum(bool(pair.chosen) for pair in told), sum(bool(pair.rejected) for pair in told)
-    swapped = [pair for pair in told if pair.swapped]
+    chosen, rejected = sum(bool(pair.chosen) for pair in known), sum(bool(pair.rejected) for pair in known)
+    swapped = [pair for pair in known if pair.is_swapped]
     lost, gained = len(swapped), chosen - rejected + len(swapped)
     p = exact_mcnemar(gained, lost)
-    detail = f"the task's verifier accepts {chosen} of {len(told)} chosen answers and {rejected} rejected ones"
+    detail = f"the task's verifier accepts {chosen} of {len(known)} chosen answers and {rejected} rejected ones"
     detail += f" (only the chosen one of {gained} pairs, only the rejected one of {lost}; exact McNemar p = {p:.2g})"
     visible = tuple(pair.show() for pair in swapped)
     is_reversed = p < LEVEL and lost > gained
     if is_reversed or not has_judge and lost and lost >= gained:
-        why = "pairs teach the wrong side: swap them, or drop those that the verifier does not confirm"
+        why = "pairs teach the wrong side: swap them, or drop pairs that the verifier does not confirm"
         return CheckOutcome("FAIL", f"{detail}: {why}", float(lost), visible)
     if lost and wilson(lost, gained + lost)[0] > MOST_SWAPPED:
         why = f"certainly more than {MOST_SWAPPED:g} of the pairs it tells apart are swapped: drop them"
@@ -249,7 +252,7 @@ def check_brought(
     heldout: Sequence[Item],
     brought: Mapping[str, Sequence[Example | Preference]],
 ) -> CheckOutcome:
-    """Judge the pairs and examples of a person's files as those that stages make; what is only likely warns.
+    """Judge the pairs and examples of a person's files as stages' own are judged; what is only likely warns.
 
     Where the verifier cannot judge the prompts, the order of a person's pairs stands, and the gate says so.
 
@@ -262,9 +265,12 @@ def check_brought(
             judged = judge_pairs(spec, data, heldout, pairs)
             results += (_check_brought_direction(spec, judged, name), _check_brought_length(spec, pairs, name))
             results += (check_copies(judged, has_judge=False, brought=True), check_answers(judged))
+            answers = [GivenAnswer(row.prompt, row.chosen, row.before) for row in pairs]
+            results.append(_check_stuck(spec, (data, heldout), answers, name))
         if examples := [row for row in rows if isinstance(row, Example)]:
             answers = [GivenAnswer(row.prompt, row.completion, row.before) for row in examples]
             results.append(_check_examples(examples, find_verdicts(spec, data, heldout, answers), name))
+            results.append(_check_stuck(spec, (data, heldout), answers, name))
     if not results:
         return CheckOutcome("NOT_APPLICABLE", "no data file holds pairs or examples")
     return next((value for status in ("FAIL", "WARN") for value in results if value.status == status), results[0])
@@ -279,16 +285,15 @@ def _check_brought_direction(spec: Design, judged: Sequence[JudgedPair], name: s
 
 
 def _check_brought_length(spec: Design, pairs: Sequence[Preference], name: str) -> CheckOutcome:
-    """Compare the lengths of both sides; of answers of a few words the ratio says little."""
+    """Compare the lengths of both sides: only a warning, because long or short answers may be what is to be learnt."""
     difference, bias = length_bias(pairs)
     detail = (
         f"chosen answers of '{name}' have {float(difference):+.1f} words on average, {float(bias):+.2f} of the mean"
     )
     if holds(abs(bias), "<=", spec.thresholds.length_bias):
         return CheckOutcome("PASS", detail, float(bias))
-    status = "FAIL" if difference and abs(difference / bias) >= LEAST_WORDS else "WARN"
-    message = "training on them would teach length before all else; balance them, or register thresholds.length_bias"
-    return CheckOutcome(status, f"{detail}: {message}", float(bias))
+    message = "training on them may teach length before all else, unless the task asks for it"
+    return CheckOutcome("WARN", f"{detail}: {message}", float(bias))
 
 
 def _check_examples(examples: Sequence[Example], verdicts: Sequence[bool | None], name: str) -> CheckOutcome:
@@ -298,25 +303,40 @@ def _check_examples(examples: Sequence[Example], verdicts: Sequence[bool | None]
     if wrong and wilson(len(wrong), judged)[0] > MOST_SWAPPED:
         message = f"{detail}, certainly more than {MOST_SWAPPED:g}: they teach what the task calls wrong; take them out"
         return CheckOutcome("FAIL", message, float(len(wrong)), _show_examples(wrong))
-    stuck = _find_stuck(examples)
-    if stuck:
-        message = f"{len(stuck)} of {len(examples)} examples of '{name}' have one completion for many prompts"
-        message += ", of more words than a label"
-        many = len(stuck) > MOST_COPIES * len(examples)
-        return CheckOutcome("FAIL" if many else "WARN", message, float(len(stuck)), _show_examples(stuck))
     return CheckOutcome("WARN" if wrong else "PASS", detail, float(len(wrong)), _show_examples(wrong))
 
 
-def _find_stuck(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples whose completion of four words or more answers three other prompts too."""
-    prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for example in examples:
-        prompts[words_of(example.completion)].add(example.prompt)
-    return [
-        example
-        for example in examples
-        if len(words := words_of(example.completion)) >= LEAST_WORDS and len(prompts[words]) > _LEAST_EVASIVE
+def _check_stuck(
+    spec: Design, known: tuple[Mapping[str, Sequence[Item]], Sequence[Item]], answers: Sequence[GivenAnswer], name: str
+) -> CheckOutcome:
+    """Look for one text of several words that answers many prompts, which a label may do.
+
+    Where the verifier accepts it for every prompt of the same kind, with a word less too, it is not a label: such a
+    verifier looks at form, and a model that learns the text passes without learning anything.
+    """
+    times = Counter({answer.text: 0 for answer in answers})
+    times.update(text for text, _ in {(answer.text, answer.prompt) for answer in answers})
+    often = [
+        text
+        for text, count in times.items()
+        if len(text.split()) >= LEAST_WORDS and count > max(_LEAST_EVASIVE, MOST_COPIES * len(answers))
     ]
+    kinds = {(item.prompt, item.before): item.kind for items in known[0].values() for item in items}
+    for text in often:
+        own = {kinds.get((answer.prompt, answer.before)) for answer in answers if answer.text == text}
+        same = [answer for answer in answers if kinds.get((answer.prompt, answer.before)) in own][:_TRIED]
+        words = text.split()
+        shorter = " ".join([*words[: len(words) // 2], *words[len(words) // 2 + 1 :]])
+        tried = [answer._replace(text=each) for each in (text, shorter) for answer in same]
+        verdicts = find_verdicts(spec, *known, tried)
+        detail = f"'{plain(text, 60)}' answers {times[text]} of the {len(answers)} prompts of '{name}'"
+        visible = ({"text": text, "prompts": times[text], "of": len(answers)},)
+        if all(verdicts):
+            message = f"{detail}, and the task's verifier accepts it for all of their kind: it teaches one sentence"
+            return CheckOutcome("FAIL", message, float(times[text]), visible)
+        if set(verdicts) == {None}:
+            return CheckOutcome("WARN", f"{detail}: a label, or one answer to everything", float(times[text]), visible)
+    return CheckOutcome("PASS", f"no text answers many prompts of '{name}'", 0.0)
 
 
 def _show_examples(examples: Iterable[Example]) -> tuple[dict[str, Any], ...]:

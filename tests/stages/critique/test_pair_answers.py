@@ -131,8 +131,8 @@ def test_copies_fail_where_nothing_tells_them_apart() -> None:
     assert check_copies(copies, has_judge=False).status == "FAIL"
     assert check_copies(copies, has_judge=True).status == "WARN"
     assert check_copies(copies, has_judge=False, brought=True).status == "WARN"
-    told = [copy._replace(chosen=True, rejected=False) for copy in copies]  # The comma is what is taught.
-    assert check_copies(told, has_judge=False).status == "PASS"
+    known = [copy._replace(chosen=True, rejected=False) for copy in copies]  # The comma is what is taught.
+    assert check_copies(known, has_judge=False).status == "PASS"
 
 
 def test_answers_to_nothing_fail() -> None:
@@ -143,8 +143,8 @@ def test_answers_to_nothing_fail() -> None:
     about = [JudgedPair(pair(n, f"The response names {w} well.", f"It is {w}.")) for n, w in enumerate(WORDS)]
     assert check_answers(about).status == "FAIL"
     other = [JudgedPair(pair(n, f"Completely unrelated talk number {n}.", f"It is {w}.")) for n, w in enumerate(WORDS)]
-    assert check_answers([one._replace(pair=one.pair.model_copy(update={"prompt": f"Describe {w} to children."}))
-                          for one, w in zip(other, WORDS, strict=True)]).status == "FAIL"  # fmt: skip
+    assert check_answers([each._replace(pair=each.pair.model_copy(update={"prompt": f"Describe {w} to children."}))
+                          for each, w in zip(other, WORDS, strict=True)]).status == "FAIL"  # fmt: skip
 
 
 SOUND: dict[str, Sequence[tuple[str, str, str]]] = {
@@ -185,11 +185,11 @@ def test_brought_pairs_are_judged_by_the_tasks_verifier(spec: Design) -> None:
     items = small_letters(30)
     good = [pair(n, f"a {w} is small.", f"A {w} is Small.") for n, w in enumerate((WORDS * 3)[:30])]
     data = {"prompts": items}
-    assert [(one.chosen, one.rejected) for one in judge_pairs(spec, data, items, good)] == [BETTER] * 30
+    assert [(each.chosen, each.rejected) for each in judge_pairs(spec, data, items, good)] == [BETTER] * 30
     assert check_brought(spec, data, items, {"own": good}).status == "PASS"
     swapped = [
-        one.model_copy(update={"chosen": one.rejected, "rejected": one.chosen}) if n % 3 == 0 else one
-        for n, one in enumerate(good)
+        each.model_copy(update={"chosen": each.rejected, "rejected": each.chosen}) if n % 3 == 0 else each
+        for n, each in enumerate(good)
     ]
     outcome = check_brought(spec, data, items, {"own": swapped})
     assert outcome.status == "FAIL" and "swapped" in outcome.detail and len(outcome.rows) == 10
@@ -206,21 +206,33 @@ def test_brought_pairs_that_no_verifier_can_judge_are_their_persons_word(spec: D
     assert check_brought(waived, {}, (), {"own": pairs}).detail.startswith("not judged")
 
 
-def test_brought_pairs_of_very_different_length_are_refused_and_short_labels_are_not(spec: Design) -> None:
+def test_brought_pairs_of_very_different_length_warn(spec: Design) -> None:
     long = [
         pair(n, f"The {w} is green" + ", and so on and on and on" * 3, f"The {w} is not green")
         for n, w in enumerate(WORDS)
     ]
-    assert "thresholds.length_bias" in check_brought(spec, {}, (), {"own": long}).detail
-    assert check_brought(spec, {}, (), {"own": long}).status == "FAIL"
-    short = [pair(n, f"{w} it is", w, f"Which word is {w}?") for n, w in enumerate(WORDS)]
-    assert check_brought(spec, {}, (), {"own": short}).status == "WARN"
+    outcome = check_brought(spec, {}, (), {"own": long})
+    assert outcome.status == "WARN" and "nothing but the file" in outcome.detail
+    waived = spec.model_copy(update={"evaluation": EvaluationPlan(not_judged=("own",))})
+    assert check_brought(waived, {}, (), {"own": long}).status == "WARN"
+    items = small_letters(12)
+    known = [
+        each.model_copy(update={"chosen": each.chosen.lower(), "prompt": item.prompt})
+        for each, item in zip(long, items, strict=True)
+    ]
+    outcome = check_brought(spec, {"prompts": items}, items, {"own": known})
+    assert outcome.status == "WARN" and "teach length" in outcome.detail
 
 
 def example(place: int, completion: str) -> Example:
-    asked = pair(place, "a", "b")
+    example_pair = pair(place, "a", "b")
     return Example(
-        item=f"e{place}", group=asked.group, kind="given", sample=0, prompt=asked.prompt, completion=completion
+        item=f"e{place}",
+        group=example_pair.group,
+        kind="given",
+        sample=0,
+        prompt=example_pair.prompt,
+        completion=completion,
     )
 
 
@@ -229,17 +241,42 @@ def test_brought_examples_are_judged_by_the_tasks_verifier(spec: Design) -> None
     good = [example(n, f"a {w} is small.") for n, w in enumerate((WORDS * 3)[:30])]
     assert check_brought(spec, {"prompts": items}, items, {"own": good}).status == "PASS"
     wrong = [
-        one.model_copy(update={"completion": one.completion.title()}) if n % 3 == 0 else one
-        for n, one in enumerate(good)
+        each.model_copy(update={"completion": each.completion.title()}) if n % 3 == 0 else each
+        for n, each in enumerate(good)
     ]
     outcome = check_brought(spec, {"prompts": items}, items, {"own": wrong})
     assert outcome.status == "FAIL" and "refuses 10" in outcome.detail
     few = [*good[:28], *wrong[27:28], example(29, "A Typo.")]
     assert check_brought(spec, {"prompts": items}, items, {"own": few}).status == "WARN"
+
+
+def test_one_completion_for_all_prompts_is_refused_where_the_verifier_looks_at_form(spec: Design) -> None:
+    items = small_letters(30)
     stuck = [example(n, "it is what it is today.") for n in range(30)]
-    assert check_brought(spec, {"prompts": items}, items, {"own": stuck}).status == "FAIL"
-    labels = [example(n, ("yes", "no")[n % 2]) for n in range(30)]
-    assert check_brought(spec, {}, items, {"own": labels}).status == "PASS"
+    outcome = check_brought(spec, {"prompts": items}, items, {"own": stuck})
+    assert outcome.status == "FAIL" and "teaches one sentence" in outcome.detail
+    assert check_brought(spec, {}, (), {"own": stuck}).status == "WARN"
+    same = [pair(n, "it is what it is today.", f"IT IS {w}, Sir.") for n, w in enumerate((WORDS * 3)[:30])]
+    assert "teaches one sentence" in check_brought(spec, {"prompts": items}, items, {"own": same}).detail
+
+
+@pytest.mark.parametrize(
+    ("labels", "find"),
+    [
+        (("yes", "no"), {}),
+        (("It is about sport.", "It is not about sport."), {}),
+        (("So it is 0.", "So it is 1."), {"find": "last_number"}),
+    ],
+)
+def test_labels_in_words_are_not_refused(tmp_path: Path, labels: tuple[str, str], find: dict[str, str]) -> None:
+    exact = resolved_spec(tmp_path).spec.model_copy(update={"task": "exact_answer"})
+    right = [labels[n % 2] for n in range(30)]
+    items = tuple(
+        item.model_copy(update={"constraint": {"answer": right[n].rstrip(".")[-1] if find else right[n]} | find})
+        for n, item in enumerate(small_letters(30))
+    )
+    examples = [example(n, text) for n, text in enumerate(right)]
+    assert check_brought(exact, {"prompts": items}, items, {"own": examples}).status == "PASS"
 
 
 def test_there_is_nothing_to_judge_without_pairs_and_examples(spec: Design) -> None:
