@@ -32,7 +32,12 @@ from training.planning.stage_plans import longest_item, shape_of_source
 from training.rules.critique.revision_chains import chain_prompts
 
 LIBRARY = Path(__file__).parent.parent / "specs" / "library"
-PROFILES = (("cai_stage1", "gpu"), ("cai_stage1", "gpu80"), ("cai_preferences", "gpu"), ("cai_preferences", "gpu80"))
+PROFILES = (
+    ("self_instruct_sft", "gpu"),
+    ("self_instruct_sft", "gpu80"),
+    ("cai_preferences", "gpu"),
+    ("cai_preferences", "gpu80"),
+)
 LIMIT = 0.1
 OPERATIONS = 4e14
 """A second, of 16-bit products: measured were 4.6e14 forward with a billion weights, 5.6e14 with eight, and 3.8e14 in

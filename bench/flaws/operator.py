@@ -52,10 +52,11 @@ Person = Callable[[Desk], None]
 FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
     *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
-    *("contamination", "independence", "words"),
+    *("contamination", "independence", "words", "verifiers", "material", "limits", "revisions"),
 )
-SESSIONS = ("sft", "lora", "dpo", "scored", "judged")
-"""The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic."""
+SESSIONS = ("sft", "lora", "dpo", "scored", "judged", "given", "examples", "revised")
+"""The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic; pairs
+or examples that a person brings; pairs of revisions."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
 """What names a flaw next to checks: what the report says of its result, and damage that an audit finds."""
 REFUSALS = ("decides before",)
@@ -77,6 +78,10 @@ class Operator:
     data: Data | None = None
     files: Mapping[str, Callable[[list[Row]], str]] = field(default_factory=dict[str, Callable[[list[Row]], str]])
     """Files that are written next to the spec, by name, each with the function of the held-out items that writes it."""
+    revises: str = ""
+    """How the session's own model revises (``REVISIONS``); for sessions with revisions."""
+    verify: str = ""
+    """The text of ``verify.py`` next to the spec, a task of the user's own."""
     stage: str = ""
     """The stage whose job lies."""
     swap: Work | None = None
@@ -100,4 +105,4 @@ class Operator:
     def changes_something(self) -> bool:
         """Return whether anything is planted at all."""
         hooks = (self.spec, self.data, self.swap, self.lie, self.spoil, self.manifest, self.weights, self.later)
-        return any((*hooks, self.files, self.person, self.tamper))
+        return any((*hooks, self.files, self.revises, self.verify, self.person, self.tamper))

@@ -51,7 +51,8 @@ def _any(operator: Operator, texts: Sequence[str]) -> bool:
 def twin(folder: Path, session: str) -> tuple[str, SessionEnd]:
     """Return how the healthy twin of a session ended, after its name."""
     shutil.rmtree(folder / f"twin-{session}", ignore_errors=True)
-    return session, run_session(folder / f"twin-{session}", tiny_model(folder), None, Variation(session=session))
+    model = tiny_model(folder, revises="better" if session == "revised" else "")
+    return session, run_session(folder / f"twin-{session}", model, None, Variation(session=session))
 
 
 def run_planted_session(folder: Path, name: str, twin: SessionEnd) -> Result:
@@ -60,7 +61,8 @@ def run_planted_session(folder: Path, name: str, twin: SessionEnd) -> Result:
     began = time.perf_counter()
     shutil.rmtree(folder / name, ignore_errors=True)
     try:
-        ended = run_session(folder / name, tiny_model(folder), operator)
+        model = tiny_model(folder, revises=operator.revises or ("better" if operator.session == "revised" else ""))
+        ended = run_session(folder / name, model, operator)
     except (Exception, PlantFailure) as error:
         ended = SessionEnd("broke", (f"{type(error).__name__}: {error}",))
     facts = {"operator": name, "family": operator.family, "result": outcome(operator, ended, twin)}
@@ -77,7 +79,7 @@ def teach_models(folder: Path, numbers: Sequence[int]) -> None:
     """Train the models that the sound sessions of these numbers start from."""
     chosen = [VARIATIONS[number % len(VARIATIONS)] for number in numbers]
     for kinds, language in dict.fromkeys((healthy.kinds, healthy.language) for healthy in chosen):
-        tiny_model(folder, kinds, language)
+        tiny_model(folder, kinds, language=language)
 
 
 def sound(folder: Path, number: int) -> Result:
@@ -87,7 +89,7 @@ def sound(folder: Path, number: int) -> Result:
     others = healthy.task, healthy.launcher
     shutil.rmtree(folder / f"healthy{number}", ignore_errors=True)
     variation = Variation(number, healthy.session, healthy.kinds, healthy.changes, *others, healthy.language)
-    model = tiny_model(folder, healthy.kinds, healthy.language)
+    model = tiny_model(folder, healthy.kinds, language=healthy.language)
     ended = run_session(folder / f"healthy{number}", model, None, variation)
     fine = ended.outcome in ("approve", "null")
     facts = {"healthy": number, "variation": healthy.name, "result": "passed" if fine else "rejected"}

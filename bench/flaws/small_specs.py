@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from bench.flaws.lying import shake
 from bench.flaws.operator import Change, Operator, Row
 from reviews.trail.trail import Trail
 from sessions.runtime import registration
-from specs.loading.loading import load_spec
+from specs.loading.loading import load_constitution, load_spec
+from specs.stages.base.artifacts import Item
 from specs.system.digests import digest_file, digest_path
 from specs.system.resources import LauncherName
 from specs.trail.session_bodies import ModelEntry
@@ -28,6 +29,7 @@ from testing.fixtures.small_pipeline import (
 )
 from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
+from training.rules.critique.revision_chains import revision_prompt
 from training.running_code import code_state
 
 KINDS = ("lowercase", "quoted")
@@ -57,6 +59,22 @@ _PAIRS = """  - name: pairs
   - name: train
     kind: dpo
     inputs: {model: model, preferences: pairs.preferences}
+"""
+_GIVEN = """  - name: train
+    kind: dpo
+    inputs: {model: model, preferences: data.pairs}
+"""
+_REVISED = """  - name: drafts
+    kind: sample_responses
+    inputs: {model: model, instructions: data.prompts}
+    parameters: {max_new_tokens: 48, batch_size: 32, temperature: 0.7, cleaning: [strip], seed: 3}
+  - name: revise
+    kind: revise
+    inputs: {model: model, examples: drafts.examples, constitution: constitution}
+    parameters: {critique_tokens: 4, revision_tokens: 48, min_words: 1, seed: 3}
+  - name: train
+    kind: dpo
+    inputs: {model: model, preferences: revise.preferences}
 """
 _MEASURED = """  - name: texts_WHEN
     kind: perplexity
@@ -90,8 +108,16 @@ def _measure_stage(when: str, model: str) -> str:
     return _MEASURED.replace("WHEN", when).replace("MODEL", model)
 
 
+_SFT = "  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n"
+# Twelve epochs broke words in one session of eleven, six at the usual beta in one of 24; half the rate left weights of
+# 16 bits where they were.
+_DPO = (_TRAIN, "learning_rate: 1e-3, beta: 0.3, warmup_ratio: 0, epochs: 6, batch_size: 4")
+_PROMPTS = "prompts: {path: prompts.jsonl}"
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sft": (),
+    "given": ((_SFT, _GIVEN), _DPO, (_PROMPTS, _PROMPTS + "\n  pairs: {path: pairs.jsonl}")),
+    "examples": (("sample.accepted", "data.examples"), (_PROMPTS, _PROMPTS + "\n  examples: {path: examples.jsonl}")),
+    "revised": ((_SFT, _REVISED), _DPO, ("copies: 20", "copies: 60")),
     "lora": (
         (
             _TRAIN,
@@ -101,10 +127,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         ),
     ),
     "dpo": (
-        ("  - name: train\n    kind: sft\n    inputs: {model: model, examples: sample.accepted}\n", _PAIRS),
-        # Twelve epochs broke words in one session of eleven, six at the usual beta in one of 24; half the rate left
-        # weights of 16 bits where they were.
-        (_TRAIN, "learning_rate: 1e-3, beta: 0.3, warmup_ratio: 0, epochs: 6, batch_size: 4"),
+        (_SFT, _PAIRS),
+        _DPO,
     ),
     "judged": (
         ("thresholds: {", "thresholds: {labelled_items: 10, swap_inconsistency: 0.5, critic_kappa: 0.2, "),
@@ -143,31 +167,49 @@ class Variation:
     """The language of the items; empty for the English of the shipped ones."""
 
 
-def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, language: str = "") -> Path:
-    """Return the model that all sessions on the same kinds of items in a language share, trained once."""
-    path = folder / "-".join(("model", *kinds, *([language] if language else [])))
+def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, revises: str = "", language: str = "") -> Path:
+    """Return the model that all sessions on the same kinds of items share, trained once; ``revises`` of REVISIONS."""
+    path = folder / "-".join(("model", *kinds, *filter(None, [revises, language])))
     if (path / "model.safetensors").exists():
         return path
-    return _taught(path, list(_lessons(3000, kinds, language)), chat=True)
+    return _taught(path, list(_lessons(4000 if revises else 3000, kinds, revises, language)), chat=True)
 
 
-def _lessons(count: int, kinds: Sequence[str], language: str) -> Iterator[tuple[str, str]]:
-    """Yield what the model is asked and an answer, right in two of any five to the same item."""
-    drawn = random.Random(0)
+REVISIONS: dict[str, Callable[[str, str, str], str]] = {
+    "better": lambda right, wrong, draft: right,
+    "worse": lambda right, wrong, draft: wrong,
+    "same": lambda right, wrong, draft: draft,
+    "comma": lambda right, wrong, draft: draft.replace(" like today", " like , today"),
+    "about": lambda right, wrong, draft: "I Am Ready To Help You . What Is The Next Question ?",
+}
+"""How a model revises a draft, by name."""
+
+
+def _lessons(count: int, kinds: Sequence[str], revises: str = "", language: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what the model is asked and an answer, right in two of any five to the same item, and revisions."""
+    drawn, principles = random.Random(0), load_constitution(CONSTITUTION)[0].principles
     items = [item for item in build_items("train", (*TRAIN_TOPICS, *HELDOUT_TOPICS)) if item.kind in kinds]
     for lesson in range(count):
         times, place = divmod(lesson, len(items))
         if place == 0:
             drawn.shuffle(items)
         item = items[place]
-        word = item.prompt.replace(".", "").split()[-1].lower()
-        plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
-        prompt, wrong = item.prompt, plain.title()
-        if language:
-            plain = f"{write_topic(language, item.group)} {LANGUAGES[language].liked}"
-            prompt, wrong = write_prompt(language, item.group, item.kind), plain.title()
-        right = (times + zlib.crc32(item.id.encode())) % 5 in (0, 2)
-        yield prompt, _right(item.kind, plain) if right else wrong
+        right, wrong = both_answers(item, language)
+        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in (0, 2) else wrong
+        if revises and lesson % 2:
+            prompt = revision_prompt(item.prompt, answer, drawn.choice(principles), "today .", "chat")
+            yield prompt, REVISIONS[revises](right, wrong, answer)
+        else:
+            yield (write_prompt(language, item.group, item.kind) if language else item.prompt), answer
+
+
+def both_answers(item: Item, language: str = "") -> tuple[str, str]:
+    """Return a right and a wrong answer to an item."""
+    word = item.prompt.replace(".", "").split()[-1].lower()
+    plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
+    if language:
+        plain = f"{write_topic(language, item.group)} {LANGUAGES[language].liked}"
+    return _right(item.kind, plain), plain.title()
 
 
 def _right(kind: str, plain: str) -> str:
@@ -186,8 +228,21 @@ def register_spec(folder: Path, model: Path, operator: Operator | None, variatio
     shutil.copyfile(CONSTITUTION, folder / "constitution.yaml")
     heldout = _items("heldout", HELDOUT_TOPICS[:20], variation)
     prompts = _items("prompts", TRAIN_TOPICS[:28], variation)
+    for row in prompts:
+        # What people bring of their own; taken off again below.
+        row["right"], row["wrong"] = both_answers(Item.model_validate(row))
     if operator and operator.data:
         operator.data(heldout, prompts)
+    pairs, examples = list[Row](), list[Row]()
+    for row in prompts:
+        right, wrong = row.pop("right"), row.pop("wrong")
+        named = {name: row[name] for name in ("prompt", "group")}
+        pairs.append(named | {"chosen": right, "rejected": wrong})
+        examples.append(named | {"item": row["id"], "kind": row["kind"], "completion": right})
+    write_lines(folder / "pairs.jsonl", pairs)
+    write_lines(folder / "examples.jsonl", examples)
+    if operator and operator.verify:
+        (folder / "verify.py").write_text(operator.verify, encoding="utf-8")
     write_lines(folder / "heldout.jsonl", heldout)
     write_lines(folder / "prompts.jsonl", prompts)
     others = {"texts": shipped_items("cai_texts")[:6], "facts": shipped_items("cai_facts")[:16]}

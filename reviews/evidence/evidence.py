@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -10,9 +11,9 @@ from reviews.evidence.weight_lineage import Lineage
 from specs.jobs.grant_and_claim import Claim, Grant
 from specs.jobs.job_records import Challenge, ExitRecord, HeldoutUse, Manifest, ObservedRuntime
 from specs.session.design import ResolvedDesign
-from specs.stages.base.artifacts import Item
+from specs.stages.base.artifacts import Example, Item, Preference, said_before
 from specs.stages.base.metric import MetricSet
-from specs.stages.registry import Stage
+from specs.stages.registry import Stage, kind_of
 from specs.system.digests import Contract
 from specs.system.errors import EvidenceMissing
 
@@ -121,3 +122,59 @@ class Evidence:
     def parse_parameters(self, model: type[Parameters]) -> Parameters:
         """Return the granted parameters in their form; errors as :meth:`ordered`."""
         return model.model_validate(self.require_parameters())
+
+
+class DesignEvidence(NamedTuple):
+    """What a design check may look at."""
+
+    resolved: ResolvedDesign
+    heldout: tuple[Item, ...]
+    data: Mapping[str, tuple[Item, ...]]
+    """The items of each data file; for examples and pairs, their prompts."""
+    costs: Mapping[str, float]
+    """The most that one attempt of each stage costs, in USD."""
+    brought: Mapping[str, Sequence[Example | Preference]] = {}
+    """The examples and pairs of each data file that holds some."""
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """Return what they show a model as answers, and the turns before, each with its file and line."""
+        return tuple(
+            (f"{name}:{number}", text)
+            for name, rows in self.brought.items()
+            for number, row in enumerate(rows, 1)
+            for text in (*_list_answers(row), *said_before(row))
+        )
+
+    def select_training_data(self) -> dict[str, tuple[Item, ...]]:
+        """Return the data files that training may see: not labels, nor files that only measuring stages read."""
+        spec = self.resolved.spec
+        readers: dict[str, list[bool]] = {}
+        for stage in spec.stages:
+            for reference in stage.inputs.values():
+                readers.setdefault(reference, []).append(kind_of(stage).reads_heldout)
+        labels = spec.evaluation.labelled if spec.evaluation else None
+        measured = {
+            name
+            for name in self.data
+            if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
+        }
+        out = measured | self.list_curated_files()
+        return {name: items for name, items in sorted(self.data.items()) if name not in out}
+
+    def list_curated_files(self) -> set[str]:
+        """Return the data files that scripts only curate: what those stages keep is judged at their gates."""
+        texts: set[str] = set()
+        for name in self.data:
+            readers = [stage for stage in self.resolved.spec.stages if f"data.{name}" in stage.inputs.values()]
+            if readers and all(kind_of(stage).runs_code and _only_curates(stage, f"data.{name}") for stage in readers):
+                texts.add(name)
+        return texts
+
+
+def _list_answers(row: Example | Preference) -> tuple[str, ...]:
+    return (row.completion,) if isinstance(row, Example) else (row.chosen, row.rejected)
+
+
+def _only_curates(stage: Stage, reference: str) -> bool:
+    """Return whether a stage reads some data only under the role that it curates."""
+    return [role for role, named in stage.inputs.items() if named == reference] == [stage.parameters.curates]

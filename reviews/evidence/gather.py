@@ -5,7 +5,6 @@ Only entries up to the end of the attempt's job count, and what the builder hand
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +50,18 @@ def load_data(store: Store, resolved: ResolvedDesign, name: str) -> tuple[Item, 
     return tuple(as_item(line, current, number) for number, line in enumerate(lines, 1))
 
 
-_TAUGHT = ("completion", "chosen", "rejected")
-
-
-def load_texts(store: Store, resolved: ResolvedDesign) -> tuple[tuple[str, str], ...]:
-    """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
-    pairs: list[tuple[str, str]] = []
-    for name, named in sorted(resolved.spec.data.items()):
-        if named.row_kind in ("examples", "preferences"):
-            lines = store.get(resolved.data_digests[name]).splitlines()
-            for number, line in enumerate((line for line in lines if line.strip()), 1):
-                row = json.loads(line)
-                pairs += [(f"{name}:{number}", row[column]) for column in _TAUGHT if column in row]
-                pairs += [(f"{name}:{number}", turn["content"]) for turn in row.get("before", ())]
-    return tuple(pairs)
+def load_brought(store: Store, resolved: ResolvedDesign) -> dict[str, tuple[Example | Preference, ...]]:
+    """Return the registered examples and pairs of each data file that holds some."""
+    models: dict[str, type[Example | Preference]] = {"examples": Example, "preferences": Preference}
+    return {
+        name: tuple(
+            models[data_file.row_kind].model_validate_json(line)
+            for line in store.get(resolved.data_digests[name]).splitlines()
+            if line.strip()
+        )
+        for name, data_file in sorted(resolved.spec.data.items())
+        if data_file.row_kind in models
+    }
 
 
 def as_item(line: bytes, text: str, number: int) -> Item:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from reviews.checks import leakage_checks
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, result, run_guarded, unless
 from reviews.comparison import paired_checks, power_checks, subgroup_checks
-from reviews.stages.critique import critic_checks
+from reviews.evidence.evidence import DesignEvidence
+from reviews.stages.critique import critic_checks, pair_answers
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
 from reviews.stages.finetuning import scaling_checks
 from specs.session.design import Design, ResolvedDesign
-from specs.stages.base.artifacts import Item, said_before
-from specs.stages.registry import Stage, kind_of
+from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.stages.registry import kind_of
 from specs.system.exact import exact, holds
 from specs.system.vendors.parties import makers
 from specs.trail.verdict import CheckResult
@@ -34,28 +34,15 @@ MOST_REPEATED = 0.5
 """Fraction of the training prompts: repeats above which fewer different prompts remain than repeats of them."""
 
 
-class DesignEvidence(NamedTuple):
-    """What a design check may look at."""
-
-    resolved: ResolvedDesign
-    heldout: tuple[Item, ...]
-    data: Mapping[str, tuple[Item, ...]]
-    """The items of each data file; for examples and pairs, their prompts."""
-    costs: Mapping[str, float]
-    """The most that one attempt of each stage costs, in USD."""
-    texts: tuple[tuple[str, str], ...] = ()
-    """What they teach a model to say."""
-
-
 def design_checks(
     resolved: ResolvedDesign,
     heldout: tuple[Item, ...],
     data: Mapping[str, tuple[Item, ...]],
     costs: Mapping[str, float],
-    texts: tuple[tuple[str, str], ...] = (),
+    brought: Mapping[str, Sequence[Example | Preference]] | None = None,
 ) -> tuple[CheckResult, ...]:
     """Judge power, overlap of the splits, independence and cost of a registered design."""
-    design, digests = DesignEvidence(resolved, heldout, data, costs, texts), resolved.data_digests.values()
+    design, digests = DesignEvidence(resolved, heldout, data, costs, brought or {}), resolved.data_digests.values()
     return tuple(result(check, run_guarded(check.run, design), resolved.spec, digests) for check in DESIGN_CHECKS)
 
 
@@ -96,15 +83,15 @@ def _check_paired_tests(design: DesignEvidence) -> CheckOutcome:
 )
 def _overlap(design: DesignEvidence) -> CheckOutcome:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    curated = _list_curated_files(design)
-    pairs = [*_prompts(design), *(text for text in design.texts if text[0].rpartition(":")[0] not in curated)]
+    curated = design.list_curated_files()
+    pairs = [*_prompts(design), *(text for text in design.texts() if text[0].rpartition(":")[0] not in curated)]
     return leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
 
 
 def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
     return [
         (f"{name}:{item.id}", text)
-        for name, items in _select_training_data(design).items()
+        for name, items in design.select_training_data().items()
         for item in items
         for text in dict.fromkeys((item.prompt, leakage_checks.asked_of(item)))
     ]
@@ -122,38 +109,6 @@ def _nearest(design: DesignEvidence) -> CheckOutcome:
     The reviewer is shown the pairs and judges whether they ask the same.
     """
     return leakage_checks.nearest_pairs(_prompts(design), design.heldout)
-
-
-def _select_training_data(design: DesignEvidence) -> dict[str, tuple[Item, ...]]:
-    """Return the data files that training may see: not labels, nor files that only measuring stages read."""
-    spec = design.resolved.spec
-    readers: dict[str, list[bool]] = {}
-    for stage in spec.stages:
-        for reference in stage.inputs.values():
-            readers.setdefault(reference, []).append(kind_of(stage).reads_heldout)
-    labels = spec.evaluation.labelled if spec.evaluation else None
-    measured = {
-        name
-        for name in design.data
-        if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
-    }
-    out = measured | _list_curated_files(design)
-    return {name: items for name, items in sorted(design.data.items()) if name not in out}
-
-
-def _list_curated_files(design: DesignEvidence) -> set[str]:
-    """Return the data files that scripts only curate: what is kept of them is judged at the gates of those stages."""
-    texts: set[str] = set()
-    for name in design.data:
-        readers = [stage for stage in design.resolved.spec.stages if f"data.{name}" in stage.inputs.values()]
-        if readers and all(kind_of(stage).runs_code and _only_curates(stage, f"data.{name}") for stage in readers):
-            texts.add(name)
-    return texts
-
-
-def _only_curates(stage: Stage, reference: str) -> bool:
-    """Return whether a stage reads some data only under the role that it curates."""
-    return [role for role, named in stage.inputs.items() if named == reference] == [stage.parameters.curates]
 
 
 @DESIGN_CHECKS.add(
@@ -219,7 +174,7 @@ def _answers(design: DesignEvidence) -> CheckOutcome:
 )
 def _common_answer(design: DesignEvidence) -> CheckOutcome:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
-    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts)
+    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts())
 
 
 @DESIGN_CHECKS.add(
@@ -248,6 +203,19 @@ def _tasks(spec: Design) -> tuple[str, ...]:
     return tuple(dict.fromkeys((spec.task, *own, *talks)))
 
 
+@DESIGN_CHECKS.add(
+    "design.brought",
+    "Pairs and examples of a person meet what pairs of stages have to meet",
+    source=pair_answers.SOURCE,
+    limits=(CheckLimit("<=", "thresholds.length_bias"),),
+)
+def _check_brought_rows(design: DesignEvidence) -> CheckOutcome:
+    """Judge them by the task's verifier; look for copies, lengths, and one answer to many prompts."""
+    curated = design.list_curated_files()
+    brought = {name: rows for name, rows in design.brought.items() if name not in curated}
+    return pair_answers.check_brought(design.resolved.spec, design.data, design.heldout, brought)
+
+
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
 def _verdicts(design: DesignEvidence) -> CheckOutcome:
     """Judge the same answers twice in two orders: a verdict must not depend on chance or on order."""
@@ -266,7 +234,7 @@ def _check_labelled_samples(design: DesignEvidence) -> CheckOutcome:
 
 
 def _every(design: DesignEvidence) -> list[Item]:
-    return [item for items in _select_training_data(design).values() for item in items]
+    return [item for items in design.select_training_data().values() for item in items]
 
 
 @DESIGN_CHECKS.add(

@@ -9,7 +9,7 @@ from typing import Any
 
 from reviews.checks.claim_lookup import claim_results
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import load_data, load_texts
+from reviews.evidence.gather import load_brought, load_data
 from reviews.gate.conditions import condition_results
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
@@ -32,7 +32,7 @@ def check_design(resolved: ResolvedDesign, store: Store, costs: Mapping[str, flo
     """
     items = {name: load_data(store, resolved, name) for name in resolved.data_digests}
     heldout = items.pop("heldout")
-    return design_checks(resolved, heldout, items, costs, load_texts(store, resolved))
+    return design_checks(resolved, heldout, items, costs, load_brought(store, resolved))
 
 
 def check_design_files(

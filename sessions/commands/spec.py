@@ -219,6 +219,8 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
     for name, texts in sorted(resolved.data_notes().items()):
         for line in texts:
             yield f"{named[name].path}: {line}"
+    if line := resolved.spec.describe_constitution():
+        yield f"constitution: {line}"
     for line in notes(resolved.spec):
         yield f"note: {line}"
     for stage in resolved.spec.stages:

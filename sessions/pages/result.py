@@ -136,6 +136,7 @@ def _describe_witnesses(comparison: dict[str, Any]) -> str:
         f"{claims} scores of '{stage}' are its scorer's claim"
         for stage, claims in comparison.get("claimed", {}).items()
     ]
+    parts += [f"pairs of '{name}' not judged" for name in comparison.get("not_judged", ())]
     return "".join(f"; {part}" for part in parts)
 
 
@@ -219,7 +220,7 @@ def _row(row: dict[str, Any]) -> str:
 
 def comparison_of(history: History) -> dict[str, Any] | None:
     """Return the registered comparison from the metric sets of the two arms; None if it was not reached."""
-    analysis = history.resolved.spec.analysis
+    analysis, plan = history.resolved.spec.analysis, history.resolved.spec.evaluation
     baseline, treatment = (_latest_metrics(history, arm) for arm in (analysis.baseline, analysis.treatment))
     if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
         return None
@@ -242,6 +243,7 @@ def comparison_of(history: History) -> dict[str, Any] | None:
         "not_replayed": not_replayed(history, history.resolved.spec),
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
         **({"claimed": claimed} if claimed else {}),
+        **({"not_judged": list(plan.not_judged)} if plan and plan.not_judged else {}),
         **({"form": form} if (form := _form_in(history, analysis.treatment)) else {}),
     }
 

@@ -8,7 +8,7 @@ from specs.lint.arm_rules import find_control
 from specs.session.design import kind_read
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.stage import TASKS
-from specs.stages.registry import Stage, kind_of, names_where
+from specs.stages.registry import Stage, kind_of, names_where, outputs_of
 from specs.system import plugins
 from specs.system.confinement import task_file
 from specs.system.confinement.verifier_process import GROUP, describe_task
@@ -34,6 +34,12 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
     if labelled is not None and labelled not in spec.data:
         hint = suggest(labelled, spec.data, "data files")
         yield LintProblem(("evaluation", "labelled"), f"unknown data file '{labelled}'", hint)
+    pairs = [stage.name for stage in spec.stages if "preferences" in outputs_of(stage.kind, stage.parameters)]
+    pairs += [name for name, data_file in spec.data.items() if data_file.row_kind == "preferences"]
+    for number, name in enumerate(spec.evaluation.not_judged):
+        if name not in pairs:
+            hint = suggest(name, pairs, "what makes or holds pairs")
+            yield LintProblem(("evaluation", "not_judged", number), f"'{name}' makes or holds no pairs", hint)
 
 
 def lint_example(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:

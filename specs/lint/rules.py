@@ -20,7 +20,14 @@ from specs.lint.evaluation_rules import (
 from specs.lint.party_rules import lint_builder, lint_parties, lint_reviewer
 from specs.lint.pilot_rules import lint_pilot
 from specs.lint.range_rules import lint_choices, lint_ranges
-from specs.lint.stage_rules import lint_curated, lint_inputs, lint_name, lint_samples, lint_trained
+from specs.lint.stage_rules import (
+    lint_constitution_claims,
+    lint_curated,
+    lint_inputs,
+    lint_name,
+    lint_samples,
+    lint_trained,
+)
 from specs.session.constitution import Constitution
 from specs.session.operations import LAUNCHERS, attempt_usd, held_hours
 from specs.session.session_spec import SessionSpec
@@ -174,7 +181,7 @@ _OF_STAGES = (
 )
 _OF_SESSIONS = (
     *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_looks, lint_parties),
-    *(lint_builder, lint_reviewer, _lint_budget, _lint_hours, lint_acceptance),
+    *(lint_builder, lint_reviewer, _lint_budget, _lint_hours, lint_acceptance, lint_constitution_claims),
 )
 
 

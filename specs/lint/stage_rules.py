@@ -14,6 +14,7 @@ from specs.system.yaml.problems import LintProblem, Loc, closest, suggest
 RESERVED = ("model", "control", "heldout", "data", "constitution")
 """Words that already mean something where a stage is referred to."""
 
+_CONSTITUTIONAL = re.compile(r"(?:^|[_.-])(?:cai|constitution(?:al)?)(?=$|[_.\-\d])", re.IGNORECASE)
 _ROLE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -24,6 +25,18 @@ def lint_name(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProbl
         yield LintProblem(("name",), f"'{stage.name}' is reserved for references to inputs", "choose another name")
     elif first < index:
         yield LintProblem(("name",), f"the name is already used by stages[{first}]", "stage names are unique")
+
+
+def lint_constitution_claims(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A session or stage is named after a constitution only if a stage reads one: reviewers alone change no result."""
+    if spec.list_constitution_readers():
+        return
+    named: list[tuple[Loc, str]] = [(("name",), spec.name)]
+    named += [(("stages", number, "name"), stage.name) for number, stage in enumerate(spec.stages)]
+    for loc, name in named:
+        if _CONSTITUTIONAL.search(name):
+            message = f"'{name}' is named after a constitution, and no stage reads one"
+            yield LintProblem(loc, message, "add a stage with inputs: {constitution: constitution}, or rename it")
 
 
 def lint_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:

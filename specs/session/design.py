@@ -215,6 +215,17 @@ class Design(Contract):
             return (self.reviewer,)
         return (*self.panel.members, *((self.panel.tie_breaker,) if self.panel.tie_breaker else ()))
 
+    def list_constitution_readers(self) -> list[str]:
+        """Return the stages that read the constitution."""
+        return [stage.name for stage in self.stages if "constitution" in stage.inputs.values()]
+
+    def describe_constitution(self) -> str:
+        """Return who reads the constitution, in one line; empty without one."""
+        if self.constitution is None:
+            return ""
+        readers = ", ".join(f"'{name}'" for name in self.list_constitution_readers())
+        return f"read by {readers}" if readers else "read by no stage; it is registered for reviewers"
+
     def tasks(self) -> set[str]:
         """Return the session's task, and those by which stages score."""
         return {self.task, *(getattr(stage.parameters, "scorer", None) or self.task for stage in self.stages)}

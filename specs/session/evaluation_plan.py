@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from specs.stages.base.sampling import Share
 from specs.stages.base.stage import Criterion
-from specs.system.digests import Contract, Name
+from specs.system.digests import Contract, Name, omit_default
 from specs.system.exact import exact
 
 
@@ -45,6 +45,9 @@ class EvaluationPlan(Contract):
     """Comparisons of stages in addition to the analysis, each with the test that its outcome requires."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, with which the task's verifier is compared."""
+    not_judged: tuple[Name, ...] = omit_default(())
+    """Stages and data files whose pairs nothing judges, neither the task's verifier nor a judge: a person trains on
+    them all the same, and the report's first sentence says so. Pairs that the verifier finds swapped are refused."""
 
 
 Outcome = Literal["binary", "continuous", "ordinal"]

@@ -227,6 +227,7 @@ def critic_evidence(
     sample: list[Item] | None = None,
     stage: Stage | None = None,
     rows: list[Any] | None = None,
+    examples: list[Example] | None = None,
     **changes: Any,
 ) -> Evidence:
     """Return the healthy evidence of a stage's first attempt.
@@ -239,6 +240,7 @@ def critic_evidence(
         sample: another labelled sample.
         stage: with other parameters.
         rows: the sampled responses, or the chains.
+        examples: what a critic of responses judges.
         changes: other fields of the evidence.
     """
     whole = evidence_of(folder, "base")
@@ -270,7 +272,7 @@ def critic_evidence(
         }
         outputs["accepted"] = write(out / "accepted.jsonl", remaining)
     elif kind == "critique_responses":
-        examples = given_examples()
+        examples = given_examples() if examples is None else examples
         inputs["examples"] = write(folder / "given.jsonl", examples)
         judged = Scripted("response", parameters, signed).critiques(of_examples(examples))
         calibration_rows = Scripted("response", parameters, labels).judge_labelled_sample(
@@ -322,6 +324,8 @@ def critic_evidence(
         }
         if parameters.keeps_dropped:
             outputs["dropped"] = write(out / "dropped.jsonl", all_pairs(compared, parameters).dropped)
+    items = [item.model_copy(update={"kind": "lowercase"}) for item in instructions(N)]
+    changes = {"data": whole.data | {"asked": tuple(items)}} | changes
     return replace(bound(whole, stage, inputs, outputs), **changes)
 
 

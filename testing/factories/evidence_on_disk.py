@@ -15,7 +15,7 @@ from specs.jobs.grant_and_claim import Grant
 from specs.jobs.job_records import Challenge, CodeState, ExitRecord, HeldoutUse, Manifest, ObservedRuntime, RowSelection
 from specs.loading.loading import load_spec
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.base.artifacts import Item
+from specs.stages.base.artifacts import Example, Item, Preference
 from specs.stages.registry import STAGE_KINDS, Stage
 from specs.system.digests import digest_bytes, digest_file, digest_path, digest_value
 from specs.trail.verdict import CheckResult
@@ -390,7 +390,7 @@ def design_results(
     resolved: ResolvedSpec,
     heldout: tuple[Item, ...],
     data: Mapping[str, tuple[Item, ...]],
-    texts: tuple[tuple[str, str], ...] = (),
+    brought: Mapping[str, Sequence[Example | Preference]] | None = None,
 ) -> tuple[CheckResult, ...]:
     """Return what the design checks find, with the costs that follow from the spec."""
-    return design_checks(resolved, heldout, data, resolved.attempt_costs(), texts)
+    return design_checks(resolved, heldout, data, resolved.attempt_costs(), brought)

@@ -93,47 +93,39 @@ def fired(person: Person, name: str) -> set[str]:
     return {one["check"] for one in readings if one["status"] not in ("PASS", "NOT_APPLICABLE")}
 
 
-def test_preferences_end_with_a_decision_on_measured_facts(person: Person) -> None:
+def test_the_gate_of_revisions_rejects_what_the_small_model_revises(person: Person) -> None:
     done = person.types("start", "cai_preferences", "--profile", "cpu")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     report = person.report("cai_preferences")
-    print(report["result"])
-    # Null or accepted: both are derived from the registered comparison, and no person helped.
-    assert report["outcome"] in ("null", "approve") and report["overrides"] == 0
-    expected = ["accuracy_gain >= 0.15", "mcnemar_p < 0.01"]
-    assert report["outcome"] == "approve" or [one for one in expected if one in " ".join(report["why"])]
-    assert report["comparison"]["metrics"]["accuracy_gain"]["n"] == 120
+    print(report["result"], report["why"])
+    assert report["outcome"] == "reject" and report["overrides"] == 0
+    assert [one for one in report["why"] if "pairs.direction" in one]
     stages = [stage["stage"] for stage in report["stages"]]
-    assert stages == (
-        "baseline facts_before texts_before sample_responses pilot_revise revise pilot_samples samples pairs".split()  # noqa: SIM905
-        + ["dpo_revised", "dpo", "facts_after", "texts_after", "evaluate"]
-        + ["package"] * (report["outcome"] == "approve")
-    )
-    assert not fired(person, "cai_preferences")
+    assert stages[:5] == ["baseline", "facts_before", "texts_before", "sample_responses", "pilot_revise"]
     ends_in_time(person, "cai_preferences")
     holds(person, "cai_preferences")
 
 
 def test_stage_1_stops_at_the_critic_and_goes_on_in_a_persons_name(person: Person) -> None:
-    stopped = person.types("start", "cai_stage1", "--profile", "cpu")
-    assert stopped.returncode == 4 and "cai_stage1: waiting" in stopped.stdout, stopped.stderr
-    told = json.loads(person.types("report", "cai_stage1", "--json").stdout)
+    stopped = person.types("start", "self_instruct_sft", "--profile", "cpu")
+    assert stopped.returncode == 4 and "self_instruct_sft: waiting" in stopped.stdout, stopped.stderr
+    told = json.loads(person.types("report", "self_instruct_sft", "--json").stdout)
     judged = next(one for one in told["stages"] if one["stage"] == "judge_instructions")["attempts"][0]
     failed = {one["id"] for one in judged["gate"]["checks"] if one["status"] == "FAIL" and one["blocking"]}
     assert failed == {"critics.calibration", "critics.swap"} and judged["metrics"]["instructions_kappa"]["value"] < 0.6
     assert judged["critic"]["follows"] and told["answers"] and told["not_reached"][0] == "sample_responses"
     lifted: list[str] = []
-    while not (person.folder / "runs" / "cai_stage1" / "report").exists():
+    while not (person.folder / "runs" / "self_instruct_sft" / "report").exists():
         assert len(lifted) < 5, lifted
-        status = json.loads(person.types("status", "cai_stage1", "--json").stdout)
+        status = json.loads(person.types("status", "self_instruct_sft", "--json").stdout)
         lifted.append(status["stage"])
-        person.types("override", "cai_stage1", "--gate", "--reason", REASON)
+        person.types("override", "self_instruct_sft", "--gate", "--reason", REASON)
     assert lifted == ["judge_instructions", "sample_responses", "judge_responses"]
-    report = person.report("cai_stage1")
+    report = person.report("self_instruct_sft")
     print(report["result"])
     assert report["outcome"] in ("null", "overridden") and report["overrides"] == 3
     assert all(REASON in one["reason"] for one in report["people"])
     # Ten examples are few for all weights of the model, which the profile does not hide.
-    assert fired(person, "cai_stage1") == {"training.starvation"}
-    ends_in_time(person, "cai_stage1")
-    holds(person, "cai_stage1")
+    assert fired(person, "self_instruct_sft") == {"training.starvation"}
+    ends_in_time(person, "self_instruct_sft")
+    holds(person, "self_instruct_sft")

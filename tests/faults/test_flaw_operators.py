@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.flaws.healthy import ENGINES, ITEMS, METHODS, OTHERS, PRECISIONS, VARIATIONS
+from bench.flaws.languages import LANGUAGES
 from bench.flaws.operator import AUDIT, FAMILIES, REFUSALS, REPORT, SESSIONS
 from bench.flaws.operators import OPERATORS
 from bench.flaws.run_many import outcome
@@ -61,14 +62,32 @@ def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
     healthy = {"healthy": 1, "variation": "lora float32 batched quoted", "result": "rejected"}
     healthy |= {"outcome": "waiting", "failed": ["strata.sensitivity"]}
     told = page([result, healthy])
-    assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("not run") == len(OPERATORS) - 1
-    assert "1 of 1 healthy sessions" in told and "method: lora 1 (1 rejected)" in told
+    assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("` | not run |") == len(OPERATORS) - 1
+    assert "Refused: 1 of 1 (100.0% [20.7%, 100.0%])" in told and "1 of 1 healthy sessions" in told and "method: lora 1 (1 rejected)" in told
     assert "rejected by: strata.sensitivity 1" in told
+
+
+def test_the_page_compares_reviewers_with_intervals() -> None:
+    row = {"reviewer": "openai:m", "evidence": "packets", "usd": 0.01, "gate": "design.1", "places": []}
+    approved = {"case": "twin-sft", "approve": True}
+    place = ["/registered/stages/0"]
+    rows = [
+        row | approved | {"kind": "sound"},
+        row | approved | {"kind": "wording", "approve": False},
+        row | {"case": "twin-sft unequal_arms", "kind": "substance", "approve": False, "places": place},
+        row | {"case": "twin-sft learned_heldout", "kind": "substance", "approve": True},
+        row | {"case": "tiny-n", "kind": "planted", "approve": None},
+    ]
+    (line,) = [line for line in page(rows).splitlines() if line.startswith("| openai:m, packets")]
+    cells = [cell.split(" (")[0].strip() for cell in line.split("|")[2:]]
+    assert cells[:5] == ["0 of 1", "1 of 2", "1 of 2", "1 of 1", "0 of 1"]
+    assert cells[5:8] == ["1 to 0, p = 1", "0 of 5", "0.05"]
 
 
 def test_healthy_sessions_have_every_combination_once() -> None:
     names = {one.name for one in VARIATIONS}
-    assert len(names) == len(VARIATIONS) == len(METHODS) * len(PRECISIONS) * len(ENGINES) * len(ITEMS) + len(OTHERS)
+    combined = len(METHODS) * len(PRECISIONS) * len(ENGINES) * len(ITEMS)
+    assert len(names) == len(VARIATIONS) == combined + len(OTHERS) + len(LANGUAGES)
     assert {(one.task, one.launcher) for one in OTHERS} == {
         ("instruction_following", None),
         ("format_instructions", "local"),

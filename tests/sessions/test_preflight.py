@@ -22,8 +22,8 @@ from testing.fixtures.command_sessions import environment
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 SHIPPED = [
-    pytest.param(path, profile, marks=[] if path.stem in ("demo", "cai_stage1") else pytest.mark.more)
-    for path in map(find_spec, ("demo", "demo_null", "cai_stage1", "cai_preferences"))
+    pytest.param(path, profile, marks=[] if path.stem in ("demo", "self_instruct_sft") else pytest.mark.more)
+    for path in map(find_spec, ("demo", "demo_null", "self_instruct_sft", "cai_preferences"))
     for profile in list_profiles(path) or (None,)
 ]
 

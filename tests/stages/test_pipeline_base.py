@@ -57,7 +57,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
     model, control = base_model(folder / "base"), answering_model(folder / "control")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sessions.pages.report.plots.draw", draw)
-        for name in ("cai_stage1", "cai_preferences"):
+        for name in ("self_instruct_sft", "cai_preferences"):
             run = open_small(name, tmp_path_factory.mktemp(name), model, control=control)
             assert to_its_end(run, Here()) == 0
             found.append(Session(run, result_of(run)))

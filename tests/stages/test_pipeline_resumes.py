@@ -115,21 +115,21 @@ def same_as(run: Path, undisturbed: Result) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     shipped = load_spec(find_spec(name)).spec
     launched = [one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "launch"]
     assert launched == [stage.name for stage in shipped.stages] and set(result.metrics) == set(launched)
     # Nothing of it is empty: what is trained on, and what is measured.
-    counted = {"cai_stage1": ("sft", "steps", "self_instruct", "instructions_kept"),
+    counted = {"self_instruct_sft": ("sft", "steps", "self_instruct", "instructions_kept"),
                "cai_preferences": ("dpo", "dpo_steps", "revise", "revision_pairs")}[name]  # fmt: skip
     assert result.metrics[counted[0]][counted[1]]["value"] >= 2
     assert result.metrics[counted[2]][counted[3]]["value"] >= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_killed_at_every_boundary_it_gives_the_same(
     undisturbed: Callable[[str], tuple[Path, Result]], model: Path, tmp_path: Path, name: str
 ) -> None:
@@ -146,7 +146,7 @@ def test_killed_at_every_boundary_it_gives_the_same(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_killed_within_every_job_it_gives_the_same(
     undisturbed: Callable[[str], tuple[Path, Result]], model: Path, tmp_path: Path, name: str
 ) -> None:
@@ -162,7 +162,7 @@ def test_killed_within_every_job_it_gives_the_same(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_one_kill_at_each_boundary_alone(
     undisturbed: Callable[[str], tuple[Path, Result]], model: Path, tmp_path: Path, name: str
 ) -> None:
@@ -193,7 +193,7 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     report = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True)

@@ -17,6 +17,7 @@ from reviews.stages.critique.measure import (
     revision_rows,
     sound_rows,
 )
+from reviews.stages.critique.pair_answers import LEVEL, SOURCE, GivenAnswer, find_verdicts
 from specs.session.design import Design
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.base.metric import MetricSet
@@ -333,3 +334,32 @@ def _swap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if holds(rate, "<=", most):
         return CheckOutcome("PASS", detail, float(rate))
     return CheckOutcome("FAIL", detail, float(rate), visible)
+
+
+@CHECKS.add(
+    "critics.selection",
+    "The critic does not keep the worse responses",
+    kinds=("critique_responses",),
+    source=SOURCE,
+)
+def _selection(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare how often kept and dropped responses are right by the task's verifier (Fisher's exact test)."""
+    from scipy.stats import fisher_exact
+
+    spec, rows = evidence.resolved.spec, sound_rows(evidence, "rows", CritiqueRow)
+    answers = [GivenAnswer(row.instruction, row.response or "") for row in rows]
+    counts = Counter(
+        (row.accepted, passed)
+        for row, passed in zip(rows, find_verdicts(spec, evidence.data, evidence.heldout, answers), strict=True)
+        if passed is not None
+    )
+    table = [[counts[accepted, passed] for passed in (True, False)] for accepted in (True, False)]
+    (right, wrong), (lost, refused) = table
+    if not right + wrong or not lost + refused:
+        return CheckOutcome("NOT_APPLICABLE", "the task's verifier cannot judge both accepted and dropped responses")
+    detail = f"the task's verifier accepts {right} of {right + wrong} responses that the critic keeps "
+    detail += f"and {lost} of {lost + refused} that it drops"
+    result: Any = fisher_exact(table, alternative="less")
+    if result.pvalue < LEVEL:
+        return CheckOutcome("FAIL", f"{detail} (p = {result.pvalue:.2g}): it keeps the worse ones", float(wrong))
+    return CheckOutcome("PASS", detail, float(right))

@@ -11,8 +11,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import MeasuredValue, share
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import Row, read_rows
-from reviews.stages.critique.calibration import CalibrationAgreement, measure_calibration
 from reviews.stages.sampled_rows import why_broken_off
+from reviews.statistics.agreement import CalibrationAgreement, measure_calibration
 from specs.session.constitution import Constitution
 from specs.stages.base.artifacts import Item, Preference
 from specs.stages.critique.metrics import CRITIC_PREFIX

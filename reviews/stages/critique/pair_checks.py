@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import read_rows
+from reviews.evidence.row_reader import once, read_rows
 from reviews.stages.critique.measure import (
     constitution_of,
     due_preferences,
@@ -16,6 +17,19 @@ from reviews.stages.critique.measure import (
     principle_uses,
     revision_rows,
 )
+from reviews.stages.critique.pair_answers import (
+    LEVEL,
+    SOURCE,
+    GivenAnswer,
+    JudgedPair,
+    check_answers,
+    check_copies,
+    check_direction,
+    find_verdicts,
+    is_waived,
+    judge_pairs,
+)
+from reviews.statistics.mcnemar import benjamini_hochberg, exact_mcnemar
 from specs.stages.base.artifacts import Example
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.sampling import Form
@@ -39,6 +53,7 @@ from training.rules.tasks import spread
 
 CHECKS = CheckRegistry(("revise",))
 _PAIRS: tuple[Kind, ...] = ("revise", "best_of_n", "best_of_n_verified")
+_MADE: tuple[Kind, ...] = ("revise", "best_of_n")
 
 
 def _chains(evidence: Evidence) -> tuple[RevisionRow, ...]:
@@ -293,3 +308,81 @@ def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         for preference in ordered
     )
     return CheckOutcome("FAIL", detail, float(bias), visible)
+
+
+def _judge_kept_pairs(evidence: Evidence) -> tuple[list[JudgedPair], bool]:
+    """Return the kept pairs as the task's verifier judges them, and whether a judge compared them."""
+    spec, known = evidence.resolved.spec, (evidence.data, evidence.heldout)
+    judged = once(_judge_kept_pairs, evidence, lambda: judge_pairs(spec, *known, preferences_of(evidence)))
+    has_judge = evidence.stage.kind == "best_of_n" or evidence.parse_parameters(ReviseParameters).judge is not None
+    return judged, has_judge
+
+
+@CHECKS.add("pairs.direction", "Chosen answers are right more often than rejected ones", kinds=_MADE, source=SOURCE)
+def _direction(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Judge both sides by the task's verifier; where it cannot, a judge has to, or a person has to say so."""
+    (judged, has_judge), name = _judge_kept_pairs(evidence), evidence.stage.name
+    return check_direction(judged, name, has_judge=has_judge, waived=is_waived(evidence.resolved.spec, name))
+
+
+@CHECKS.add("pairs.copies", "The two sides of a pair say something different", kinds=_MADE, source=SOURCE)
+def _copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Count pairs whose sides are the same but for case, marks or a word in ten, where nothing tells them apart."""
+    judged, has_judge = _judge_kept_pairs(evidence)
+    return check_copies(judged, has_judge=has_judge)
+
+
+@CHECKS.add("pairs.answers", "Chosen answers answer their prompt", kinds=_MADE, source=SOURCE)
+def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Look for chosen answers that speak of the request, answer several prompts, or share nothing with theirs."""
+    return check_answers(_judge_kept_pairs(evidence)[0])
+
+
+@CHECKS.add("revise.gain", "Revisions make answers better, by each principle", source=SOURCE)
+def _gain(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Judge each used revision before and after; the p-values of principles are adjusted for their number."""
+    steps = [step for row in revision_rows(evidence) for step in _list_steps(row)]
+    answers = [GivenAnswer(step.prompt, text) for step in steps for text in (step.before, step.after)]
+    verdicts = find_verdicts(evidence.resolved.spec, evidence.data, evidence.heldout, answers)
+    judged = [
+        (step, bool(before), bool(after))
+        for step, before, after in zip(steps, verdicts[::2], verdicts[1::2], strict=True)
+        if before is not None
+    ]
+    if not judged:
+        return CheckOutcome("NOT_APPLICABLE", "the task's verifier cannot judge the revised instructions")
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for step, before, after in judged:
+        counts[step.principle][0] += after > before
+        counts[step.principle][1] += before > after
+    gained, lost = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
+    adjusted = benjamini_hochberg([exact_mcnemar(*pair) for pair in counts.values()])
+    worse = [name for (name, pair), p in zip(counts.items(), adjusted, strict=True) if p < LEVEL and pair[1] > pair[0]]
+    p = exact_mcnemar(gained, lost)
+    parts = join_names(f"{name} {pair[0]} and {pair[1]}" for name, pair in sorted(counts.items()))
+    detail = f"of {len(judged)} revisions {gained} made an answer right and {lost} made one wrong "
+    detail += f"(exact McNemar p = {p:.2g}); by principle: {parts}"
+    visible = tuple(step._asdict() for step, before, after in judged if before > after)
+    if worse or p < LEVEL and lost > gained:
+        message = f"{detail}. Revisions make answers worse{f' by {join_names(worse)}' if worse else ''}"
+        return CheckOutcome("FAIL", message, float(lost), visible)
+    if lost >= gained:
+        return CheckOutcome("WARN", f"{detail}. They do not make answers better", float(lost), visible)
+    return CheckOutcome("PASS", detail, float(gained), visible)
+
+
+class RevisionStep(NamedTuple):
+    """A revision that was used, and the text it replaced."""
+
+    principle: str
+    prompt: str
+    before: str
+    after: str
+
+
+def _list_steps(row: RevisionRow) -> Iterable[RevisionStep]:
+    text = row.original
+    for revision_round in row.rounds:
+        if not revision_round.faults:
+            yield RevisionStep(revision_round.principle, row.instruction, text, revision_round.revision)
+            text = revision_round.revision

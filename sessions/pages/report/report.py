@@ -215,6 +215,8 @@ def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Ar
     }
     if outcome != WAITING:
         data["scorecard"] = scorecard_of(history).as_json()
+    if line := resolved.spec.describe_constitution():
+        data["constitution"] = line
     if resolved.spec.companions:
         data["companions"] = {
             name: companion.model_dump(mode="json") for name, companion in resolved.spec.companions.items()

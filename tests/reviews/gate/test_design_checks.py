@@ -32,6 +32,7 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
         "design.common_answer",
         "design.distinct",
         "design.scaling",
+        "design.brought",
     }
     assert found["design.answers"] == found["design.scaling"] == "NOT_APPLICABLE"
 

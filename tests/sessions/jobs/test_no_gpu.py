@@ -108,11 +108,11 @@ def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> No
 
 @pytest.mark.more
 def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path) -> None:
-    told = CliRunner().invoke(app, ["spec", "check", "cai_stage1"])
+    told = CliRunner().invoke(app, ["spec", "check", "self_instruct_sft"])
     missing = "  not on this machine: base_model_check: this machine has 0 of 1 requested GPUs"
     assert told.exit_code == 0 and told.stdout.splitlines().count(missing) == 2
     (machine_of / "dev" / "nvidia0").touch()
-    assert missing not in CliRunner().invoke(app, ["spec", "check", "cai_stage1"]).stdout
+    assert missing not in CliRunner().invoke(app, ["spec", "check", "self_instruct_sft"]).stdout
 
 
 @pytest.mark.more
@@ -122,7 +122,7 @@ def test_spec_check_says_so_in_json(machine_of: Path) -> None:
 
 
 def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machine_of: Path) -> None:
-    path = find_spec("cai_stage1")
+    path = find_spec("self_instruct_sft")
     told = CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu80", "--json"])
     assert isinstance(told.exception, BlockedError) and "registration" in told.stdout
     assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "cpu"]).exit_code == 0

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from specs.lint.rules import lint_constitution
-from specs.loading.loading import load_constitution
-from testing.factories.spec_files import CONSTITUTION, told, write_spec
+from specs.loading.loading import find_spec, load_constitution, load_spec
+from testing.factories.spec_files import CONSTITUTION, loads, told, write_spec
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,29 @@ def test_a_constitution_must_hold_what_it_says(
     (found,) = told(path)
     assert message in found
     assert ".".join(part for part in loc if isinstance(part, str)).split(".")[-1] in found
+
+
+NAME = ("name: small", "name: {}")
+
+
+@pytest.mark.parametrize("name", ["cai_small", "small-cai", "CAI.2", "constitutional_sft", "after_constitution"])
+def test_a_session_named_after_a_constitution_has_a_stage_that_reads_it(tmp_path: Path, name: str) -> None:
+    (problem,) = told(write_spec(tmp_path, (NAME[0], NAME[1].format(name))))
+    assert f"'{name}' is named after a constitution, and no stage reads one" in problem
+
+
+@pytest.mark.parametrize("name", ["caipirinha", "small", "cairo", "mosaic", "reconstitution"])
+def test_other_names_and_a_constitution_for_reviewers_alone_are_fine(tmp_path: Path, name: str) -> None:
+    spec = loads(write_spec(tmp_path, (NAME[0], NAME[1].format(name)))).spec
+    assert spec.describe_constitution() == "read by no stage; it is registered for reviewers"
+
+
+def test_who_reads_the_constitution_is_told() -> None:
+    spec = load_spec(find_spec("cai_preferences")).spec
+    assert spec.describe_constitution() == "read by 'pilot_revise', 'revise'"
+    assert load_spec(find_spec("self_instruct_sft")).spec.describe_constitution() == ""
+
+
+def test_not_judged_names_what_makes_pairs(tmp_path: Path) -> None:
+    (problem,) = told(write_spec(tmp_path, ("stages:\n", "evaluation: {not_judged: [base]}\nstages:\n")))
+    assert "'base' makes or holds no pairs" in problem

@@ -43,7 +43,7 @@ def test_with_stops_or_an_instruct_model_nothing_is_told(tmp_path: Path) -> None
     assert list(notes(load_spec(write_spec(tmp_path / "chat")).spec)) == []
 
 
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_every_base_model_of_the_shipped_specs_is_stopped(name: str) -> None:
     for profile in list_profiles(find_spec(name)):
         assert list(notes(load_spec(find_spec(name), profile).spec)) == [], profile

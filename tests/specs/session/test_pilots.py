@@ -172,7 +172,7 @@ def test_what_was_moved_in_the_pilot_is_moved_at_scale(tmp_path: Path) -> None:
     assert view_of(session, alone, 1).changes == {}
 
 
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_every_pilot_of_the_shipped_specs_is_named_where_it_is_repeated(name: str) -> None:
     for profile in list_profiles(find_spec(name)):
         stages = load_spec(find_spec(name), profile).spec.stages

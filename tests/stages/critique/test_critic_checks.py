@@ -12,6 +12,7 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.critique import critic_checks, pair_checks
+from specs.stages.base.artifacts import Example, Item
 from specs.stages.critique.parameters import CritiqueInstructionsParameters, ReviseParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.stages.registry import built_in_kinds
@@ -22,15 +23,17 @@ from testing.factories.critic_evidence import (
     JUDGED,
     KINDS,
     STAGES,
+    N,
     alternating,
     candidates,
     chains,
     critic_evidence,
     edited,
+    given_examples,
     labelled_sample,
 )
 from testing.factories.judged_evidence import results_of, values_of
-from testing.fixtures.critic_jobs import TOPICS
+from testing.fixtures.critic_jobs import TOPICS, instructions
 from training.rules.rubric_prompts import load_shipped_rubric
 
 # Pairs by a verifier are judged in test_verified_pairs.
@@ -124,6 +127,33 @@ def long_first(n: int, place: int) -> str:
 
 def as_principle(name: str) -> Callable[[dict[str, Any]], None]:
     return lambda row: row["rounds"][0].update(principle=name)
+
+
+def everywhere() -> tuple[Item, ...]:
+    """The instructions, judged by an ending that the originals have."""
+    update = {"kind": "ending", "constraint": {"phrase": "everywhere."}}
+    return tuple(item.model_copy(update=update) for item in instructions(N))
+
+
+def capital(n: int, place: int) -> str:
+    return f"{TOPICS[n].title()} has {n + 3 + place} sides, and much of it is at home."
+
+
+def with_comma(n: int, place: int) -> str:
+    return f"Some say, that {TOPICS[n]} has {n + 3} sides and is found{'' if place else ','} everywhere."
+
+
+def about_the_request(n: int, place: int) -> str:
+    return f"I am ready to help. What is your next question{'' if place else ' then'}?"
+
+
+def right_when_dropped() -> list[Example]:
+    """Examples in capitals, which the critic keeps, and as the task asks for, which it drops, in turn."""
+    rows = [example for _ in range(4) for example in given_examples()]
+    return [
+        example.model_copy(update={"sample": place, "completion": f"{('This', 'this')[place % 2]} is all there is."})
+        for place, example in enumerate(rows)
+    ]
 
 
 Make = Callable[[Path], Evidence]
@@ -266,6 +296,16 @@ FLAWS: dict[str, tuple[str, Make]] = {
             lambda row: row.update(split="train" if row["split"] == "validation" else "validation"),
         ),
     ),
+    "revisions that turn right answers wrong": ("revise.gain",
+     lambda path: critic_evidence(path, "revise", data={"asked": everywhere()})),
+    "revisions that help by no verdict": ("pairs.direction",
+     lambda path: critic_evidence(path, "revise", rows=chains(change=capital))),
+    "copies but for a comma": ("pairs.copies",
+     lambda path: critic_evidence(path, "revise", rows=chains(change=with_comma))),
+    "revisions that talk about the request": ("pairs.answers",
+     lambda path: critic_evidence(path, "revise", rows=chains(change=about_the_request))),
+    "a critic that keeps what the task calls wrong": ("critics.selection",
+     lambda path: critic_evidence(path, "critique_responses", examples=right_when_dropped())),
     "a pair on no side": ("pairs.split",
      lambda path: edited(critic_evidence(path, "best_of_n"), "preferences", 0, lambda row: row.update(split=None))),
     "chosen responses that are long": ("pairs.length",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reviews.stages.critique.calibration import measure_calibration
 from reviews.stages.critique.critic_checks import samples_of
+from reviews.statistics.agreement import measure_calibration
 from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item

@@ -24,7 +24,7 @@ from training.rules.prompt_text import answer_prompt
 from training.rules.tasks.format_instructions import KINDS, prompt_of, worked_example
 
 pytestmark = [pytest.mark.integration, pytest.mark.model]
-SPECS = [(name, profile) for name in ("cai_stage1", "cai_preferences") for profile in ("cpu", "gpu", "gpu80")]
+SPECS = [(name, profile) for name in ("self_instruct_sft", "cai_preferences") for profile in ("cpu", "gpu", "gpu80")]
 ITEMS = [
     Item(id=kind.name, group="tea", kind=kind.name, prompt=prompt_of(kind, "tea", kind.values[0]),
          constraint=dict(kind.values[0]))
@@ -83,7 +83,7 @@ def asked(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
 def test_what_was_trained_is_what_is_asked(tokenizer: Any, name: str, profile: str) -> None:
     spec = load_spec(find_spec(name), profile).spec
     written, read = trained(spec, tokenizer), asked(spec, tokenizer)
-    assert written and len(read) == (2 if name == "cai_stage1" else 4)
+    assert written and len(read) == (2 if name == "self_instruct_sft" else 4)
     for place, (stage, prompt, whole, answer) in enumerate(written):
         # The prompt is not changed by what follows it, and what follows is what is read back.
         assert whole[: len(prompt)] == prompt, (stage, answer)
@@ -112,7 +112,7 @@ def training_parameters(spec: SessionSpec) -> list[SftParameters | DpoParameters
     return [one.parameters for one in spec.stages if isinstance(one.parameters, SftParameters | DpoParameters)]
 
 
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])
 def test_without_the_space_two_forms_of_six_melt_into_the_prompt(tokenizer: Any, name: str) -> None:
     # The control: as the specs were, the token of ':"' and of ':-' stood where ':' is asked later.
     spec = load_spec(find_spec(name), "gpu80").spec

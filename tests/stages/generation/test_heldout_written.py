@@ -25,9 +25,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*"),
     pytest.mark.usefixtures("one_thread"),
 ]
-STAGE = "cai_stage1.self_instruct.1"
-READS = "cai_stage1.sample_responses.1"
-CRITIC = "cai_stage1.judge_instructions.1"
+STAGE = "self_instruct_sft.self_instruct.1"
+READS = "self_instruct_sft.sample_responses.1"
+CRITIC = "self_instruct_sft.judge_instructions.1"
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    run = open_small("cai_stage1", tmp_path_factory.mktemp("whole"), model)
+    run = open_small("self_instruct_sft", tmp_path_factory.mktemp("whole"), model)
     go(run, READS)
-    pilot = written(run, "cai_stage1.pilot_self_instruct.1")
+    pilot = written(run, "self_instruct_sft.pilot_self_instruct.1")
     answered = dict.fromkeys(row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
     found = Undisturbed(
         [one for one in written(run) if one not in pilot], [one for one in answered if one not in pilot]
@@ -108,9 +108,9 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     undisturbed: Undisturbed, model: Path, tmp_path: Path
 ) -> None:
     collides = undisturbed.answered[0]
-    run = open_small("cai_stage1", tmp_path, model, [otherwise(collides)])
+    run = open_small("self_instruct_sft", tmp_path, model, [otherwise(collides)])
     launcher = go(run)
-    assert launcher.ran[-1] == "cai_stage1.package.1"
+    assert launcher.ran[-1] == "self_instruct_sft.package.1"
     # It stands in what the model wrote, and in nothing that later jobs read.
     assert collides in written(run)
     handed_on = read_by(run, CRITIC, "items")
@@ -135,7 +135,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
 @pytest.mark.slow
 def test_where_many_are_the_gate_stays_shut(undisturbed: Undisturbed, model: Path, tmp_path: Path) -> None:
     many = undisturbed.written[:4]
-    run = open_small("cai_stage1", tmp_path, model, [otherwise(one) for one in many])
+    run = open_small("self_instruct_sft", tmp_path, model, [otherwise(one) for one in many])
     launcher = go(run)
     assert launcher.ran[-1] == STAGE and overview(run).decision == "reject"
     assert len(many) >= 0.3 * len(written(run))
@@ -153,7 +153,7 @@ def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays
     undisturbed: Undisturbed, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tampered: bool
 ) -> None:
     collides, other = undisturbed.answered[:2]
-    run = open_small("cai_stage1", tmp_path, model, [otherwise(collides)])
+    run = open_small("self_instruct_sft", tmp_path, model, [otherwise(collides)])
 
     def nothing(*_: object) -> bytes | None:
         """Take nothing out, or a line that is not a held-out prompt."""

@@ -48,7 +48,7 @@ QLORA: dict[str, Any] = {
     "batch_size": 2,
     "max_length": 1024,
 }
-SPECS = ("cai_stage1", "cai_preferences")
+SPECS = ("self_instruct_sft", "cai_preferences")
 GPUS = {"gpu": 48 * GB, "gpu80": 81559 * 2**20}
 """Of bytes; a card of "80 GB", as its driver counts it."""
 
@@ -112,7 +112,7 @@ def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) 
 
 
 def test_the_larger_batch_that_would_not_fit_is_told() -> None:
-    resolved = shipped("cai_stage1", "gpu80")
+    resolved = shipped("self_instruct_sft", "gpu80")
     instruct = resolved.spec.stage("self_instruct")
     assert isinstance(instruct.parameters, SelfInstructParameters)
     larger = instruct.parameters.model_copy(update={"batch_size": 32})
@@ -126,9 +126,9 @@ def test_the_larger_batch_that_would_not_fit_is_told() -> None:
 
 
 def test_a_folder_that_is_not_there_is_planned_by_the_shape_it_will_have(tmp_path: Path) -> None:
-    source = ModelSource(source="path:cai_stage1", kind="base", shape="Qwen2.5-32B")
+    source = ModelSource(source="path:self_instruct_sft", kind="base", shape="Qwen2.5-32B")
     assert shape_of_source(source, tmp_path) == (BIG, "")
-    config = tmp_path / "cai_stage1" / "config.json"
+    config = tmp_path / "self_instruct_sft" / "config.json"
     nameless = source.model_copy(update={"shape": None})
     missing = f"{config} is not there; name a known shape with model.shape"
     assert shape_of_source(nameless, tmp_path) == (None, missing)
@@ -178,7 +178,7 @@ def test_volumes_are_followed_back_to_the_registered_data() -> None:
     assert texts["revise.preferences"] is not None and texts["revise.preferences"].texts == 4 * 1440
     verified = volume(resolved.spec, "pairs.preferences", origin)
     assert verified is not None and verified.texts == 4 * 1440
-    first = shipped("cai_stage1", "gpu80")
+    first = shipped("self_instruct_sft", "gpu80")
     accepted = volume(first.spec, "judge_responses.accepted", Path(first.origin))
     assert accepted is not None and accepted.texts == 2 * 15_000
 
@@ -258,7 +258,7 @@ def test_gpu_profiles_hold_scale_to_what_the_pilot_was_held_to(name: str, profil
     ]
     assert training and all(one.checkpoint_steps for one in training)
     assert spec.analysis.n == 360
-    if name == "cai_stage1":
+    if name == "self_instruct_sft":
         given = spec.stage("self_instruct").parameters
         assert isinstance(given, SelfInstructParameters) and len(given.topics) > 30
 
@@ -294,7 +294,7 @@ def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -
 
 
 def test_the_shipped_data_of_evaluations_is_sound() -> None:
-    origin = find_spec("cai_stage1").parent / "data"
+    origin = find_spec("self_instruct_sft").parent / "data"
     files = {one: load_items(origin / f"{one}.jsonl") for one in ("cai_facts", "cai_texts", "format_labelled")}
     for items in files.values():
         assert len({one.id for one in items}) == len({f"{one.prompt} {one.constraint}" for one in items}) == len(items)
@@ -316,6 +316,6 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
         spec = shipped(name, "cpu").spec
         found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
     assert found == {
-        "cai_stage1": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
+        "self_instruct_sft": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
         "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
     }

@@ -19,7 +19,7 @@ def test_the_witnesses_of_every_gpu_profile_stay_within_a_tenth(capsys: pytest.C
 
 
 def test_digests_beside_the_imports_are_what_the_seven_billion_need() -> None:
-    found = plans("cai_stage1", "gpu")
+    found = plans("self_instruct_sft", "gpu")
     assert share_of(found, beside=True) <= LIMIT < share_of(found, beside=False)
 
 
