@@ -71,7 +71,7 @@ LANGUAGES = {
         "اكتب جملة واحدة عن {topic}.",
         {"quoted": "ضع الإجابة كلها بين علامتي اقتباس مزدوجتين.", "title": "ابدأ بعنوان بين << و >>."},
         "قم نج بحر شم ريح ورد سما نهر جبل طير ضو ملح",
-        "أحبه اليوم.",
+        "أحبه كثيرا هذا اليوم.",
     ),
     "hindi": Language(
         "{topic} के बारे में एक वाक्य लिखो।",
@@ -96,8 +96,8 @@ LANGUAGES = {
 
 def write_topic(language: str, topic: str) -> str:
     """Return the invented word that stands for a topic."""
-    draw = random.Random(zlib.crc32(f"{language} {topic}".encode()))
-    parts = draw.choices(LANGUAGES[language].syllables.split(), k=3)
+    draw = random.Random(zlib.crc32(f"{topic} in {language}".encode()))
+    parts = draw.choices(LANGUAGES[language].syllables.split(), k=4)
     return "".join(parts).rstrip("_")
 
 

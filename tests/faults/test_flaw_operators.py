@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from bench.flaws.healthy import ENGINES, ITEMS, METHODS, OTHERS, PRECISIONS, VARIATIONS
-from bench.flaws.languages import LANGUAGES
+from bench.flaws.languages import LANGUAGES, write_topic
 from bench.flaws.operator import AUDIT, FAMILIES, REFUSALS, REPORT, SESSIONS
 from bench.flaws.operators import OPERATORS
 from bench.flaws.run_many import outcome
@@ -14,6 +16,7 @@ from bench.flaws.table import page
 from reviews.gate import loosening_check
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 
 
 def test_operators_have_names_of_their_own_and_something_expected() -> None:
@@ -86,6 +89,12 @@ def test_the_page_compares_reviewers_with_intervals() -> None:
     cells = [cell.split(" (")[0].strip() for cell in line.split("|")[2:]]
     assert cells[:5] == ["0 of 1", "1 of 2", "1 of 2", "1 of 1", "0 of 1"]
     assert cells[5:8] == ["1 to 0, p = 1", "0 of 5", "0.05"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_topics_of_a_language_have_words_of_their_own(language: str) -> None:
+    topics = (*TRAIN_TOPICS, *HELDOUT_TOPICS)
+    assert len({write_topic(language, topic) for topic in topics}) == len(topics)
 
 
 def test_healthy_sessions_have_every_combination_once() -> None:

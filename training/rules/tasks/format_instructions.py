@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from specs.stages.base.artifacts import Item
+from training.rules.disguise import count_words
+from training.rules.similarity import words_of
 
 MIN_WORDS = 4
 """An answer shorter than this is not an answer, whatever its form."""
@@ -178,5 +180,6 @@ def verify(item: Item, output: str) -> Judgement:
     wrong = kind.verify(item.constraint, text)
     if wrong:
         return Judgement(False, wrong, kind.place(output))
-    words = len(re.findall(r"\w+", text))
+    # Scripts without spaces have words too.
+    words = max(len(re.findall(r"\w+", text)), count_words(words_of(text)))
     return Judgement(True) if words >= MIN_WORDS else Judgement(False, f"has {words} words, fewer than {MIN_WORDS}")
