@@ -30,7 +30,10 @@ from specs.system.vendors.parties import BuilderSpec, ReviewerSpec
 from specs.system.yaml.problems import format_loc
 from specs.system.yaml.yaml_positions import dump_yaml
 from specs.trainers.trainer_file import notes_of
+from training.planning.data_fit import DataFitFault
 from training.planning.stage_plans import plans
+
+_Fits = dict[str | None, list[DataFitFault]]
 
 app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
 _PLAN = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -57,9 +60,9 @@ def check(
     path = find_spec(spec)
     profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
     honours = "named" if unconfined and not needs_signature(path) else "trusted"
-    checked, refused = _load_profiles(path, profiles, as_json, honours)
+    checked, refused, fits = _load_profiles(path, profiles, as_json, honours)
     # Slow: the checks of the gate.
-    from sessions.runtime.preflight import data_fit, design_forecast, machine_warnings
+    from sessions.runtime.preflight import design_forecast, machine_warnings
 
     gates = {name: design_forecast(resolved_spec) for name, resolved_spec in checked.items()}
     here = refused.get(profile or default_profile(path))
@@ -77,7 +80,7 @@ def check(
             refusal = f"not on this machine: {lacking[name or '']}" if lacking[name or ""] else ""
             fit = [
                 f"{format_loc(call_fault.loc)}: {call_fault.message} ({call_fault.hint})"
-                for call_fault in data_fit(resolved)
+                for call_fault in fits.get(name, ())
                 if not call_fault.closing
             ]
             warnings = machine_warnings(resolved)
@@ -93,22 +96,24 @@ def check(
 
 def _load_profiles(
     path: Path, profiles: tuple[str | None, ...], as_json: bool, unconfined: Unconfined
-) -> tuple[dict[str | None, ResolvedSpec], dict[str | None, PeergateError | None]]:
-    """Return the spec by profile, and for which of them `start` is refused here.
+) -> tuple[dict[str | None, ResolvedSpec], dict[str | None, PeergateError | None], _Fits]:
+    """Return the spec by profile, for which of them `start` is refused here, and what of its rows does not fit.
 
     Raises:
         SpecError: with every problem; as JSON they are printed, and the command ends.
         PluginFault: what the spec uses of other distributions cannot be imported.
     """
-    from sessions.runtime.preflight import require_startable
+    from sessions.runtime.preflight import data_fit, require_startable
 
     problems: list[Problem] = []
     checked: dict[str | None, ResolvedSpec] = {}
     refused: dict[str | None, PeergateError] = {}
+    fits: _Fits = {}
     for profile in profiles:
         try:
             checked[profile] = load_spec(path, profile, unconfined=unconfined)
-            require_startable(checked[profile], path, profile, DEFAULT_RUNS)
+            fits[profile] = data_fit(checked[profile])
+            require_startable(checked[profile], path, profile, DEFAULT_RUNS, fits[profile])
         except SpecError as error:
             problems += [problem for problem in error.problems if problem not in problems]
         except PluginFault:
@@ -122,7 +127,7 @@ def _load_profiles(
         raise SystemExit(int(SpecError.exit_code))
     if problems:
         raise SpecError(problems)
-    return checked, {text: refused.get(text) for text in checked}
+    return checked, {text: refused.get(text) for text in checked}, fits
 
 
 def _in_words(error: PeergateError | None) -> str:

@@ -81,10 +81,12 @@ def design_forecast(resolved: ResolvedSpec) -> DesignForecast:
     return DesignForecast(checks, decision, tuple(dict.fromkeys(reviewers)))
 
 
-def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, runs: Path) -> CodeState:
+def require_startable(
+    resolved: ResolvedSpec, path: Path, profile: str | None, runs: Path, fit: list[DataFitFault] | None = None
+) -> CodeState:
     """Check what a session needs of this machine: plug-ins, keys, packages, hardware, disk, weights and clean code.
 
-    Returns the state of the code that would run.
+    ``fit`` is what :func:`data_fit` returned, where it is known. Returns the state of the code that would run.
 
     Raises:
         SpecError: an attempt of each stage may leave more than ``budget.max_disk_gb``; registered rows do not fit the
@@ -105,7 +107,7 @@ def require_startable(resolved: ResolvedSpec, path: Path, profile: str | None, r
     _require_cache()
     require_disk_limit(resolved, path, profile)
     require_disk(resolved, runs)
-    if faults := [fault for fault in data_fit(resolved) if fault.closing]:
+    if faults := [fault for fault in (data_fit(resolved) if fit is None else fit) if fault.closing]:
         problems = [LintProblem(fault.loc, fault.message, fault.hint) for fault in faults]
         raise SpecError(
             [problem for lint_problem in problems for problem in spec_error(path, profile, lint_problem).problems]
