@@ -63,7 +63,11 @@ def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
     healthy |= {"outcome": "waiting", "failed": ["strata.sensitivity"]}
     told = page([result, healthy])
     assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("` | not run |") == len(OPERATORS) - 1
-    assert "Refused: 1 of 1 (100.0% [20.7%, 100.0%])" in told and "1 of 1 healthy sessions" in told and "method: lora 1 (1 rejected)" in told
+    assert (
+        "Refused: 1 of 1 (100.0% [20.7%, 100.0%])" in told
+        and "1 of 1 healthy sessions" in told
+        and "method: lora 1 (1 rejected)" in told
+    )
     assert "rejected by: strata.sensitivity 1" in told
 
 

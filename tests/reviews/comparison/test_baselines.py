@@ -69,10 +69,10 @@ CASES: dict[str, tuple[Others, str, str, str]] = {
 def test_the_design_gate_follows_the_weights_of_both_arms(tmp_path: Path, name: str) -> None:
     others, baseline, start, status = CASES[name]
     resolved = session(tmp_path, *others, baseline=baseline, start=start)
-    (found,) = [one for one in design_results(resolved, (), {}) if one.id == "design.baseline"]
-    assert (found.status, found.blocking) == (status, True), found.detail
-    if status in ("FAIL", "WARN") and "'control'" not in found.detail:
-        assert "like 'base' that reads 'model'" in found.detail
+    (result,) = [check for check in design_results(resolved, (), {}) if check.id == "design.baseline"]
+    assert (result.status, result.blocking) == (status, True), result.detail
+    if status in ("FAIL", "WARN") and "'control'" not in result.detail:
+        assert "like 'base' that reads 'model'" in result.detail
     assert judge_baseline(resolved.spec).status == status
 
 
@@ -127,16 +127,16 @@ def right(count: int) -> list[bool]:
 def test_a_baseline_that_a_stage_made_worse_is_found_by_what_it_was_made_from(
     tmp_path: Path, start: int, before: int, after: int, status: str, words: str
 ) -> None:
-    found = compared(tmp_path, right(start), right(before), right(after))
-    assert found.status == status, found.detail
-    assert words in found.detail
+    result = compared(tmp_path, right(start), right(before), right(after))
+    assert result.status == status, result.detail
+    assert words in result.detail
 
 
 def test_without_the_answers_of_the_start_the_gate_stays_closed(tmp_path: Path) -> None:
     resolved = session(tmp_path, WORN, LOOK, baseline="worn.checkpoint", start="worn.checkpoint")
     evidence = replace(evidence_of(tmp_path, "tuned"), resolved=resolved)
-    found = results_of(evidence)["parity.models"]
-    assert found.status == "BLOCKED" and "'look' has no accepted attempt" in found.detail
+    result = results_of(evidence)["parity.models"]
+    assert result.status == "BLOCKED" and "'look' has no accepted attempt" in result.detail
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "truncation_rate"])
