@@ -78,7 +78,7 @@ def describe_prompts(differing: Sequence[PromptDifference]) -> str:
     """Return in words how prompts differ."""
     first = differing[0]
     return (
-        f"{len(differing)} prompts differ, first that of '{first.item}': {first.after.tokens} tokens, "
+        f"items with another prompt: {len(differing)}, first '{first.item}': {first.after.tokens} tokens, "
         f"{first.before.tokens} before"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -9,12 +10,13 @@ from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, m
 from reviews.comparison.arms import describe_prompts, different_prompts
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import count_pairs
-from reviews.evidence.weight_lineage import NAMED, trained_from
-from reviews.stages.evaluation.judged_answers import both_arms, pair_answers
+from reviews.evidence.weight_lineage import NAMED, measured_starts, trained_from, weights_before
+from reviews.stages.evaluation.judged_answers import both_arms, both_sides, pair_answers
 from specs.jobs.job_records import Manifest
+from specs.session.design import Design
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
-from specs.system.exact import holds
+from specs.system.exact import exact, holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
@@ -79,21 +81,71 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("FAIL", f"{message}; {hint}", float(len(differing)), rows, repairable=False)
 
 
-@CHECKS.add("parity.models", "The arms are different weights", source="a model compared with itself")
-def _models(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the weights of the arms, and from which named weights a trained treatment and its baseline come."""
+BASELINE_SOURCE = "a baseline that a stage had made worse, so that the same treatment gained on it"
+
+
+def judge_baseline(spec: Design) -> CheckOutcome:
+    """Return whether the baseline is what the treatment started from, or the untouched model, by the spec alone.
+
+    Another checkpoint of the session may be worse than both. It counts where the spec measures what it was made from
+    as well, because ``parity.models`` can then compare the two.
+    """
+    arms = [spec.stage(name).inputs["model"] for name in (spec.analysis.treatment, spec.analysis.baseline)]
+    (treatment, baseline), roots = arms, [trained_from(spec, reference)[-1] for reference in arms]
+    if treatment not in NAMED and set(roots) <= set(NAMED) and roots[0] != roots[1]:
+        message = f"the treatment {treatment} was trained from '{roots[0]}', the baseline {baseline} comes from"
+        message += f" '{roots[1]}': the gain does not come from the training"
+        return CheckOutcome("FAIL", message, repairable=False)
+    if baseline in NAMED:
+        return CheckOutcome("PASS", f"the baseline is '{baseline}', which no stage changed")
+    if measured := measured_starts(spec):
+        return CheckOutcome("PASS", f"'{measured[0]}' measures what the baseline {baseline} was made from")
+    hint = f"add a stage like '{spec.analysis.baseline}' that reads '{roots[1]}'"
+    if baseline in weights_before(spec, treatment):
+        message = (
+            f"the baseline {baseline} was made by a stage, and nothing shows that it is no worse than '{roots[1]}'"
+        )
+        return CheckOutcome("WARN", f"{message}: {hint}")
+    message = f"the treatment {treatment} did not start from the baseline {baseline}"
+    return CheckOutcome("FAIL", f"{message}: use what it started from, '{roots[0]}' for example, or {hint}")
+
+
+@CHECKS.add("parity.models", "The arms are different weights, and the baseline is no worn one", source=BASELINE_SOURCE)
+def _models(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+    """Compare the weights of the arms, where they come from, and the baseline with what it was made from."""
     ours, theirs = manifest_of(evidence).inputs.get("model"), _baseline(evidence).inputs.get("model")
     if ours == theirs:
         return CheckOutcome("FAIL", f"both arms evaluated the same weights {ours}", repairable=False)
     spec = evidence.resolved.spec
-    arms = [spec.stage(name).inputs["model"] for name in (spec.analysis.treatment, spec.analysis.baseline)]
-    roots = [trained_from(spec, reference)[-1] for reference in arms]
-    if arms[0] not in NAMED and set(roots) <= set(NAMED) and roots[0] != roots[1]:
-        message = (
-            f"the treatment {arms[0]} was trained from '{roots[0]}', the baseline {arms[1]} comes from '{roots[1]}'"
-        )
-        return CheckOutcome("FAIL", f"{message}: the gain does not come from the training", repairable=False)
-    return CheckOutcome("PASS", f"treatment {ours}, baseline {theirs}")
+    judged = judge_baseline(spec)
+    if judged.status != "PASS":
+        return replace(judged, repairable=False)
+    if spec.stage(spec.analysis.baseline).inputs["model"] not in NAMED:
+        for name in measured_starts(spec):
+            if name not in evidence.arms:
+                raise EvidenceMissing(f"'{name}' has no accepted attempt")
+            if why := _worn(evidence, metrics, name):
+                return CheckOutcome("FAIL", why, repairable=False)
+    return CheckOutcome("PASS", f"treatment {ours}, baseline {theirs}; {judged.detail}")
+
+
+def _worn(evidence: Evidence, metrics: MetricSet | None, start: str) -> str:
+    """Return in words how the baseline is worse than what it was made from; empty if the result does not rest on it.
+
+    It is worse by the registered test, or the treatment is better than the baseline only, and not than the start.
+    """
+    analysis, rows = evidence.resolved.spec.analysis, evidence.arms[start].rows
+    worn = count_pairs(pair_answers(both_sides(evidence, rows, evidence.baseline_rows)))
+    if worn.lost <= worn.gained:
+        return ""
+    message = f"the baseline lost {worn.lost} items against '{start}' and gained {worn.gained} (p = {worn.p:.3g})"
+    if holds(worn.p, "<", analysis.alpha):
+        return f"{message}: a stage made it worse; compare with what was measured in '{start}'"
+    gain = count_pairs(pair_answers(both_sides(evidence, rows, evidence.outputs.get("rows"))))
+    is_claimed = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha)
+    if is_claimed and not (holds(gain.p, "<", analysis.alpha) and gain.gain >= exact(analysis.minimum_effect)):
+        return f"{message}, and against '{start}' the treatment gains {float(gain.gain):+.3f}, p = {gain.p:.3g}"
+    return ""
 
 
 @CHECKS.add(

@@ -10,7 +10,7 @@ from typing import Any
 
 from reviews.evidence.defect_waves import due_at
 from reviews.evidence.evidence import ArmEvidence, Evidence, WitnessEvidence
-from reviews.evidence.weight_lineage import lineages
+from reviews.evidence.weight_lineage import lineages, measured_starts
 from reviews.history.attempt import Attempt, read_order
 from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.envelope import RecordedEntry
@@ -102,6 +102,7 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
     compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
     if stage_name == analysis.treatment:
         compared += [name for control in analysis.controls for name in (control.before, control.after)]
+        compared += measured_starts(resolved.spec)
     if stage.pilot is not None:
         compared.append(stage.pilot)
     heldout_input = order.inputs.get("items") if order else None

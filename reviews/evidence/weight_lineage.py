@@ -71,6 +71,36 @@ def trained_from(spec: Design, reference: str) -> tuple[str, ...]:
     return tuple(way)
 
 
+def weights_before(spec: Design, reference: str) -> frozenset[str]:
+    """Return every reference to weights that some weights were made from, by the spec, themselves included."""
+    known, open_references = set[str](), {reference}
+    while open_references:
+        known |= open_references
+        owners = {weights.partition(".")[0] for weights in open_references}
+        stages = [stage for stage in spec.stages if stage.name in owners]
+        open_references = {weights for stage in stages for weights in _weights_read(spec, stage)} - known
+    return frozenset(known)
+
+
+def _weights_read(spec: Design, stage: Stage) -> list[str]:
+    trained = stage.inputs.get(getattr(stage.parameters, "trains", None) or "")
+    return [weights for weights in ([trained] if trained else stage.inputs.values()) if _is_checkpoint(spec, weights)]
+
+
+def measured_starts(spec: Design) -> tuple[str, ...]:
+    """Return the stages before the treatment that measure, as the baseline does, what its weights were made from."""
+    treatment, baseline = spec.stage(spec.analysis.treatment), spec.stage(spec.analysis.baseline)
+    starts = weights_before(spec, baseline.inputs["model"]) - {baseline.inputs["model"]}
+    alike = [
+        stage.name
+        for stage in spec.stages[: spec.stages.index(treatment)]
+        if (stage.kind, stage.parameters) == (baseline.kind, baseline.parameters)
+        and stage.inputs == baseline.inputs | {"model": stage.inputs["model"]}
+        and stage.inputs["model"] in starts
+    ]
+    return tuple(alike)
+
+
 def is_trained(spec: Design, stage: Stage) -> bool:
     """Return whether a stage trains, or reads weights that an earlier stage of the session trained."""
     owners = {

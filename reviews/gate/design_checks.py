@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reviews.checks import leakage_checks
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, result, run_guarded, unless
-from reviews.comparison import paired_checks, power_checks, subgroup_checks
+from reviews.comparison import paired_checks, parity_checks, power_checks, subgroup_checks
 from reviews.evidence.evidence import DesignEvidence
 from reviews.stages.critique import critic_checks, pair_answers
 from reviews.stages.evaluation import item_checks as items
@@ -287,6 +287,14 @@ def _independence(design: DesignEvidence) -> CheckOutcome:
     return CheckOutcome(
         "PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder"
     )
+
+
+@DESIGN_CHECKS.add(
+    "design.baseline", "The baseline is what the treatment started from", source=parity_checks.BASELINE_SOURCE
+)
+def _baseline(design: DesignEvidence) -> CheckOutcome:
+    """Follow the weights of both arms through the stages of the spec."""
+    return parity_checks.judge_baseline(design.resolved.spec)
 
 
 @DESIGN_CHECKS.add(

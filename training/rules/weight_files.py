@@ -289,7 +289,7 @@ class _Apart(NamedTuple):
     farthest: float = 0.0
     """Of the difference."""
     highest: float = 0.0
-    """Of what is there now."""
+    """Of the new tensor."""
 
     @property
     def share(self) -> float:

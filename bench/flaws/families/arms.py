@@ -171,7 +171,7 @@ OPERATORS = (
                           treatment="good.checkpoint")),
     Operator("worn-start", "baselines", "both arms come from a checkpoint that a stage has made worse; the base has a "
              "look too", BASE,
-             spec=(*_stages(("worn", "model", "2e-2"), baseline="worn.checkpoint", treatment="worn.checkpoint"),
+             spec=(*_stages(("worn", "model", "6e-2"), baseline="worn.checkpoint", treatment="worn.checkpoint"),
                    ("  - name: worn\n", _LOOK + "  - name: worn\n"))),
     Operator("worn-in-two", "baselines", "two stages in turn wear the baseline's checkpoint", BASE,
              spec=_stages(("worn", "model", "1e-2"), ("more", "worn.checkpoint", "1e-2"), baseline="more.checkpoint")),

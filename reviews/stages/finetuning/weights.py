@@ -104,14 +104,14 @@ def movement_bound(evidence: Evidence) -> MovementBound:
     arguments = evidence.parameters.get("distributed")
     if arguments is None:
         return MovementBound(tuple(steps), _total(steps))
-    return _synchronised(steps, DistributedTraining.model_validate(arguments), is_coarse(evidence))
+    return _bound_of_replicas(steps, DistributedTraining.model_validate(arguments), is_coarse(evidence))
 
 
 def _total(steps: Sequence[StepBound]) -> StepBound:
     return StepBound(math.fsum(step.fixed for step in steps), math.fsum(step.share for step in steps))
 
 
-def _synchronised(steps: list[StepBound], how: DistributedTraining, coarse: bool) -> MovementBound:
+def _bound_of_replicas(steps: list[StepBound], how: DistributedTraining, coarse: bool) -> MovementBound:
     """Return the bound of replicas: after each round an outer step of SGD, whose gradient is what the round changed."""
     velocity, outer_steps = StepBound(0.0, 0.0), list[StepBound]()
     every = how.sync_every

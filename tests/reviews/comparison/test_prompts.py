@@ -44,17 +44,17 @@ def test_one_prompt_of_many_that_differs_is_named_with_its_lengths(tmp_path: Pat
     before, after = answers([False] * N), answers([True] * N)
     assert parity(tmp_path, before, after).status == "PASS"
     before[7] |= {"prompt_digest": OTHER, "prompt_tokens": 22}
-    found = parity(tmp_path, before, after)
-    assert (found.status, found.figure) == ("FAIL", 1.0)
-    assert "1 prompts differ, first that of 'h7': 9 tokens, 22 before" in found.detail and "clock" in found.detail
-    assert found.rows == ({"item": "h7", "treatment_tokens": 9, "baseline_tokens": 22},)
+    result = parity(tmp_path, before, after)
+    assert (result.status, result.figure) == ("FAIL", 1.0)
+    assert "items with another prompt: 1, first 'h7': 9 tokens, 22 before" in result.detail and "clock" in result.detail
+    assert result.rows == ({"item": "h7", "treatment_tokens": 9, "baseline_tokens": 22},)
 
 
 def test_as_many_tokens_are_no_excuse(tmp_path: Path) -> None:
     before, after = answers([False] * N), answers([True] * N)
     for place in range(1, N):
         after[place]["prompt_digest"] = OTHER
-    assert (found := parity(tmp_path, before, after)).status == "FAIL" and found.figure == N - 1
+    assert (result := parity(tmp_path, before, after)).status == "FAIL" and result.figure == N - 1
 
 
 @pytest.mark.parametrize("order", [slice(None, None, -1), slice(1, None)], ids=["another order", "fewer rows"])
@@ -67,8 +67,8 @@ def test_the_order_of_rows_does_not_matter_to_it(tmp_path: Path, order: slice) -
 def test_rows_that_do_not_state_their_prompts_close_the_gate(tmp_path: Path, side: str) -> None:
     rows = {"before": answers([False] * N), "after": answers([True] * N)}
     del rows[side][2]["prompt_digest"]
-    found = parity(tmp_path, rows["before"], rows["after"])
-    assert found.status == "BLOCKED" and "1 of 12 do not state what the model read" in found.detail
+    result = parity(tmp_path, rows["before"], rows["after"])
+    assert result.status == "BLOCKED" and "1 of 12 do not state what the model read" in result.detail
 
 
 def test_later_turns_follow_from_answers_and_may_differ(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_what_is_protected_is_compared_on_the_same_prompts(tmp_path: Path, kind:
         changed = changed.model_copy(update={"turns": (turn, *changed.turns[1:])})
     else:
         changed = changed.model_copy(update={"prompt_digest": OTHER})
-    found = drift(evidence, [before[0], changed, *before[2:]], tmp_path)
-    assert found.status == "BLOCKED" and "other prompts (1 prompts differ" in found.detail
+    result = drift(evidence, [before[0], changed, *before[2:]], tmp_path)
+    assert result.status == "BLOCKED" and "other prompts (items with another prompt: 1" in result.detail
     other = with_manifest(evidence, dtype="bfloat16")
     assert other.manifest is not None
     assert "device or precision" in drift_of_manifests(evidence, other, before, tmp_path).detail
@@ -123,8 +123,8 @@ def drift_of_manifests(evidence: Evidence, other: Evidence, before: Sequence[Any
 
 def test_stop_tokens_are_the_same_in_both_arms(tmp_path: Path) -> None:
     evidence = with_manifest(evidence_of(tmp_path, "tuned"), facts={"stop_ids": [0, 2]})
-    found = results_of(evidence)["parity.settings"]
-    assert found.status == "FAIL" and "stop tokens" in found.detail
+    result = results_of(evidence)["parity.settings"]
+    assert result.status == "FAIL" and "stop tokens" in result.detail
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_template_that_reads_a_clock_or_chance_is_named(tmp_path: Path, clock:
     path = evidence.inputs["model"] / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(config | {"chat_template": clock + config["chat_template"]}), encoding="utf-8")
-    found = results_of(evidence)["health.template"]
-    assert found.status == status, found.detail
-    assert ("template_date" in found.detail) == (status == "WARN")
+    result = results_of(evidence)["health.template"]
+    assert result.status == status, result.detail
+    assert ("template_date" in result.detail) == (status == "WARN")
 
 
 def test_where_the_weights_are_gone_the_template_is_not_looked_at(tmp_path: Path) -> None:

@@ -138,21 +138,21 @@ def test_hidden_steps_between_two_rows_are_found(tmp_path: Path, hidden: int) ->
     rates = schedule("linear", 40, 1e-3)
     whole = [rate for place, rate in enumerate(rates) for _ in range(1 + hidden * (place == 20))]
     values = walk("agreeing", whole, torch.float32)
-    shown = [*values[:21], *values[21 + hidden :]]
-    evidence = logged(tmp_path, shown, rates, "float32")
+    rows = [*values[:21], *values[21 + hidden :]]
+    evidence = logged(tmp_path, rows, rates, "float32")
     far, share = far_steps(evidence)
     assert [step.step for step in far] == [21] and share > 1
-    found = results_of(evidence)["training.path"]
-    assert found.status == "FAIL" and "in 1 steps a weight moved farther" in found.detail
-    assert found.rows[0]["step"] == 21 and found.rows[0]["moved"] > found.rows[0]["at_most"]
+    result = results_of(evidence)["training.path"]
+    assert result.status == "FAIL" and "in 1 steps a weight moved farther" in result.detail
+    assert result.rows[0]["step"] == 21 and result.rows[0]["moved"] > result.rows[0]["at_most"]
 
 
 def test_weights_beyond_the_sum_of_all_steps_fail_however_the_rows_are_spread(tmp_path: Path) -> None:
     rates = schedule("linear", 40, 1e-3)
     values = walk("agreeing", [rate for rate in rates for _ in range(4)], torch.float32)
     evidence = logged(tmp_path, [values[0], *values[4::4]], rates, "float32")
-    found = results_of(evidence)["training.moved"]
-    assert found.status == "FAIL" and "the rows do not hold what changed the weights" in found.detail
+    result = results_of(evidence)["training.moved"]
+    assert result.status == "FAIL" and "the rows do not hold what changed the weights" in result.detail
     honest = logged(tmp_path / "honest", walk("agreeing", rates, torch.float32), rates, "float32")
     assert results_of(honest)["training.moved"].status == "PASS"
 
@@ -174,16 +174,16 @@ def test_weights_that_moved_at_a_rate_of_0_fail(tmp_path: Path) -> None:
     (tmp_path / "still").mkdir()
     still = moved_by(tmp_path / "still", 0.0, learning_rate=0)
     write_rows(still.outputs["rows"], [row | {"learning_rate": 0.0, "sketch": [1.0, 0.1]} for row in steps()])
-    found = results_of(still)
-    assert found["training.moved"].status == "NOT_APPLICABLE" and found["training.path"].status == "PASS"
+    result = results_of(still)
+    assert result["training.moved"].status == "NOT_APPLICABLE" and result["training.path"].status == "PASS"
 
 
 def test_an_optimizer_of_8_bits_is_only_warned_of(tmp_path: Path) -> None:
     evidence = moved_by(tmp_path, 1e-2, optimizer_kind="paged_adamw_8bit")
     rows = [row | {"sketch": [1.0, 0.1 * row["step"]]} for row in steps()]
     write_rows(evidence.outputs["rows"], rows)
-    found = results_of(evidence)
-    assert (found["training.moved"].status, found["training.path"].status) == ("WARN", "WARN")
+    result = results_of(evidence)
+    assert (result["training.moved"].status, result["training.path"].status) == ("WARN", "WARN")
 
 
 def test_rounding_to_16_bits_at_the_end_is_no_movement(tmp_path: Path) -> None:
@@ -204,5 +204,5 @@ def test_rounding_to_16_bits_at_the_end_is_no_movement(tmp_path: Path) -> None:
 def test_a_row_without_weights_or_with_others_blocks(tmp_path: Path, sketch: list[float]) -> None:
     rows = steps()
     rows[4]["sketch"] = sketch
-    found = results_of(evidence_of(tmp_path, "train", rows))["training.path"]
-    assert found.status == "BLOCKED" and "the row of step 5 does not state" in found.detail
+    result = results_of(evidence_of(tmp_path, "train", rows))["training.path"]
+    assert result.status == "BLOCKED" and "the row of step 5 does not state" in result.detail
