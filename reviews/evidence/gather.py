@@ -51,12 +51,18 @@ def load_data(store: Store, resolved: ResolvedDesign, name: str) -> tuple[Item, 
     return tuple(as_item(line, current, number) for number, line in enumerate(lines, 1))
 
 
+CONSTITUTION = "the constitution"
 _TAUGHT = ("completion", "chosen", "rejected")
 
 
 def load_texts(store: Store, resolved: ResolvedDesign) -> tuple[tuple[str, str], ...]:
-    """Return what registered examples and pairs show a model as answers, and the turns before, each with a name."""
+    """Return what registered examples and pairs show a model as answers, and the turns before, each with a name.
+
+    The text of the constitution is among them, if it was kept.
+    """
     pairs: list[tuple[str, str]] = []
+    if (constitution := resolved.constitution_digest) is not None and store.path(constitution).is_file():
+        pairs.append((CONSTITUTION, store.get(constitution).decode("utf-8", "replace")))
     for name, named in sorted(resolved.spec.data.items()):
         if named.row_kind in ("examples", "preferences"):
             lines = store.get(resolved.data_digests[name]).splitlines()

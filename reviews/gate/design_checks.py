@@ -9,6 +9,8 @@ from typing import NamedTuple
 from reviews.checks import leakage_checks
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, result, run_guarded, unless
 from reviews.comparison import paired_checks, power_checks, subgroup_checks
+from reviews.evidence.gather import CONSTITUTION
+from reviews.evidence.heldout_screen import list_prompted_texts
 from reviews.stages.critique import critic_checks
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
@@ -90,15 +92,23 @@ def _check_paired_tests(design: DesignEvidence) -> CheckOutcome:
 
 @DESIGN_CHECKS.add(
     "design.overlap",
-    "No held-out prompt is in the training data",
+    "No held-out prompt or right answer is in what a model learns from or is prompted with",
     source=leakage_checks.SOURCE,
     limits=leakage_checks.SIMILARITY,
 )
 def _overlap(design: DesignEvidence) -> CheckOutcome:
-    """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
+    """Compare every text that a model learns from or is prompted with with the held-out prompts and right answers.
+
+    They are training prompts, what is taught, the objective, parameters that are texts, scripts and the constitution.
+    """
     curated = _list_curated_files(design)
-    pairs = [*_prompts(design), *(text for text in design.texts if text[0].rpartition(":")[0] not in curated)]
-    return leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
+    taught = [text for text in design.texts if text[0].rpartition(":")[0] not in curated]
+    pairs = [*_prompts(design), *taught, *list_prompted_texts(design.resolved)]
+    result = leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
+    if result.status == "FAIL":
+        return result
+    answers = leakage_checks.answers_by_chance([text for _, text in taught], design.heldout)
+    return answers if answers.status == "FAIL" or result.status == "PASS" else result
 
 
 def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
@@ -219,7 +229,8 @@ def _answers(design: DesignEvidence) -> CheckOutcome:
 )
 def _common_answer(design: DesignEvidence) -> CheckOutcome:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
-    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts)
+    texts = [text for text in design.texts if text[0] != CONSTITUTION]
+    return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, texts)
 
 
 @DESIGN_CHECKS.add(

@@ -19,6 +19,7 @@ from reviews.trail.chain.store import Store
 from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Packet, Verdict, retarget_spans
 
@@ -44,6 +45,8 @@ def check_design_files(
         store = Store(Path(folder))
         for data in files:
             store.put(data)
+        if (constitution := resolved.spec.constitution) is not None:
+            store.put(read_regular(resolved.path(constitution)))
         return check_design(resolved, store, costs)
 
 

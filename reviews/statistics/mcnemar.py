@@ -149,6 +149,19 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
+def fisher_exact_above(hits: int, n: int, other_hits: int, other_n: int) -> float:
+    """Return p of Fisher's exact test, one-sided: is ``hits / n`` above ``other_hits / other_n``?
+
+    Fisher 1922, J. R. Stat. Soc. 85:87-94: the hypergeometric probability of as many hits or more among ``n`` of all.
+    Without any of either it is 1. Raises ValueError if there are more hits than items.
+    """
+    if not (0 <= hits <= n and 0 <= other_hits <= other_n):
+        raise ValueError(f"expected at most as many hits as items, got {hits} of {n} and {other_hits} of {other_n}")
+    every, right = n + other_n, hits + other_hits
+    ways = sum(math.comb(right, k) * math.comb(every - right, n - k) for k in range(hits, min(n, right) + 1))
+    return float(Fraction(ways, math.comb(every, n)))
+
+
 def cohens_h(treatment: float, baseline: float) -> float:
     """Return the effect size ``2 asin(sqrt(treatment)) - 2 asin(sqrt(baseline))`` (Cohen 1988, chapter 6).
 
