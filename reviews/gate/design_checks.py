@@ -287,9 +287,9 @@ def _every(design: DesignEvidence) -> list[Item]:
 )
 def _groups(design: DesignEvidence) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
-    if few := leakage_checks.too_few_groups(item.group for item in design.heldout):
-        return CheckOutcome("FAIL", few, float(len({item.group for item in design.heldout})), repairable=False)
-    return leakage_checks.groups_of(_every(design), design.heldout)
+    count = subgroup_checks.independent_groups(design.heldout, design.resolved.spec.analysis.alpha)
+    result = leakage_checks.groups_of(_every(design), design.heldout)
+    return count if count.status == "FAIL" or result.status == "PASS" else result
 
 
 @DESIGN_CHECKS.add(

@@ -6,6 +6,7 @@ and fewer above it. Every reported pair is confirmed by comparing the texts.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,7 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from training.rules.disguise import Words, normalise_lookalikes, stems_of
+from training.rules.disguise import Words, count_letters, normalise_lookalikes, stems_of
 
 Shingles = frozenset[Words]
 
@@ -197,6 +198,8 @@ def check_threshold(threshold: float) -> None:
         raise ValueError(f"threshold must be above 0 and at most 1, got {threshold}")
 
 
+SAME = 0.6
+"""Cosine of what is rare in two held-out texts, from which on they ask about the same."""
 _ROWS_AT_ONCE = 64
 """Held-out texts compared at once: with 100,000 training texts their table takes 50 MB."""
 
@@ -251,22 +254,65 @@ def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
     return table
 
 
-def _weigh_stems(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
-    """Return for each side a sparse table with a row of unit length for each text and a column for each stem."""
+def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
+    """Return a number for each group of texts, the same for groups that ask about the same: these are not independent.
+
+    Two are linked if they have in common most of what is rare in them (:data:`SAME`, the cosine of
+    :func:`nearest_of`). What most texts of a kind have is its instruction, and numbers are values: neither
+    counts. Links are followed: "A and B" and "B and C" are of one cluster.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    stems = list(map(_features, texts))
+    of_kind: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for own, kind in zip(stems, kinds, strict=True):
+        of_kind[kind].update(own)
+    sizes = Counter(kinds)
+    rare: defaultdict[str, set[str]] = defaultdict(set)
+    for own, kind, group in zip(stems, kinds, groups, strict=True):
+        usual = {stem for stem in own if 2 * of_kind[kind][stem] > sizes[kind] > 1 or any(map(str.isdigit, stem))}
+        rare[group] |= own - usual
+    frequency = Counter(chain(*rare.values()))
+    if not frequency:
+        return {group: number for number, group in enumerate(rare)}
+    table = _unit_rows(list(map(frozenset, rare.values())), _weights(frequency, len(rare)))
+    return dict(zip(rare, connected_components(table @ table.T >= SAME, directed=False)[1].tolist(), strict=True))
+
+
+def _features(text: str) -> frozenset[str]:
+    """Return the stems of a text; of scripts without spaces, the letters next to each other."""
+    words = words_of(text)
+    pairs = {
+        first + second for first, second in zip(words, words[1:], strict=False) if count_letters((first, second)) == 2
+    }
+    return frozenset(stem for stem in stems_of(words) if not count_letters((stem,))) | pairs
+
+
+def _weights(frequency: Counter[str], texts: int) -> dict[str, float]:
+    return {stem: math.log(texts / count) ** 2 for stem, count in frequency.items()}
+
+
+def _unit_rows(stems: Sequence[frozenset[str]], weights: dict[str, float]) -> Any:
+    """Return a sparse table with a row of unit length for each text and a column for each stem."""
     import numpy as np
     from scipy.sparse import csr_matrix, diags
 
-    stems = [frozenset(stems_of(words_of(text))) for text in (*train, *heldout)]
+    columns = {stem: place for place, stem in enumerate(sorted(weights))}
+    weight = np.array([weights[stem] for stem in columns])
+    places = [np.array(sorted(columns[stem] for stem in own), dtype=int) for own in stems]
+    ends = np.cumsum([0, *map(len, places)])
+    every = np.concatenate(places)
+    table: Any = csr_matrix((weight[every], every, ends), shape=(len(stems), len(columns)))
+    lengths = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
+    return csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ table)
+
+
+def _weigh_stems(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
+    """Return for each side a sparse table with a row of unit length for each text and a column for each stem."""
+    stems = list(map(_features, (*train, *heldout)))
     of_group: defaultdict[str, set[str]] = defaultdict(set)
     for own, group in zip(stems[len(train) :], groups, strict=True):
         of_group[group] |= own
     frequency = Counter(chain(*stems[: len(train)], *of_group.values()))
-    columns = {stem: place for place, stem in enumerate(sorted(frequency))}
-    weights = np.log((len(train) + len(of_group)) / np.array([frequency[stem] for stem in columns])) ** 2
-    places = [np.array(sorted(columns[stem] for stem in own), dtype=int) for own in stems]
-    ends = np.cumsum([0, *map(len, places)])
-    every = np.concatenate(places)
-    table: Any = csr_matrix((weights[every], every, ends), shape=(len(stems), len(columns)))
-    lengths = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
-    table = csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ table)
+    table = _unit_rows(stems, _weights(frequency, len(train) + len(of_group)))
     return table[: len(train)], table[len(train) :]
