@@ -34,6 +34,8 @@ MOST_NAMED = 0.1
 above both, training asks about what is held out. "A forest after rain" in one prompt of fifty does not."""
 FEW_NAMING = 2
 """Prompts that may name such groups by chance, however few there are in all."""
+EVERYDAY = 3
+"""Groups of several training prompts whose prompts name the same topic, from which on its name is an everyday word."""
 STANDS_OUT = 0.2
 """How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked;
 decision 55 has how many pairs are above it with and without paraphrases."""
@@ -195,7 +197,8 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
             float(len(shared)),
             repairable=False,
         )
-    prompts = list(dict.fromkeys(row.prompt for row in train))
+    rows = {row.prompt: row for row in train}
+    prompts = list(rows)
     named = _named_groups(prompts, heldout)
     if not named:
         return CheckOutcome("PASS", "no group is on both sides", 0.0)
@@ -205,8 +208,29 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
         f"{join_names(sorted(named))}"
     )
-    many = len(named) > max(1, MOST_NAMED * groups) and naming > max(FEW_NAMING, MOST_NAMED * len(prompts))
+    about = {
+        group: [text for text in texts if not _names_own_group(rows[text])]
+        for group, texts in named.items()
+        if not _is_everyday([rows[text] for text in texts], list(rows.values()))
+    }
+    asking = len({text for texts in about.values() for text in texts})
+    many = sum(map(bool, about.values())) > max(1, MOST_NAMED * groups) and asking > max(
+        FEW_NAMING, MOST_NAMED * len(prompts)
+    )
     return CheckOutcome("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
+
+
+def _names_own_group(row: Item | Example | Preference) -> bool:
+    """Return whether a prompt names its own group: then that is its topic, whatever else it names."""
+    name = stems_of(words_of(row.group))
+    return any(map(str.isalpha, name)) and bool(_named_in(row.prompt, {name: row.group}))
+
+
+def _is_everyday(naming: Sequence[Item | Example | Preference], every: Sequence[Item | Example | Preference]) -> bool:
+    """Return whether a name is a word of many topics, such as "time": most prompts have it, or those of many groups."""
+    sizes = Counter(row.group for row in every)
+    groups = {row.group for row in naming if sizes[row.group] > 1}
+    return 2 * len(naming) > len(every) or len(groups) >= EVERYDAY
 
 
 def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, list[str]]:

@@ -28,7 +28,7 @@ CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 CLUSTERED = 3
 """Groups to a cluster, on average, from which on groups are names only: two may share a name by chance."""
 SURE_VALUE = 0.05
-"""p of the items of one value, below which its gain is told apart from that of the others."""
+"""p of the items of one value, below which its gain counts as a gain."""
 SOURCE = "a test set whose size was fixed with 164 items of one template, which then carried all of the gain"
 
 

@@ -125,7 +125,7 @@ def sign_flip_p(pairs: Sequence[ArmPair], clusters: Mapping[str, int] | None = N
 def gains_by_value(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> dict[str, list[PairCounts]]:
     """Return the counts of each kind by the values of its constraint, where a kind has several that repeat.
 
-    A value of a single item, such as its right answer, is no part of a kind.
+    Values of single items, such as right answers, divide nothing.
     """
     parts: defaultdict[str, defaultdict[str, list[ArmPair]]] = defaultdict(lambda: defaultdict(list))
     for pair, item in zip(pairs, heldout, strict=True):

@@ -93,3 +93,38 @@ def refusals(folder: Path, language: str, task: str, shape: str) -> dict[str, st
         for result in results
         if result.status in ("FAIL", "BLOCKED", "ERROR") and result.id not in ("design.power", "design.scorer")
     }
+
+
+@pytest.mark.parametrize("groups", ["named", "numbered", "alone"])
+@pytest.mark.parametrize("language", ["english", "german", "russian", "hindi"])
+def test_topics_that_are_everyday_words_are_no_leak(language: str, groups: str, tmp_path: Path) -> None:
+    """Training prompts of other topics say "time" and "water", each held-out topics."""
+    heldout, prompts, _ = session(language, "asks", "plain")
+    time, water = LANGUAGES[language]["nouns"].split()[:2]
+    names = {"named": "{0}", "numbered": "topic {1}", "alone": "row {2}"}
+    rows = tuple(
+        item.model_copy(
+            update={
+                "prompt": f"{item.prompt} {time} {water} {place}",
+                "group": names[groups].format(item.group, place // 5, place),
+            }
+        )
+        for place, item in enumerate(prompts)
+    )
+    results = {
+        result.id: result.status for result in design_results(resolved_spec(tmp_path), heldout, {"prompts": rows})
+    }
+    assert results["design.groups"] == "WARN"
+
+
+def test_training_on_held_out_topics_under_other_names_is_a_leak(tmp_path: Path) -> None:
+    heldout, prompts, _ = session("english", "asks", "plain")
+    topics = LANGUAGES["english"]["nouns"].split()[:8]
+    rows = tuple(
+        item.model_copy(update={"prompt": f"Tell tale {place} of the {topics[place // 5]}.", "group": f"t{place // 5}"})
+        for place, item in enumerate(prompts)
+    )
+    results = {
+        result.id: result.status for result in design_results(resolved_spec(tmp_path), heldout, {"prompts": rows})
+    }
+    assert results["design.groups"] == "FAIL"
