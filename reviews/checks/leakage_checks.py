@@ -10,17 +10,19 @@ from typing import Any
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import ratio
+from reviews.evidence.right_answers import LABEL_WORDS
 from reviews.evidence.row_reader import read_rows
-from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps, nearest_of
-from reviews.statistics.mcnemar import LEAST_GROUPS
+from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps, find_split_texts
+from reviews.statistics.mcnemar import LEAST_GROUPS, fisher_exact_above
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Example, Item, Preference, said_before
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from training.rules.disguise import LEAST_STEMS, Words, content_of, count_words, stems_of
-from training.rules.similarity import words_of
+from training.rules.similarity import nearest_of, words_of
 from training.rules.tasks.conversation import said_in
+from training.rules.tasks.exact_answer import named_answers, reduce_answer
 
 CHECKS = CheckRegistry(lambda kind: kind.examples)
 
@@ -32,28 +34,103 @@ MOST_NAMED = 0.1
 above both, training asks about what is held out. "A forest after rain" in one prompt of fifty does not."""
 FEW_NAMING = 2
 """Prompts that may name such groups by chance, however few there are in all."""
+EVERYDAY = 3
+"""Groups of several training prompts whose prompts name the same topic, from which on its name is an everyday word."""
 STANDS_OUT = 0.2
 """How much nearer a pair must be than held-out texts of different groups are to each other before a reader is asked;
 decision 55 has how many pairs are above it with and without paraphrases."""
+RARE = 2
+"""Times that an answer is taught, at most, for its being taught at all to say something."""
+SURELY, SELDOM = 1e-6, 1e-3
+DIGITS, SHORT = 5, 60
+"""Digits of a number that no two questions share by chance; characters of a text that may be a short answer."""
 NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Buckley 1988)"
 
 
 def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> CheckOutcome:
-    """Compare (id, text) pairs, prompts or completions, with the held-out prompts."""
+    """Compare (id, text) pairs, prompts or completions, with the held-out prompts and their long right answers."""
+    train, heldout = list(train), list(heldout)
+    result = _compare_prompts(train, heldout, thresholds)
+    if result.status == "FAIL" or not (answers := _find_answers(train, heldout, thresholds.contained_words)):
+        return result
+    count = len({overlap.heldout for overlap in answers})
+    detail = f"the right answers of {count} held-out items, which no other item has, are in training texts"
+    rows = tuple(shown_overlap(overlap) for overlap in answers)
+    if count > FEW_NAMING:
+        return CheckOutcome("FAIL", f"{detail}: take these texts out", float(count), rows, repairable=False)
+    return CheckOutcome("WARN", f"{detail}: by chance, or were they copied?", float(count), rows)
+
+
+def _find_answers(train: Sequence[tuple[str, str]], heldout: Sequence[Item], contained: int) -> tuple[Overlap, ...]:
+    """Return where training texts hold a right answer of ``contained`` words or more that a single item has.
+
+    An answer that three training texts have is usual, and says nothing: a long label, or an empty form.
+    """
+    owners = Counter(text for item in heldout for text in set(map(words_of, named_answers(item))))
+    pairs = [
+        (item.id, answer)
+        for item in heldout
+        for answer in named_answers(item)
+        if count_words(words := words_of(answer)) >= contained and owners[words] == 1
+    ]
+    every = find_overlaps(train, pairs, threshold=1, contained=contained) if pairs else ()
+    times = Counter((overlap.heldout, overlap.heldout_text) for overlap in every)
+    return tuple(overlap for overlap in every if times[overlap.heldout, overlap.heldout_text] <= FEW_NAMING)
+
+
+def answers_by_chance(taught: Sequence[str], heldout: Sequence[Item]) -> CheckOutcome:
+    """Compare how often rare short right answers are taught with how often rare taught answers are taught again.
+
+    Held-out items that were drawn like the rows of training have their answers there as often as another row has
+    (Fisher's exact test, one-sided, over different answers). Numbers of five digits meet nowhere by chance; names and
+    small numbers may be listed once each on both sides, so that they only warn.
+    """
+    counts = Counter(form for text in taught if _is_short(text) and (form := reduce_answer(text)))
+    rights = Counter(form for item in heldout for form in {reduce_answer(text) for text in named_answers(item)})
+    passed = CheckOutcome("PASS", "no training text holds a held-out prompt or its right answer", 0.0)
+    for certain in (True, False):
+        own = [counts[form] for form, times in rights.items() if times == 1 and _is_number(form) >= certain]
+        again = [count > 1 for form, count in counts.items() if count <= RARE + 1 and _is_number(form) >= certain]
+        meets = [count > 0 for count in own if count <= RARE]
+        p = fisher_exact_above(sum(meets), len(meets), sum(again), len(again))
+        if 2 * sum(meets) < len(meets) or p >= (SURELY if certain else SELDOM):
+            continue
+        message = (
+            f"{sum(meets)} of {len(meets)} rare right answers are completions of training, where only {sum(again)} of "
+            f"{len(again)} rare completions are repeated (p = {p:.2g})"
+        )
+        if certain:
+            detail = f"{message}: held-out answers are taught; take these rows out"
+            return CheckOutcome("FAIL", detail, float(sum(meets)), repairable=False)
+        return CheckOutcome("WARN", f"{message}: are held-out answers taught?", float(sum(meets)))
+    return passed
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= SHORT and count_words(words_of(text)) <= LABEL_WORDS
+
+
+def _is_number(text: str) -> bool:
+    return sum(map(str.isdigit, text)) >= DIGITS
+
+
+def _compare_prompts(train: Sequence[tuple[str, str]], heldout: Sequence[Item], thresholds: Thresholds) -> CheckOutcome:
     stored_pairs = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
     similar, contained = thresholds.prompt_similarity, thresholds.contained_words
     every = find_overlaps(train, stored_pairs, threshold=similar, contained=contained, reordered=True)
+    alone = [(item.id, item.prompt) for item in heldout if not item.before and len(said_in(item)) == 1]
     overlaps = tuple(overlap for overlap in every if overlap.how != "reordered")
+    overlaps += find_split_texts(train, alone, contained)
     if every and not overlaps:
         pairs = tuple(shown_overlap(overlap) for overlap in every)
         detail = f"{len(every)} pairs have the same words in another order: do they ask the same thing?"
         return CheckOutcome("WARN", detail, float(len(every)), pairs)
     if not overlaps:
-        return CheckOutcome("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
+        return CheckOutcome("PASS", "no training text is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in overlaps)
     message = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
     rows = len({overlap.train for overlap in overlaps})
-    detail = f"{rows} training prompts are held-out prompts ({message})"
+    detail = f"{rows} training texts are held-out prompts ({message})"
     return CheckOutcome(
         "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(overlaps)), repairable=False
     )
@@ -120,7 +197,8 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
             float(len(shared)),
             repairable=False,
         )
-    prompts = list(dict.fromkeys(row.prompt for row in train))
+    rows = {row.prompt: row for row in train}
+    prompts = list(rows)
     named = _named_groups(prompts, heldout)
     if not named:
         return CheckOutcome("PASS", "no group is on both sides", 0.0)
@@ -130,8 +208,29 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         f"{naming} of {len(prompts)} training prompts name {len(named)} of {groups} held-out groups: "
         f"{join_names(sorted(named))}"
     )
-    many = len(named) > max(1, MOST_NAMED * groups) and naming > max(FEW_NAMING, MOST_NAMED * len(prompts))
+    about = {
+        group: [text for text in texts if not _names_own_group(rows[text])]
+        for group, texts in named.items()
+        if not _is_everyday([rows[text] for text in texts], list(rows.values()))
+    }
+    asking = len({text for texts in about.values() for text in texts})
+    many = sum(map(bool, about.values())) > max(1, MOST_NAMED * groups) and asking > max(
+        FEW_NAMING, MOST_NAMED * len(prompts)
+    )
     return CheckOutcome("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
+
+
+def _names_own_group(row: Item | Example | Preference) -> bool:
+    """Return whether a prompt names its own group: then that is its topic, whatever else it names."""
+    name = stems_of(words_of(row.group))
+    return any(map(str.isalpha, name)) and bool(_named_in(row.prompt, {name: row.group}))
+
+
+def _is_everyday(naming: Sequence[Item | Example | Preference], every: Sequence[Item | Example | Preference]) -> bool:
+    """Return whether a name is a word of many topics, such as "time": most prompts have it, or those of many groups."""
+    sizes = Counter(row.group for row in every)
+    groups = {row.group for row in naming if sizes[row.group] > 1}
+    return 2 * len(naming) > len(every) or len(groups) >= EVERYDAY
 
 
 def _named_groups(train: Iterable[str], heldout: Sequence[Item]) -> dict[str, list[str]]:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need, need_exact
+from collections.abc import Sequence
+
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, need, need_exact
 from reviews.checks.leakage_checks import too_few_groups
 from reviews.comparison.arms import pairs_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.subgroups import each_kind, gain_over_kinds, interval_over_groups, without_each_kind
+from reviews.evidence.subgroups import (
+    ArmPair,
+    clusters_of,
+    each_kind,
+    gain_over_kinds,
+    gains_by_value,
+    interval_over_groups,
+    sign_flip_p,
+    without_each_kind,
+)
+from reviews.statistics.mcnemar import exact_mcnemar
+from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import exact, holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
+CLUSTERED = 3
+"""Groups to a cluster, on average, from which on groups are names only: two may share a name by chance."""
+SURE_VALUE = 0.05
+"""p of the items of one value, below which its gain counts as a gain."""
 SOURCE = "a test set whose size was fixed with 164 items of one template, which then carried all of the gain"
 
 
@@ -83,7 +100,8 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Test each constraint kind separately, adjusted for their number: an overall gain may hide a loss in a part."""
     worse = need(metrics, "kinds_lost")
-    kinds = each_kind(pairs_of(evidence))
+    pairs = pairs_of(evidence)
+    kinds = each_kind(pairs)
     better = need(metrics, "kinds_gained")
     message = f"of {len(kinds)} constraint kinds {better:.0f} gained and {worse:.0f} lost significantly (p adjusted)"
     visible = tuple(
@@ -97,7 +115,20 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
         }
         for kind in kinds
     )
+    if alone := _name_single_values(pairs, evidence.heldout):
+        return CheckOutcome("WARN", f"{message}; {alone}", worse, visible)
     return CheckOutcome("WARN" if worse else "PASS", message, worse, visible)
+
+
+def _name_single_values(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> str:
+    """Return which kinds gain with a single value of their constraint only, in words."""
+    alone: list[str] = []
+    for kind, parts in gains_by_value(pairs, heldout).items():
+        gaining = [part for part in parts if part.gain > 0]
+        rest = sum(part.gained - part.lost for part in parts if part not in gaining)
+        if len(gaining) == 1 and rest <= 0 and exact_mcnemar(gaining[0].gained, gaining[0].lost) < SURE_VALUE:
+            alone.append(f"'{kind}' gained with {gaining[0].kind} alone")
+    return f"a kind is not all of its values: {join_names(alone)}" if alone else ""
 
 
 @CHECKS.add(
@@ -115,10 +146,44 @@ def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if interval is None:
         return CheckOutcome("WARN", "a single held-out item says nothing about others")
     low, high = interval
+    groups = len({pair.group for pair in pairs})
+    p = sign_flip_p(pairs)
     detail = (
-        f"drawn by groups ({len({pair.group for pair in pairs})}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
-        f"has the interval [{low:+.3f}, {high:+.3f}]"
+        f"drawn by groups ({groups}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
+        f"has the interval [{low:+.3f}, {high:+.3f}]; p = {p:.3g} with each group as one"
     )
-    if holds(need_exact(metrics, "mcnemar_p"), "<", alpha) and low <= 0 <= high:
+    if not holds(need_exact(metrics, "mcnemar_p"), "<", alpha):
+        return CheckOutcome("PASS", detail, low)
+    clusters = clusters_of(evidence.heldout)
+    hidden, count = sign_flip_p(pairs, clusters), len(set(clusters.values()))
+    if holds(p, "<", alpha) and not holds(hidden, "<", alpha):
+        message = f"{detail}; but by what they ask these are {count} clusters, with each as one p = {hidden:.3g}: the "
+        message += "items are not as independent as their groups say"
+        if count * CLUSTERED > groups:
+            return CheckOutcome("WARN", message, low)
+        return CheckOutcome("FAIL", message, low, repairable=False)
+    if low <= 0 <= high or not holds(p, "<", alpha):
         return CheckOutcome("WARN", f"{detail}: it rests on few groups", low)
     return CheckOutcome("PASS", detail, low)
+
+
+def independent_groups(heldout: Sequence[Item], alpha: float) -> CheckOutcome:
+    """Count the groups of the split, and the clusters in which they are by what they ask.
+
+    So few clusters that no gain of all of them is significant are a failure: their groups only seem to be many.
+    """
+    groups, clusters = {item.group for item in heldout}, clusters_of(heldout)
+    if few := too_few_groups(item.group for item in heldout):
+        return CheckOutcome("FAIL", few, float(len(groups)), repairable=False)
+    count = len(set(clusters.values()))
+    if count == len(groups):
+        return CheckOutcome("PASS", f"{count} groups ask about different things", float(count))
+    by_cluster: dict[int, list[str]] = {}
+    for group, cluster in clusters.items():
+        by_cluster.setdefault(cluster, []).append(group)
+    largest = max(by_cluster.values(), key=len)
+    message = f"{len(groups)} held-out groups are {count} by what they ask: {join_names(largest)} ask about the same"
+    if count * CLUSTERED <= len(groups) and not holds(2 / 2**count, "<", alpha):
+        message += f"; if each gained, p would be {2 / 2**count:.3g}: give them {count} groups, and add items of others"
+        return CheckOutcome("FAIL", message, float(count), repairable=False)
+    return CheckOutcome("WARN", f"{message}; give these one group", float(count))

@@ -135,6 +135,8 @@ class DesignEvidence(NamedTuple):
     """The most that one attempt of each stage costs, in USD."""
     brought: Mapping[str, Sequence[Example | Preference]] = {}
     """The examples and pairs of each data file that holds some."""
+    constitution: str = ""
+    """The text of the registered constitution."""
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """Return what they show a model as answers, and the turns before, each with its file and line."""

@@ -64,6 +64,15 @@ def load_brought(store: Store, resolved: ResolvedDesign) -> dict[str, tuple[Exam
     }
 
 
+CONSTITUTION = "the constitution"
+
+
+def load_constitution_text(store: Store, resolved: ResolvedDesign) -> str:
+    """Return the text of the registered constitution; empty if there is none, or it was not kept."""
+    digest = resolved.constitution_digest
+    return store.get(digest).decode("utf-8", "replace") if digest is not None and store.path(digest).is_file() else ""
+
+
 def as_item(line: bytes, text: str, number: int) -> Item:
     """Return what a registered example or pair asks."""
     if text == "examples":

@@ -1,16 +1,19 @@
-"""Takes instructions that are held-out prompts out of what a model wrote, before any later stage reads it.
+"""Which texts of a design reach a model, and which instructions that a model wrote are held-out prompts.
 
-The job that writes them sees no held-out item, nor digests, from which words can be guessed. So this runs between that
-job and the next one; it is pure, and gate, session and audit get the same bytes.
+The latter are taken out before any later stage reads them. The job that writes them sees no held-out item, nor digests,
+from which words can be guessed. So this runs between that job and the next one; it is pure, and gate, session and audit
+get the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from reviews.evidence.gather import load_items
 from reviews.evidence.text_overlap import Overlap, find_overlaps
@@ -20,8 +23,44 @@ from specs.stages.base.artifacts import Item
 from specs.stages.registry import Stage, kind_of, outputs_of
 from specs.system.errors import EvidenceMissing
 
+_LABELLED = re.compile(r"[^:\n]{1,40}:\s*(\S.*)")
+"""A line such as "Question: what is rain?": what comes after its label."""
 REMEMBERED = 8
 """Screened files that are kept: plan, order and audit ask for the same one."""
+
+
+def list_prompted_texts(resolved: ResolvedDesign) -> list[tuple[str, str]]:
+    """Return every text of a design that a model is prompted with or works after, each with its place.
+
+    These are the objective, all texts among the parameters of the stages, whatever they are called, and scripts. Worked
+    examples in them are asked line by line, so each line is a text too.
+    """
+    spec = resolved.spec
+    texts = [("objective", spec.objective)]
+    for stage in spec.stages:
+        texts += iterate_texts({"parameters": stage.parameters, "choices": stage.choices}, f"stages.{stage.name}")
+    texts += [(f"scripts.{digest}", text) for digest, text in sorted(resolved.scripts.items())]
+    lines = [(place, line.strip()) for place, text in texts for line in text.splitlines()]
+    parts = [(place, match[1]) for place, line in lines if (match := _LABELLED.fullmatch(line))]
+    return list(dict.fromkeys((place, text) for place, text in (*texts, *lines, *parts) if text))
+
+
+def iterate_texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in a value, however deep, each with its place."""
+    match value:
+        case str():
+            yield place, value
+        case BaseModel():
+            for name, member in value:
+                yield from iterate_texts(member, f"{place}.{name}")
+        case Mapping():
+            for name, member in cast(Mapping[Any, Any], value).items():
+                yield from iterate_texts(member, f"{place}.{name}")
+        case tuple() | list():
+            for number, member in enumerate(cast(Sequence[Any], value)):
+                yield from iterate_texts(member, f"{place}.{number}")
+        case _:
+            pass
 
 
 def held_out_among(

@@ -6,7 +6,7 @@ Pure functions of pairs. The kinds are those of the registered split; nothing he
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -15,8 +15,10 @@ from reviews.statistics import mcnemar
 from reviews.statistics.paired_binary import is_non_inferior, lift
 from reviews.statistics.paired_continuous import sign_test
 from specs.session.evaluation_plan import KindRule
+from specs.stages.base.artifacts import Item
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
+from training.rules.similarity import cluster_groups
 
 
 class ArmPair(NamedTuple):
@@ -94,6 +96,45 @@ def interval_over_groups(pairs: Iterable[ArmPair]) -> tuple[float, float] | None
         gains[pair.group] += pair.after - pair.before
         sizes[pair.group] += 1
     return mcnemar.grouped_difference_interval(list(gains.values()), list(sizes.values()))
+
+
+def clusters_of(heldout: Sequence[Item]) -> dict[str, int]:
+    """Return the cluster of each group of held-out items by what they ask, whatever the groups are called.
+
+    What a constraint asks for is left out: "End with: That is all" makes no topic.
+    """
+    texts = [_ask_without_values(item) for item in heldout]
+    return cluster_groups(texts, [item.kind for item in heldout], [item.group for item in heldout])
+
+
+def _ask_without_values(item: Item) -> str:
+    text = "\n".join([*(turn.content for turn in item.before if turn.role == "user"), item.prompt])
+    for value in item.constraint.values():
+        text = text.replace(str(value), " ") if isinstance(value, str) else text
+    return text
+
+
+def sign_flip_p(pairs: Sequence[ArmPair], clusters: Mapping[str, int] | None = None) -> float:
+    """Return p of the exact test whose units are the groups of pairs, or clusters of groups (:func:`clusters_of`)."""
+    gains: defaultdict[str | int, int] = defaultdict(int)
+    for pair in pairs:
+        gains[clusters[pair.group] if clusters else pair.group] += pair.after - pair.before
+    return mcnemar.exact_sign_flip(list(gains.values()))
+
+
+def gains_by_value(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> dict[str, list[PairCounts]]:
+    """Return the counts of each kind by the values of its constraint, where a kind has several that repeat.
+
+    Values of single items, such as right answers, divide nothing.
+    """
+    parts: defaultdict[str, defaultdict[str, list[ArmPair]]] = defaultdict(lambda: defaultdict(list))
+    for pair, item in zip(pairs, heldout, strict=True):
+        parts[pair.kind][", ".join(f"{name} {value}" for name, value in sorted(item.constraint.items()))].append(pair)
+    return {
+        kind: [count_pairs(some, value) for value, some in by_value.items()]
+        for kind, by_value in parts.items()
+        if len(by_value) > 1 and min(map(len, by_value.values())) > 1
+    }
 
 
 def _by_kind(pairs: Iterable[ArmPair]) -> dict[str, list[ArmPair]]:

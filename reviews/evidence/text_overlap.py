@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from specs.session.thresholds import Thresholds
 from training.rules.disguise import (
@@ -21,22 +21,32 @@ from training.rules.disguise import (
     count_letters,
     count_words,
     decode_hidden_texts,
-    stems_of,
     transform_words,
 )
 from training.rules.similarity import ShingleIndex, Shingles, check_threshold, jaccard, shingles_of, words_of
 
-How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained"]
+How = Literal["exact", "normalised", "decoded", "shuffled", "reordered", "near", "contained", "split"]
 
 DEFAULTS = Thresholds()
 """For callers without a spec."""
 
-_STRENGTH = {"reordered": 0, "contained": 1, "near": 2, "shuffled": 3, "decoded": 4, "normalised": 5, "exact": 6}
+_STRENGTH = {
+    "split": 0,
+    "reordered": 0,
+    "contained": 1,
+    "near": 2,
+    "shuffled": 3,
+    "decoded": 4,
+    "normalised": 5,
+    "exact": 6,
+}
 SHARED = 0.2
 """Fraction of the held-out texts: a shingle of as many is a part of an instruction that they share, and says nothing
 about whether two of them ask the same."""
 FEWEST_SHARED = 5
 """Held-out texts that share a shingle at least, before it counts as a part of an instruction."""
+PART = 3
+"""Words of a training text, at least, that may be a part of a held-out text which others complete."""
 FRAMED = 3
 """One held-out text of so many begins or ends with the same words: they are a frame, and not what it asks."""
 _WHOLE = 3
@@ -55,7 +65,7 @@ class Overlap:
     train_text: str
     heldout_text: str
     similarity: float
-    """Jaccard similarity of the word 3-shingles; 1 for all but near and contained."""
+    """Jaccard similarity of the word 3-shingles; 1 for all but near, contained and split."""
 
 
 def find_overlaps(
@@ -108,6 +118,33 @@ def find_overlaps(
         if pair not in best or _strength(overlap) > _strength(best[pair]):
             best[pair] = overlap
     return tuple(best[pair] for pair in sorted(best, key=lambda pair: (ours.order[pair[0]], theirs.order[pair[1]])))
+
+
+def find_split_texts(
+    train: Iterable[tuple[str, str]], heldout: Iterable[tuple[str, str]], contained: int = DEFAULTS.contained_words
+) -> tuple[Overlap, ...]:
+    """Return the parts of held-out texts that several training texts make up together, in whatever order.
+
+    A part is a whole training text of :data:`PART` words or more, in the held-out text as it is. Together they have to
+    cover all of its words but one in ten, and the text has to have ``contained`` words.
+    """
+    ours, theirs = _SideTexts(train), _SideTexts(heldout)
+    places: defaultdict[Words, list[tuple[Words, int]]] = defaultdict(list)
+    for words in theirs.by_words:
+        for start in range(len(words) - 2 if count_words(words) >= contained else 0):
+            places[words[start : start + 3]].append((words, start))
+    parts: defaultdict[Words, dict[Words, range]] = defaultdict(dict)
+    for words in ours.by_words if places else ():
+        for whole, start in places.get(words[:3], ()) if count_words(words) >= PART else ():
+            if len(words) < len(whole) and whole[start : start + len(words)] == words:
+                parts[whole][words] = range(start, start + len(words))
+    overlaps: list[Overlap] = []
+    for whole, of_whole in parts.items():
+        if 10 * len(set(chain(*of_whole.values()))) >= 9 * len(whole):
+            for words in of_whole:
+                share = jaccard(shingles_of(words), shingles_of(whole))
+                overlaps += _pairs("split", ours.by_words[words], theirs.by_words[whole], share)
+    return tuple(overlaps)
 
 
 class _SideTexts:
@@ -302,78 +339,3 @@ def _own_words(words: Words, shared: Shingles) -> Words:
 
 def _strength(overlap: Overlap) -> tuple[int, float]:
     return _STRENGTH[overlap.how], overlap.similarity
-
-
-_ROWS_AT_ONCE = 64
-"""Held-out texts compared at once: with 100,000 training texts their table takes 50 MB."""
-
-
-class Nearest(NamedTuple):
-    """A training text and the held-out text that it is nearest to, by their places."""
-
-    train: int
-    heldout: int
-    similarity: float
-    """Cosine of the weighted stems: 0 without any in common, 1 for the same ones."""
-    apart: float
-    """How much nearer this is than any held-out text of another group."""
-
-
-def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Nearest, ...]:
-    """Return pairs of near texts, those first that stand out most from what is usual inside the held-out split.
-
-    A stem weighs ``ln(N / df)`` squared, where ``df`` of the ``N`` training texts and held-out groups have it: words of
-    a template weigh next to nothing, those of a single topic the most. The texts are compared by the cosine of their
-    stems' weights (Salton and Buckley 1988, doi:10.1016/0306-4573(88)90021-0). Prompts of one template are alike
-    without asking the same, so pairs are ranked by how much nearer they are than two held-out texts of different
-    groups. Each training text comes once at most, with the held-out text whose nearest it is.
-
-    Args:
-        train: training texts.
-        heldout: held-out texts.
-        groups: the group of each held-out text.
-    """
-    if not train or not heldout:
-        return ()
-    ours, theirs = _weigh_stems(train, heldout, groups)
-    nearests: dict[int, Nearest] = {}
-    for start in range(0, len(heldout), _ROWS_AT_ONCE):
-        some = theirs[start : start + _ROWS_AT_ONCE]
-        usual = _without_own((some @ theirs.T).toarray(), groups, start).max(axis=1)
-        table = (some @ ours.T).toarray()
-        for row, place in enumerate(table.argmax(axis=1).tolist()):
-            similarity = float(table[row, place])
-            nearest = Nearest(place, start + row, similarity, similarity - float(usual[row]))
-            if place not in nearests or nearest.apart > nearests[place].apart:
-                nearests[place] = nearest
-    return tuple(sorted(nearests.values(), key=lambda nearest: (-nearest.apart, nearest.train)))
-
-
-def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
-    """Set the similarity to texts of the same group to 0."""
-    import numpy as np
-
-    every = np.unique(groups, return_inverse=True)[1]
-    table[every[start : start + len(table), None] == every[None, :]] = 0
-    return table
-
-
-def _weigh_stems(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
-    """Return for each side a sparse table with a row of unit length for each text and a column for each stem."""
-    import numpy as np
-    from scipy.sparse import csr_matrix, diags
-
-    stems = [frozenset(stems_of(words_of(text))) for text in (*train, *heldout)]
-    of_group: defaultdict[str, set[str]] = defaultdict(set)
-    for own, group in zip(stems[len(train) :], groups, strict=True):
-        of_group[group] |= own
-    frequency = Counter(chain(*stems[: len(train)], *of_group.values()))
-    columns = {stem: place for place, stem in enumerate(sorted(frequency))}
-    weights = np.log((len(train) + len(of_group)) / np.array([frequency[stem] for stem in columns])) ** 2
-    places = [np.array(sorted(columns[stem] for stem in own), dtype=int) for own in stems]
-    ends = np.cumsum([0, *map(len, places)])
-    every = np.concatenate(places)
-    table: Any = csr_matrix((weights[every], every, ends), shape=(len(stems), len(columns)))
-    lengths = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
-    table = csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ table)
-    return table[: len(train)], table[len(train) :]

@@ -9,6 +9,8 @@ from reviews.checks import leakage_checks
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, result, run_guarded, unless
 from reviews.comparison import paired_checks, parity_checks, power_checks, subgroup_checks
 from reviews.evidence.evidence import DesignEvidence
+from reviews.evidence.gather import CONSTITUTION
+from reviews.evidence.heldout_screen import list_prompted_texts
 from reviews.stages.critique import critic_checks, pair_answers
 from reviews.stages.evaluation import item_checks as items
 from reviews.stages.evaluation import label_checks, scorer_checks
@@ -40,9 +42,11 @@ def design_checks(
     data: Mapping[str, tuple[Item, ...]],
     costs: Mapping[str, float],
     brought: Mapping[str, Sequence[Example | Preference]] | None = None,
+    constitution: str = "",
 ) -> tuple[CheckResult, ...]:
     """Judge power, overlap of the splits, independence and cost of a registered design."""
-    design, digests = DesignEvidence(resolved, heldout, data, costs, brought or {}), resolved.data_digests.values()
+    design = DesignEvidence(resolved, heldout, data, costs, brought or {}, constitution)
+    digests = resolved.data_digests.values()
     return tuple(result(check, run_guarded(check.run, design), resolved.spec, digests) for check in DESIGN_CHECKS)
 
 
@@ -77,15 +81,24 @@ def _check_paired_tests(design: DesignEvidence) -> CheckOutcome:
 
 @DESIGN_CHECKS.add(
     "design.overlap",
-    "No held-out prompt is in the training data",
+    "No held-out prompt or right answer is in what a model learns from or is prompted with",
     source=leakage_checks.SOURCE,
     limits=leakage_checks.SIMILARITY,
 )
 def _overlap(design: DesignEvidence) -> CheckOutcome:
-    """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
+    """Compare every text that a model learns from or is prompted with with the held-out prompts and right answers.
+
+    They are training prompts, what is taught, the objective, parameters that are texts, scripts and the constitution.
+    """
     curated = design.list_curated_files()
-    pairs = [*_prompts(design), *(text for text in design.texts() if text[0].rpartition(":")[0] not in curated)]
-    return leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
+    taught = [text for text in design.texts() if text[0].rpartition(":")[0] not in curated]
+    pairs = [*_prompts(design), *taught, *list_prompted_texts(design.resolved)]
+    pairs += [(CONSTITUTION, design.constitution)] if design.constitution else []
+    result = leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
+    if result.status == "FAIL":
+        return result
+    answers = leakage_checks.answers_by_chance([text for _, text in taught], design.heldout)
+    return answers if answers.status == "FAIL" or result.status == "PASS" else result
 
 
 def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
@@ -244,9 +257,9 @@ def _every(design: DesignEvidence) -> list[Item]:
 )
 def _groups(design: DesignEvidence) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
-    if few := leakage_checks.too_few_groups(item.group for item in design.heldout):
-        return CheckOutcome("FAIL", few, float(len({item.group for item in design.heldout})), repairable=False)
-    return leakage_checks.groups_of(_every(design), design.heldout)
+    count = subgroup_checks.independent_groups(design.heldout, design.resolved.spec.analysis.alpha)
+    result = leakage_checks.groups_of(_every(design), design.heldout)
+    return count if count.status == "FAIL" or result.status == "PASS" else result
 
 
 @DESIGN_CHECKS.add(

@@ -9,7 +9,7 @@ from typing import Any
 
 from reviews.checks.claim_lookup import claim_results
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.gather import load_brought, load_data
+from reviews.evidence.gather import load_brought, load_constitution_text, load_data
 from reviews.gate.conditions import condition_results
 from reviews.gate.design_checks import design_checks
 from reviews.gate.packet import build_packet, evidence_digest
@@ -19,6 +19,7 @@ from reviews.trail.chain.store import Store
 from specs.session.design import ResolvedDesign
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import EvidenceMissing
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 from specs.trail.verdict import CheckResult, Packet, Verdict, retarget_spans
 
@@ -32,7 +33,9 @@ def check_design(resolved: ResolvedDesign, store: Store, costs: Mapping[str, flo
     """
     items = {name: load_data(store, resolved, name) for name in resolved.data_digests}
     heldout = items.pop("heldout")
-    return design_checks(resolved, heldout, items, costs, load_brought(store, resolved))
+    return design_checks(
+        resolved, heldout, items, costs, load_brought(store, resolved), load_constitution_text(store, resolved)
+    )
 
 
 def check_design_files(
@@ -44,6 +47,8 @@ def check_design_files(
         store = Store(Path(folder))
         for data in files:
             store.put(data)
+        if (constitution := resolved.spec.constitution) is not None:
+            store.put(read_regular(resolved.path(constitution)))
         return check_design(resolved, store, costs)
 
 

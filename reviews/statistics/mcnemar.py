@@ -149,6 +149,37 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
+def exact_sign_flip(gains: Sequence[int]) -> float:
+    """Return the two-sided p of the randomisation test whose units are whole groups: items gained minus lost of each.
+
+    Under the null each group might as well have its sign turned (Fisher 1935, section 21; for groups Gail et al. 1996,
+    Stat. Med. 15:1069-1092). Every choice of signs is counted, so that with one item in each group it is exact
+    McNemar's p. Of so few groups that all signs are alike too often, no p is small: 5 groups reach 1/16.
+    """
+    ways = {0: 1}
+    for gain in filter(None, gains):
+        turned: dict[int, int] = {}
+        for total, count in ways.items():
+            for sign in (gain, -gain):
+                turned[total + sign] = turned.get(total + sign, 0) + count
+        ways = turned
+    reached = sum(count for total, count in ways.items() if abs(total) >= abs(sum(gains)))
+    return float(Fraction(reached, sum(ways.values())))
+
+
+def fisher_exact_above(hits: int, n: int, other_hits: int, other_n: int) -> float:
+    """Return p of Fisher's exact test, one-sided: is ``hits / n`` above ``other_hits / other_n``?
+
+    Fisher 1922, J. R. Stat. Soc. 85:87-94: the hypergeometric probability of as many hits or more among ``n`` of all.
+    Without any of either it is 1. Raises ValueError if there are more hits than items.
+    """
+    if not (0 <= hits <= n and 0 <= other_hits <= other_n):
+        raise ValueError(f"expected at most as many hits as items, got {hits} of {n} and {other_hits} of {other_n}")
+    every, right = n + other_n, hits + other_hits
+    ways = sum(math.comb(right, k) * math.comb(every - right, n - k) for k in range(hits, min(n, right) + 1))
+    return float(Fraction(ways, math.comb(every, n)))
+
+
 def cohens_h(treatment: float, baseline: float) -> float:
     """Return the effect size ``2 asin(sqrt(treatment)) - 2 asin(sqrt(baseline))`` (Cohen 1988, chapter 6).
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from reviews.checks.leakage_checks import asked_of
 from reviews.evidence.gather import load_items
+from reviews.evidence.text_overlap import find_overlaps
 from reviews.history.history import History
 from reviews.trail.chain.envelope import restore_entry
 from reviews.trail.chain.store import Store
@@ -20,7 +22,7 @@ from specs.stages.registry import Stage, kind_of
 from specs.system.errors import PeergateError
 from specs.trail.session_bodies import ExitEntry, OpenEntry
 from training.rules.disguise import Words
-from training.rules.similarity import words_of
+from training.rules.similarity import cluster_groups, words_of
 
 _ASKED = """SELECT payload, signatures FROM entry
 WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq"""
@@ -29,8 +31,8 @@ WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq
 def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     """Count the evaluations of the split by other sessions next to this one; None for a stage that evaluates others.
 
-    A split of which half of the items are those of another counts as that one, whatever else differs: one changed
-    letter would begin a new count. Sessions of the same registered seeds are counted apart: their design was fixed
+    A split of which half of the items ask what those of another ask counts as that one, in whatever order and words as
+    far as overlap checks see through them: one changed letter would begin a new count. Sessions of the same registered seeds are counted apart: their design was fixed
     before any of them ran, so none was chosen by what another found.
 
     A session that cannot be read, or was moved away, is not counted: nothing else depends on it.
@@ -66,12 +68,24 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread, seeds=seeds)
 
 
-def _prompts(run: Path, digest: str) -> set[Words]:
-    return {words_of(item.prompt) for item in load_items(Store(run / STORE), digest)}
+def _prompts(run: Path, digest: str) -> dict[Words, str]:
+    """Return what the items of a split ask, each once, by its words."""
+    return {words_of(text): text for item in load_items(Store(run / STORE), digest) for text in [asked_of(item)]}
 
 
-def _has_overlap(ours: set[Words], theirs: set[Words]) -> bool:
-    return 2 * len(ours & theirs) >= max(1, min(len(ours), len(theirs)))
+def _has_overlap(ours: dict[Words, str], theirs: dict[Words, str]) -> bool:
+    half = max(1, min(len(ours), len(theirs))) / 2
+    if len(ours.keys() & theirs.keys()) >= half:
+        return True
+    mine, others = [f"a{number}" for number in range(len(ours))], [f"b{number}" for number in range(len(theirs))]
+    pairs = zip(mine, ours.values(), strict=True), zip(others, theirs.values(), strict=True)
+    overlaps = find_overlaps(*pairs, reordered=True)
+    # In other words: the same rare words, whatever instruction each side has around them.
+    texts, sides = [*ours.values(), *theirs.values()], [*"a" * len(ours), *"b" * len(theirs)]
+    clusters = cluster_groups(texts, sides, [*mine, *others]) if texts else {}
+    known = {clusters[name] for name in others}
+    again = {overlap.train for overlap in overlaps} | {name for name in mine if clusters[name] in known}
+    return len(again) >= half
 
 
 def _others(run: Path) -> list[Path]:

@@ -40,6 +40,26 @@ def test_a_split_that_shares_half_of_its_items_is_the_same(tmp_path: Path, ours:
     assert _has_overlap(_prompts(tmp_path, one), _prompts(tmp_path, other)) == same
 
 
+ANIMALS = ("elephants", "owls", "honey bees", "wolves", "kites", "zebras", "otters", "moles")
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("Please: write one sentence about {} in small letters, and nothing else.", True),
+        ("Compose a single line on {}. No capitals anywhere.", True),
+        ("in small letters write about {} one sentence, and nothing else.", True),
+        ("Write one sentence about the town of {} in small letters, and nothing else.", False),
+    ],
+)
+def test_a_reworded_or_reordered_split_is_the_same(tmp_path: Path, other: str, same: bool) -> None:
+    store = Store(tmp_path / "store")
+    names = [f"Q{name[::-1]}" for name in ANIMALS] if not same else list(reversed(ANIMALS))
+    one = store.put(_lines(f"Write one sentence about {name} in small letters, and nothing else." for name in ANIMALS))
+    again = store.put(_lines(other.format(name) for name in names))
+    assert _has_overlap(_prompts(tmp_path, one), _prompts(tmp_path, again)) == same
+
+
 def _lines(prompts: Iterable[str]) -> bytes:
     items = [
         Item(id=f"i{place}", prompt=one, kind="quoted", constraint={}, group="g") for place, one in enumerate(prompts)

@@ -6,13 +6,15 @@ and fewer above it. Every reported pair is confirmed by comparing the texts.
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from training.rules.disguise import Words, normalise_lookalikes
+from training.rules.disguise import Words, count_letters, normalise_lookalikes, stems_of
 
 Shingles = frozenset[Words]
 
@@ -194,3 +196,123 @@ def check_threshold(threshold: float) -> None:
     """Refuse a similarity that no pair or every pair would reach: raises ValueError outside of 0 < t <= 1."""
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be above 0 and at most 1, got {threshold}")
+
+
+SAME = 0.6
+"""Cosine of what is rare in two held-out texts, from which on they ask about the same."""
+_ROWS_AT_ONCE = 64
+"""Held-out texts compared at once: with 100,000 training texts their table takes 50 MB."""
+
+
+class Nearest(NamedTuple):
+    """A training text and the held-out text that it is nearest to, by their places."""
+
+    train: int
+    heldout: int
+    similarity: float
+    """Cosine of the weighted stems: 0 without any in common, 1 for the same ones."""
+    apart: float
+    """How much nearer this is than any held-out text of another group."""
+
+
+def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Nearest, ...]:
+    """Return pairs of near texts, those first that stand out most from what is usual inside the held-out split.
+
+    A stem weighs ``ln(N / df)`` squared, where ``df`` of the ``N`` training texts and held-out groups have it: words of
+    a template weigh next to nothing, those of a single topic the most. The texts are compared by the cosine of their
+    stems' weights (Salton and Buckley 1988, doi:10.1016/0306-4573(88)90021-0). Prompts of one template are alike
+    without asking the same, so pairs are ranked by how much nearer they are than two held-out texts of different
+    groups. Each training text comes once at most, with the held-out text whose nearest it is.
+
+    Args:
+        train: training texts.
+        heldout: held-out texts.
+        groups: the group of each held-out text.
+    """
+    if not train or not heldout:
+        return ()
+    ours, theirs = _weigh_stems(train, heldout, groups)
+    nearests: dict[int, Nearest] = {}
+    for start in range(0, len(heldout), _ROWS_AT_ONCE):
+        some = theirs[start : start + _ROWS_AT_ONCE]
+        usual = _without_own((some @ theirs.T).toarray(), groups, start).max(axis=1)
+        table = (some @ ours.T).toarray()
+        for row, place in enumerate(table.argmax(axis=1).tolist()):
+            similarity = float(table[row, place])
+            nearest = Nearest(place, start + row, similarity, similarity - float(usual[row]))
+            if place not in nearests or nearest.apart > nearests[place].apart:
+                nearests[place] = nearest
+    return tuple(sorted(nearests.values(), key=lambda nearest: (-nearest.apart, nearest.train)))
+
+
+def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
+    """Set the similarity to texts of the same group to 0."""
+    import numpy as np
+
+    every = np.unique(groups, return_inverse=True)[1]
+    table[every[start : start + len(table), None] == every[None, :]] = 0
+    return table
+
+
+def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
+    """Return a number for each group of texts, the same for groups that ask about the same: these are not independent.
+
+    Two are linked if they have in common most of what is rare in them (:data:`SAME`, the cosine of
+    :func:`nearest_of`). What most texts of a kind have is its instruction, and numbers are values: neither
+    counts. Links are followed: "A and B" and "B and C" are of one cluster.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    stems = list(map(_features, texts))
+    of_kind: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for own, kind in zip(stems, kinds, strict=True):
+        of_kind[kind].update(own)
+    sizes = Counter(kinds)
+    rare: defaultdict[str, set[str]] = defaultdict(set)
+    for own, kind, group in zip(stems, kinds, groups, strict=True):
+        usual = {stem for stem in own if 2 * of_kind[kind][stem] > sizes[kind] > 1 or any(map(str.isdigit, stem))}
+        rare[group] |= own - usual
+    frequency = Counter(chain(*rare.values()))
+    if not frequency:
+        return {group: number for number, group in enumerate(rare)}
+    table = _unit_rows(list(map(frozenset, rare.values())), _weights(frequency, len(rare)))
+    return dict(zip(rare, connected_components(table @ table.T >= SAME, directed=False)[1].tolist(), strict=True))
+
+
+def _features(text: str) -> frozenset[str]:
+    """Return the stems of a text; of scripts without spaces, the letters next to each other."""
+    words = words_of(text)
+    pairs = {
+        first + second for first, second in zip(words, words[1:], strict=False) if count_letters((first, second)) == 2
+    }
+    return frozenset(stem for stem in stems_of(words) if not count_letters((stem,))) | pairs
+
+
+def _weights(frequency: Counter[str], texts: int) -> dict[str, float]:
+    return {stem: math.log(texts / count) ** 2 for stem, count in frequency.items()}
+
+
+def _unit_rows(stems: Sequence[frozenset[str]], weights: dict[str, float]) -> Any:
+    """Return a sparse table with a row of unit length for each text and a column for each stem."""
+    import numpy as np
+    from scipy.sparse import csr_matrix, diags
+
+    columns = {stem: place for place, stem in enumerate(sorted(weights))}
+    weight = np.array([weights[stem] for stem in columns])
+    places = [np.array(sorted(columns[stem] for stem in own), dtype=int) for own in stems]
+    ends = np.cumsum([0, *map(len, places)])
+    every = np.concatenate(places)
+    table: Any = csr_matrix((weight[every], every, ends), shape=(len(stems), len(columns)))
+    lengths = np.sqrt(np.asarray(table.multiply(table).sum(axis=1)).ravel())
+    return csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ table)
+
+
+def _weigh_stems(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
+    """Return for each side a sparse table with a row of unit length for each text and a column for each stem."""
+    stems = list(map(_features, (*train, *heldout)))
+    of_group: defaultdict[str, set[str]] = defaultdict(set)
+    for own, group in zip(stems[len(train) :], groups, strict=True):
+        of_group[group] |= own
+    frequency = Counter(chain(*stems[: len(train)], *of_group.values()))
+    table = _unit_rows(stems, _weights(frequency, len(train) + len(of_group)))
+    return table[: len(train)], table[len(train) :]

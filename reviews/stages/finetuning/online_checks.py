@@ -38,7 +38,10 @@ _ROUNDING = 2e-3
 
 @CHECKS.add("rollouts.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+    """Compare prompts and pairs, and the answers and hints that were learned from."""
+    rows = read_rows(evidence.outputs.get("rollouts"), Rollout, "rollouts", may_be_empty=True)
+    learned = [(row.item, text) for row in rows for text in (row.text, row.hint) if text]
+    return overlap_of([*_texts(evidence), *learned], evidence.heldout, evidence.resolved.spec.thresholds)
 
 
 def _pairs(evidence: Evidence) -> tuple[Preference, ...]:

@@ -13,6 +13,7 @@ from reviews.checks.complete_rows import as_ordered
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, unless
 from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.heldout_screen import iterate_texts
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.generation.base_model_check import asked_of, count_followed_commands, encoding_fault, guard_rows
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, marks_in
@@ -280,7 +281,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             else _check_written_instructions(evidence, result, thresholds.written_heldout)
         )
     answered = recompute_responses(evidence)
-    pairs = [(f"shot {n}", shot.instruction) for n, shot in enumerate(answered.parameters.shots)]
+    pairs = list(iterate_texts(answered.parameters.shots, "shots"))
     pairs += [(item.id, item.prompt) for item in answered.items]
     return overlap_of(pairs, evidence.heldout, thresholds)
 

@@ -9,6 +9,7 @@ from typing import Any
 from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of
 from reviews.checks.leakage_checks import SIMILARITY, overlap_of
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.heldout_screen import iterate_texts
 from reviews.evidence.row_reader import read_objects
 from specs.stages.base.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
@@ -111,10 +112,10 @@ def _find_copied_input(evidence: Evidence, role: str, folder: Path) -> str:
 
 
 @CHECKS.add(
-    "recipe.data", "No held-out prompt was given to training", source="training on the test set", limits=SIMILARITY
+    "recipe.data", "Nothing held out was given to training", source="training on the test set", limits=SIMILARITY
 )
 def data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the prompts in everything a training script was given with the held-out prompts."""
+    """Compare every text in what a training script was given with the held-out prompts and right answers."""
     if trained_role(evidence) is None:
         return CheckOutcome("NOT_APPLICABLE", _NONE)
     if not evidence.inputs:
@@ -124,21 +125,14 @@ def data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         for role, path in sorted(evidence.inputs.items())
         if path.is_file() and evidence.stage.inputs.get(role) != "constitution"
         for number, row in enumerate(_rows(role, path), 1)
-        for text in _list_prompts(row)
+        for _, text in iterate_texts(row, role)
     ]
     result = overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
     return (
         result
         if result.status != "PASS"
-        else CheckOutcome("PASS", f"{result.detail}, of {len(prompts)} it was given", 0.0)
+        else CheckOutcome("PASS", f"{result.detail}, of {len(prompts)} texts it was given", 0.0)
     )
-
-
-def _list_prompts(row: dict[str, Any]) -> list[str]:
-    """Return the prompt of a row and the turns before it."""
-    before = row.get("before")
-    turns = [value.get("content") for value in before if isinstance(value, dict)] if isinstance(before, list) else []
-    return [turn for turn in (row.get("prompt"), *turns) if isinstance(turn, str)]
 
 
 def _rows(role: str, path: Path) -> tuple[dict[str, Any], ...]:

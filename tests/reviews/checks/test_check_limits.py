@@ -228,7 +228,8 @@ def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:
     four = "aaabbbcccddd"
     assert compared(tmp_path, ALL + NONE, groups=four)["strata.groups"] == "WARN"
     assert compared(tmp_path, ALL + NONE, groups=four, alpha=2 / 64)["strata.groups"] == "PASS"
-    assert compared(tmp_path, ALL + ALL, groups=four)["strata.groups"] == "PASS"
+    assert compared(tmp_path, ALL + ALL, groups=four)["strata.groups"] == "WARN", "of four signs 2 in 16 are all alike"
+    assert compared(tmp_path, ALL + ALL, groups="aabbccddeeff")["strata.groups"] == "PASS", "and of six 2 in 64"
 
 
 @pytest.mark.parametrize("groups", ["aaaaaaaaaaaa", "aaaabbbbcccc"])

@@ -149,7 +149,7 @@ PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
     "text.overlap",
     "dpo.overlap",
     "rollouts.overlap",
-    "recipe.data",
+    *("recipe.data", "recipe.overlap"),
     *("bench.floor", "bench.ratio"),
     *("variety.copies", "variety.near"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reviews.evidence.text_overlap import nearest_of
+from training.rules.similarity import nearest_of
 
 TOPICS = ("elephants", "the sun", "castles", "rivers", "paper", "owls")
 FORMS = ("Use only capital letters.", "Use only lowercase letters.", "End with the words: That is all.")

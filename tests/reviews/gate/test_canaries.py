@@ -174,7 +174,7 @@ def test_a_reviewer_that_approves_everything_is_suspended_at_once_and_a_person_i
     tmp_path: Path, api: Api
 ) -> None:
     run = open_with_canaries(tmp_path)
-    api.steps = judge(api, run, lambda *_: True)
+    api.steps = judge(api, run, lambda is_true, count: True)
     session, screen = at_a_terminal(run)
     drive(session)
     (verdict,), (decision,), (canary,) = (entries(run, form) for form in (VerdictEntry, DecisionEntry, CanaryEntry))
@@ -203,7 +203,7 @@ def test_what_it_approved_since_its_last_rejected_canary_is_named(tmp_path: Path
 
 def test_without_a_rate_no_canary_is_drawn(tmp_path: Path, api: Api) -> None:
     run = open_with_canaries(tmp_path, 0.0)
-    api.steps = judge(api, run, lambda *_: True)
+    api.steps = judge(api, run, lambda is_true, count: True)
     drive(at_a_terminal(run)[0])
     assert not entries(run, CanaryEntry) and len(api.got) == len(entries(run, VerdictEntry))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specs.stages.base.artifacts import DialogueTurn, Item
+from specs.stages.base.artifacts import DialogueTurn, Example, Item
 from testing.factories.evidence_on_disk import design_results, resolved_spec
 
 LANGUAGES: dict[str, dict[str, str]] = json.loads(
@@ -24,12 +24,12 @@ PREAMBLE = (
 )
 
 
-def session(language: str, task: str, shape: str) -> tuple[tuple[Item, ...], tuple[Item, ...], list[tuple[str, str]]]:
+def session(language: str, task: str, shape: str) -> tuple[tuple[Item, ...], tuple[Item, ...], list[Example]]:
     """Return held-out items, items to train on and taught completions of a sound session."""
     words = LANGUAGES[language]
     nouns, traits = words["nouns"].split(), words["traits"].split()
     pairs = [*itertools.product(nouns[:8], traits), *itertools.product(nouns[8:], traits)]
-    items, taught = list[Item](), list[tuple[str, str]]()
+    items, taught = list[Item](), list[Example]()
     for place, (noun, trait) in enumerate(pairs):
         sentence = words["says"].format(n=noun, t=trait)
         prompt, right = _ask(words, task, noun, trait, sentence, place)
@@ -44,7 +44,9 @@ def session(language: str, task: str, shape: str) -> tuple[tuple[Item, ...], tup
         items.append(
             Item(id=f"i{place}", group=noun, kind=f"k{place % 2}", prompt=prompt, constraint=constraint, before=before)
         )
-        taught.append((f"more:{place}", right))
+        taught.append(
+            Example(item=f"i{place}", group=noun, kind=f"k{place % 2}", sample=0, prompt=prompt, completion=right)
+        )
     half = len(pairs) // 2
     return tuple(items[:half]), tuple(items[half:]), taught[half:]
 
@@ -87,9 +89,44 @@ def refusals(folder: Path, language: str, task: str, shape: str) -> dict[str, st
     resolved = resolved_spec(folder)
     # As if loaded with these files: what they hold is given to the checks directly.
     resolved = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"task": "exact_answer"})})
-    results = design_results(resolved, heldout, {"prompts": prompts}, tuple(taught))
+    results = design_results(resolved, heldout, {"prompts": prompts}, {"more": taught})
     return {
         result.id: result.detail
         for result in results
         if result.status in ("FAIL", "BLOCKED", "ERROR") and result.id not in ("design.power", "design.scorer")
     }
+
+
+@pytest.mark.parametrize("groups", ["named", "numbered", "alone"])
+@pytest.mark.parametrize("language", ["english", "german", "russian", "hindi"])
+def test_topics_that_are_everyday_words_are_no_leak(language: str, groups: str, tmp_path: Path) -> None:
+    """Training prompts of other topics say "time" and "water", each held-out topics."""
+    heldout, prompts, _ = session(language, "asks", "plain")
+    time, water = LANGUAGES[language]["nouns"].split()[:2]
+    names = {"named": "{0}", "numbered": "topic {1}", "alone": "row {2}"}
+    rows = tuple(
+        item.model_copy(
+            update={
+                "prompt": f"{item.prompt} {time} {water} {place}",
+                "group": names[groups].format(item.group, place // 5, place),
+            }
+        )
+        for place, item in enumerate(prompts)
+    )
+    results = {
+        result.id: result.status for result in design_results(resolved_spec(tmp_path), heldout, {"prompts": rows})
+    }
+    assert results["design.groups"] == "WARN"
+
+
+def test_training_on_held_out_topics_under_other_names_is_a_leak(tmp_path: Path) -> None:
+    heldout, prompts, _ = session("english", "asks", "plain")
+    topics = LANGUAGES["english"]["nouns"].split()[:8]
+    rows = tuple(
+        item.model_copy(update={"prompt": f"Tell tale {place} of the {topics[place // 5]}.", "group": f"t{place // 5}"})
+        for place, item in enumerate(prompts)
+    )
+    results = {
+        result.id: result.status for result in design_results(resolved_spec(tmp_path), heldout, {"prompts": rows})
+    }
+    assert results["design.groups"] == "FAIL"

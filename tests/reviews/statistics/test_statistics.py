@@ -17,6 +17,7 @@ from reviews.statistics.mcnemar import (
     cohens_h,
     crossing,
     exact_mcnemar,
+    fisher_exact_above,
     mcnemar_power,
     paired_difference_interval,
     required_n,
@@ -302,3 +303,28 @@ def test_importing_the_module_imports_no_slow_library() -> None:
     code = "import sys, reviews.statistics.mcnemar; print(sorted({'scipy', 'statsmodels', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("table", "p"),
+    [
+        # The lady tasting tea (Fisher 1935): 17 of 70 ways.
+        ((3, 4, 1, 4), 0.24285714),
+        # Convictions of twins (Fisher 1962), in the help page of R's fisher.test: p = 0.0004652.
+        ((10, 13, 2, 17), 0.0004652),
+        ((0, 5, 0, 7), 1.0),
+        ((0, 0, 3, 9), 1.0),
+    ],
+)
+def test_fisher_one_sided(table: tuple[int, int, int, int], p: float) -> None:
+    from scipy.stats import fisher_exact
+
+    hits, n, other, of = table
+    assert fisher_exact_above(*table) == pytest.approx(p, rel=1e-4)
+    again = fisher_exact([[hits, n - hits], [other, of - other]], alternative="greater")
+    assert fisher_exact_above(*table) == pytest.approx(float(again.pvalue), rel=1e-9)
+
+
+def test_fisher_refuses_more_hits_than_items() -> None:
+    with pytest.raises(ValueError, match="expected at most as many hits"):
+        fisher_exact_above(4, 3, 0, 1)
