@@ -226,7 +226,8 @@ def _check_brought_rows(design: DesignEvidence) -> CheckOutcome:
     """Judge them by the task's verifier; look for copies, lengths, and one answer to many prompts."""
     curated = design.list_curated_files()
     brought = {name: rows for name, rows in design.brought.items() if name not in curated}
-    return pair_answers.check_brought(design.resolved.spec, design.data, design.heldout, brought)
+    outcome = pair_answers.check_brought(design.resolved.spec, design.data, design.heldout, brought)
+    return replace(outcome, repairable=False)
 
 
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)

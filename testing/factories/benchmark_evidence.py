@@ -181,6 +181,11 @@ def _own_scorer(folder: Path) -> Evidence:
     return benchmark_evidence(folder, results={"scores": scores})
 
 
+def _includes(folder: Path) -> Evidence:
+    scores = [{"name": "match", "scorer": "includes", "params": {}}]
+    return benchmark_evidence(folder, results={"scores": scores})
+
+
 def _not_the_models(folder: Path) -> Evidence:
     """A solver wrote the text that was scored."""
     raws = changed(RIGHT, output=f"It is {ANSWERS[RIGHT]}", scores={"match": "C", "long": 0.5}, correct=True)
@@ -225,6 +230,8 @@ FLAWS: dict[str, tuple[Callable[[Path], Evidence], str, str]] = {
     ),
     "a task that ended with an error": (lambda folder: benchmark_evidence(folder, status="error"), "benchmark.log",
      "FAIL"),
+    "a scorer that looks for the target anywhere": (_includes, "benchmark.scorer", "WARN"),
+    "a scorer that cannot be carried out": (_own_scorer, "benchmark.scorer", "WARN"),
     "the log of another task": (
         lambda folder: benchmark_evidence(
             folder, eval={"task": "easy", "task_args_passed": {"data": "/inputs/items.jsonl", "level": 2}}

@@ -8,7 +8,7 @@ from bench.flaws.lying import other_parameters
 from bench.flaws.operator import Change, Operator, Row
 from training.jobs.job import Job
 
-_SCORER, _ITEMS, _PAIRS, _EXAMPLES = ("design.scorer",), ("design.items",), ("design.pairs",), ("design.examples",)
+_SCORER, _ITEMS, _BROUGHT = ("design.scorer",), ("design.items",), ("design.brought", "is the chosen", "is empty")
 _VERIFY = """from specs.stages.base.artifacts import Item
 
 
@@ -55,7 +55,7 @@ def _bring(name: str, what: str, change: Callable[[Row, int, list[Row]], None], 
         for place, row in enumerate(prompts):
             change(row, place, prompts)
 
-    return Operator(name, "material", what, _PAIRS if session == "given" else _EXAMPLES, session=session, data=data)
+    return Operator(name, "material", what, _BROUGHT, session=session, data=data)
 
 
 def _swap(row: Row, place: int, _: list[Row]) -> None:

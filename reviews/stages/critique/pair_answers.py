@@ -41,10 +41,11 @@ _FREQUENT = 0.2
 """Words of more than this fraction of the prompts say nothing of what a prompt is about."""
 _ABOUT = frozenset(("instruction", "response", "critique", "principle", "revision", "revised"))
 """The names of the parts of a question that asks for a revision: an answer to a user has no reason to name them."""
-NOT_JUDGED = (
-    "give the prompts as items that the task's verifier can judge, give the stage a judge, or register in the person's "
-    "name that nothing judges them: `evaluation: {{not_judged: [{name}]}}`"
+WAIVE = (
+    "give the stage a judge, or register in a person's name that nothing judges them: "
+    "`evaluation: {{not_judged: [{name}]}}`"
 )
+NOT_JUDGED = f"give the prompts as items that the task's verifier can judge, {WAIVE}"
 
 
 class JudgedPair(NamedTuple):
@@ -163,7 +164,7 @@ def check_direction(judged: Sequence[JudgedPair], name: str, *, has_judge: bool,
         why = "no pair shows which side is better"
         if waived:
             return CheckOutcome("WARN", f"{detail}: {why}, and a person registered that nothing judges them", 0.0)
-        return CheckOutcome("FAIL", f"{detail}: {why}; {NOT_JUDGED.format(name=name)}", 0.0)
+        return CheckOutcome("FAIL", f"{detail}: {why}; {WAIVE.format(name=name)}", 0.0)
     if p < LEVEL and gained > lost:
         return CheckOutcome("PASS", detail, float(gained - lost), visible)
     return CheckOutcome("WARN", f"{detail}: too few to show that chosen answers are better", float(gained), visible)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import targets_of
 from reviews.stages.evaluation.benchmark import BenchmarkSample, log_of, read_benchmark_samples
+from reviews.stages.evaluation.verifier_probes import ATTACKS, Target, run_attacks
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
@@ -18,6 +19,8 @@ from training.rules.evaluation.inspect_log import Log, LoggedSample
 
 SCORES = "benchmark.scores"
 """Its figure is the number of scores that nothing computed again, where it warns."""
+MOST_ATTACKED = 50
+"""Items on which a scorer is attacked: the first of them."""
 _FORMS: dict[str, type[InspectParameters | LmEvalParameters]] = {
     "inspect": InspectParameters,
     "lm_eval": LmEvalParameters,
@@ -180,6 +183,33 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         message = f"{claims} of {len(rows)} scores are the claim of the task's scorer: nothing here computes them again"
         return CheckOutcome("WARN", message, float(claims))
     return CheckOutcome("PASS", f"all {len(rows)} scores follow from answer and target", 0.0)
+
+
+@CHECKS.add(
+    "benchmark.scorer",
+    "The task's scorer refuses wrong answers made from its targets",
+    source="scorers that look for the target anywhere in an answer: naming every option passes",
+    blocking=False,
+)
+def _scorer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Attack the registered scorer as verifiers are attacked, where it can be carried out here without the library."""
+    rows, log = _rows(evidence)[:MOST_ATTACKED], log_of(evidence)
+    scorer, options = log.scorers.get(_parse_parameters(evidence).score, ("", {}))
+    known = {row.item.id: row.row.target for row in rows}
+
+    def judge(requests: Sequence[tuple[Item, str]]) -> list[bool]:
+        return [scored_again(scorer, options, text, known[item.id]) is True for item, text in requests]
+
+    rights = [(row.item, text) for row in rows for text in row.row.target[:1]]
+    texts = [(item, text) for (item, text), passed in zip(rights, judge(rights), strict=True) if passed]
+    if len({text for _, text in texts}) < 2:
+        return CheckOutcome("WARN", f"'{scorer}' cannot be carried out here: it was not attacked with wrong answers")
+    others = {text: texts[place - 1][1] for place, (_, text) in enumerate(texts) if texts[place - 1][1] != text}
+    targets = [Target(item, text, others.get(text, "")) for item, text in texts]
+    outcome = run_attacks(scorer, judge, [attack for attack in ATTACKS if attack.fails], targets)
+    if outcome is None:
+        return CheckOutcome("PASS", f"'{scorer}' refuses every attack on {len(targets)} items", 0.0)
+    return CheckOutcome("WARN", f"{outcome.detail}; it is the benchmark's own, so read its answers", outcome.figure)
 
 
 def _again(log: Log, evidence: Evidence, value: BenchmarkSample) -> bool | None:

@@ -78,7 +78,11 @@ def check_admission(
 def _on_labels(spec: Design, task: str, data: Mapping[str, tuple[Item, ...]], heldout: Sequence[Item]) -> CheckOutcome:
     known = _on_known(task, [*heldout, *(item for items in data.values() for item in items)])
     if known.status != "FAIL" and task not in (*TASKS, CONVERSATION):
-        known = probe_wrong_answers(task, heldout[:MOST_NAMED]) or known
+        attacked = probe_wrong_answers(task, heldout[:MOST_NAMED])
+        if attacked and attacked.status == "WARN":
+            known = replace(known, status="WARN", detail=f"{known.detail}; {attacked.detail}")
+        elif attacked:
+            return attacked
     if known.status == "FAIL":
         return known
     detail = known.detail
