@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from bench.flaws.families import arms, data, design, files, human, judging, places, records, rows, shipping, texts, training
+from bench.flaws.families import (
+    arms,
+    data,
+    design,
+    files,
+    human,
+    judging,
+    places,
+    records,
+    rows,
+    shipping,
+    texts,
+    training,
+)
 from bench.flaws.operator import FAMILIES
 
 _FIRST = (data, design, rows, training, shipping, records, files, human, places)
-_SECOND = (arms, texts, judging,)
+_SECOND = (
+    arms,
+    texts,
+    judging,
+)
 _SEALED = ()
 SETS = {
     name: tuple(operator for file in files for operator in file.OPERATORS)

@@ -32,8 +32,8 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
     """Count the evaluations of the split by other sessions next to this one; None for a stage that evaluates others.
 
     A split of which half of the items ask what those of another ask counts as that one, in whatever order and words as
-    far as overlap checks see through them: one changed letter would begin a new count. Sessions of the same registered seeds are counted apart: their design was fixed
-    before any of them ran, so none was chosen by what another found.
+    far as overlap checks see through them: one changed letter would begin a new count. Sessions of the same registered
+    seeds are counted apart: their design was fixed before any of them ran, so none was chosen by what another found.
 
     A session that cannot be read, or was moved away, is not counted: nothing else depends on it.
     """
