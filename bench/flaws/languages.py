@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import zlib
+from itertools import combinations
 from typing import NamedTuple
+
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
+
+TOPICS = (*TRAIN_TOPICS, *HELDOUT_TOPICS)
 
 
 class Language(NamedTuple):
@@ -95,10 +98,9 @@ LANGUAGES = {
 
 
 def write_topic(language: str, topic: str) -> str:
-    """Return the invented word that stands for a topic."""
-    draw = random.Random(zlib.crc32(f"{topic} in {language}".encode()))
-    parts = draw.choices(LANGUAGES[language].syllables.split(), k=4)
-    return "".join(parts).rstrip("_")
+    """Return the invented word that stands for a topic; no two words have the same syllables."""
+    words = list(combinations(LANGUAGES[language].syllables.split(), 3))
+    return "".join(words[5 * TOPICS.index(topic) % len(words)]).rstrip("_")
 
 
 def write_prompt(language: str, topic: str, kind: str) -> str:
