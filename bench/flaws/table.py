@@ -25,7 +25,7 @@ warned; *otherwise*: something else stopped it; *accepted*: nothing did. Interva
 
 Operators of the first set were there when the checks were written, and show that nothing was lost. Those of the second
 were written, with what has to stop them, before the checks that they led to. The sealed ones were written after all
-checks were frozen, and ran once: they say most about flaws that nobody has named.
+checks were frozen, and ran once: they say most about flaws that no check was written for.
 
 ```
 python -m bench.gate --work FOLDER --workers 2 --page docs/gate-figures.md
@@ -110,7 +110,7 @@ def _figures(judged: Sequence[Row]) -> list[str]:
     first = {(row["case"], row["gate"]): row["approve"] for row in reversed(judged)}
     moved = sum(row["approve"] != first.get((row["case"], row["gate"])) for row in by["wording"])
     pairs = [(row["approve"], first.get((row["case"].split()[0], row["gate"]))) for row in by["substance"]]
-    told, confused = pairs.count((False, True)), pairs.count((True, False))
+    better, worse = pairs.count((False, True)), pairs.count((True, False))
     votes: dict[tuple[str, str, str], set[Any]] = {}
     for row in judged:
         votes.setdefault((row["case"], row["gate"], row["kind"]), set()).add(row["approve"])
@@ -121,7 +121,7 @@ def _figures(judged: Sequence[Row]) -> list[str]:
         _share(named, len(by["substance"])),
         _share(moved, len(by["wording"])),
         _share(refused["sound"], len(by["sound"])),
-        f"{told} to {confused}, p = {exact_mcnemar(told, confused):.2g}",
+        f"{better} to {worse}, p = {exact_mcnemar(better, worse):.2g}",
         _share(split, len(votes)),
         f"{sum(row['usd'] for row in judged):.2f}",
     ]

@@ -1,8 +1,8 @@
 """Canaries: packets with a planted flaw, put to a model reviewer next to the true ones to see whether it looks.
 
 Whether one is drawn, which flaw it has, and whether it comes before the true packet follow from the trail's entry of
-the packet, which nobody knows beforehand. A reviewer that approves a canary is suspended: it gives no verdict from then
-on, and a person is asked about what it has approved since it last rejected one.
+the packet, which cannot be known beforehand. A reviewer that approves a canary is suspended: it gives no verdict from
+then on, and a person is asked about what it has approved since it last rejected one.
 """
 
 from __future__ import annotations
@@ -190,23 +190,23 @@ def draw_canary(recorded: RecordedEntry[PacketEntry], packet: Packet, reviewer: 
 
 def suspension_of(history: RecordedHistory, reviewer: str) -> NoVerdict | None:
     """Return why a reviewer gives no verdict any more; None while it has approved no canary."""
-    failed = next(_approved(history, reviewer), None)
+    failed = next(_iterate_approvals(history, reviewer), None)
     if failed is None:
         return None
     what = next(edit.what for edit in EDITS if edit.name == failed.body.edit)
-    open_again = ", ".join(reopened(history, failed)) or "none"
+    open_again = ", ".join(list_reopened(history, failed)) or "none"
     detail = f"reopened, its approvals since it last rejected a canary: {open_again}"
     text = f"the reviewer approved a canary ({what}) at {failed.body.stage}.{failed.body.attempt} and is suspended"
     return NoVerdict(cause="suspended", what=text, detail=detail, help=HELP["suspended"])
 
 
-def _approved(history: RecordedHistory, reviewer: str) -> Iterator[RecordedEntry[CanaryEntry]]:
+def _iterate_approvals(history: RecordedHistory, reviewer: str) -> Iterator[RecordedEntry[CanaryEntry]]:
     for entry in history.of(CanaryEntry):
         if entry.body.reviewer == reviewer and entry.body.outcome == "approved":
             yield entry
 
 
-def reopened(history: RecordedHistory, failed: RecordedEntry[CanaryEntry]) -> list[str]:
+def list_reopened(history: RecordedHistory, failed: RecordedEntry[CanaryEntry]) -> list[str]:
     """Return the gates whose verdicts count no longer: those of the reviewer since it last rejected a canary."""
     reviewer = failed.body.reviewer
     passed = [

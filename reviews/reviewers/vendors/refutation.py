@@ -56,19 +56,19 @@ def describe_finding(finding: Finding, packet: Packet) -> str:
 def refute_findings(
     verdict: Verdict, packet: Packet, exchange: ReviewExchange, usd: float, ask: Ask
 ) -> ModelOutcome[Verdict]:
-    """Put each blocking finding to a fresh call, as far as ``usd`` reaches, and return what is left of the verdict.
+    """Put the first blocking findings to a fresh call each, as far as ``usd`` reaches; return the verdict after that.
 
     A finding that falls becomes ``major``, with the reason. A finding that no call could judge stands. If all of them
-    fall, nothing is left that the reviewer withheld its approval for.
+    fall, the verdict approves: the reviewer withheld its approval for them.
     """
     findings: list[Finding] = []
-    asked = 0
+    calls = 0
     for finding in verdict.findings:
         remaining = usd - exchange.usd
-        if finding.severity != "blocking" or asked == MOST_REFUTED or remaining <= 0 < usd:
+        if finding.severity != "blocking" or calls == MOST_REFUTED or remaining <= 0 < usd:
             findings.append(finding)
             continue
-        asked += 1
+        calls += 1
         outcome = ask(PROMPT.read_text(encoding="utf-8"), describe_finding(finding, packet), remaining)
         exchange = _with(exchange, outcome.exchange)
         if outcome.value is None or outcome.value.stands:
