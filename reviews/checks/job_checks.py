@@ -144,6 +144,10 @@ def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
         return CheckOutcome("FAIL", f"ran on {message}; the baseline on {before.device}, {before.dtype}")
+    if before is not None and before.device_name != manifest.device_name:
+        return CheckOutcome(
+            "WARN", f"ran on {message}; the baseline on {before.device_name}, which may round otherwise"
+        )
     if manifest.dtype not in ("float64", "float32", "bfloat16"):
         return CheckOutcome("WARN", f"{message}: this precision overflows easily")
     return CheckOutcome("PASS", message)

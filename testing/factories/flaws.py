@@ -463,6 +463,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a setting not read back": lambda evidence: with_manifest(evidence, effective={"max_length": None}),
     "half precision": lambda evidence: with_manifest(evidence, dtype="float16"),
     "another device than the baseline": lambda evidence: with_manifest(evidence, device="cuda:0"),
+    "another card than the baseline": lambda evidence: with_manifest(evidence, device_name="another card"),
     "a held-out prompt in training": lambda evidence: _examples_with(evidence, prompt=heldout_items()[0].prompt),
     "a shouted held-out prompt": lambda evidence: _examples_with(evidence, prompt=heldout_items()[0].prompt.upper()),
     "a held-out prompt in a coded completion": lambda evidence: _examples_with(
@@ -695,6 +696,7 @@ CASES = [
     ("base", "half precision", "jobs.device", "WARN"),
     ("train", "another precision than the granted one", "jobs.device", "FAIL"),
     ("tuned", "another device than the baseline", "jobs.device", "FAIL"),
+    ("tuned", "another card than the baseline", "jobs.device", "WARN"),
     ("ship", "a time limit that did not hold", "jobs.cost", "FAIL"),
     ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
     ("train", "a clock that runs ahead", "jobs.clock", "FAIL"),

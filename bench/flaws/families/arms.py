@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,8 +27,7 @@ def _render(module: Any, name: str, change: Callable[..., Any]) -> Work:
 
     def swap(_: Job) -> None:
         usual = getattr(module, name)
-        changed = mock.patch.object(module, name, lambda *arguments, **named: change(usual, *arguments, **named))
-        PATCHES.enter_context(changed)
+        PATCHES.enter_context(mock.patch.object(module, name, partial(change, usual)))
 
     return swap
 
@@ -61,7 +61,9 @@ def _repeat_steps(module: Any, times: int, after: int) -> Work:
         from transformers import TrainerCallback
 
         class Repeat(TrainerCallback):
-            def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
+            def on_optimizer_step(
+                self, args: Any, state: Any, control: Any, optimizer: Any = None, **rest: Any
+            ) -> None:
                 for _ in range(times * (state.global_step >= after)):
                     optimizer.step()
 
@@ -112,7 +114,7 @@ def _drop_sketches(rows: list[Row], _: Path) -> None:
         row["sketch"] = []
 
 
-def _stages(*others: tuple[str, str, str], baseline: str, treatment: str = "model") -> Sequence[Change]:
+def _stages(*others: tuple[str, str, str], baseline: str, treatment: str = "model") -> tuple[Change, ...]:
     """Return changes of a spec: stages that train (name, model, rate), the baseline's model and the treatment's."""
     texts = "".join(
         SECOND.replace("OTHER", name).replace("model: model", f"model: {model}").replace("1e-3", rate)
@@ -170,8 +172,8 @@ OPERATORS = (
              spec=_stages(("worn", "model", "2e-2"), ("good", "model", "1e-3"), baseline="worn.checkpoint",
                           treatment="good.checkpoint")),
     Operator("worn-start", "baselines", "both arms come from a checkpoint that a stage has made worse; the base has a "
-             "look too", BASE,
-             spec=(*_stages(("worn", "model", "6e-2"), baseline="worn.checkpoint", treatment="worn.checkpoint"),
+             "look too", (*BASE, "health.labels", "health.empty"),
+             spec=(*_stages(("worn", "model", "4e-2"), baseline="worn.checkpoint", treatment="worn.checkpoint"),
                    ("  - name: worn\n", _LOOK + "  - name: worn\n"))),
     Operator("worn-in-two", "baselines", "two stages in turn wear the baseline's checkpoint", BASE,
              spec=_stages(("worn", "model", "1e-2"), ("more", "worn.checkpoint", "1e-2"), baseline="more.checkpoint")),

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from reviews.stages.finetuning.replay_checks import differs
+from reviews.stages.finetuning.weights import FarStep, far_steps
 from specs.stages.base.witness import REPLAYED
 from specs.stages.finetuning.distributed import DistributedTraining, Outer, ReplicaRound
 from specs.stages.finetuning.rows import TrainingRow
@@ -65,6 +66,18 @@ def _steps(job: Job) -> list[TrainingRow]:
     return [TrainingRow.model_validate_json(line) for line in (job.out / "rows.jsonl").read_bytes().splitlines()]
 
 
+def _far_steps(job: Job) -> list[FarStep]:
+    """Return the rows that say of weights what no step can do, outer steps included."""
+    stage = SimpleNamespace(kind="sft")
+    manifest, rows = SimpleNamespace(dtype="float32"), {"rows": job.out / "rows.jsonl"}
+    evidence: Any = SimpleNamespace(
+        stage=stage, parameters=job.parameters.model_dump(mode="json"), manifest=manifest, outputs=rows
+    )
+    far, share = far_steps(evidence)
+    assert share > 0
+    return far
+
+
 def _replicas() -> list[psutil.Process]:
     every = psutil.Process().children()
     return [one for one in every if "training.jobs.finetuning.replicas" in one.cmdline()]
@@ -107,7 +120,7 @@ def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it
     trained = done.effective["trained_parameters"]
     assert trained < 2000 and {row.bytes for row in rounds_of(job)} == {4 * trained}
     steps = _steps(job)
-    assert [step.step for step in steps] == list(range(1, 11))
+    assert [step.step for step in steps] == list(range(1, 11)) and _far_steps(job) == []
     assert sum(row.tokens for row in rounds_of(job)) == sum(step.tokens for step in steps) == done.tokens
     assert done.facts["sequences"] == done.facts["sequences_due"] == 40 and done.facts["left_out"] == 1
     assert done.effective["distributed"] == job.order.parameters["distributed"]
@@ -212,7 +225,7 @@ def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_pa
     assert [row.replica for row in healed] == [2]
     assert healed[0].before in {row.before for row in rows[healed[0].sync] if not row.healed}
     assert done.facts["sequences"] < done.facts["sequences_due"] == 240
-    assert [step.step for step in _steps(job)] == list(range(1, 41))
+    assert [step.step for step in _steps(job)] == list(range(1, 41)) and _far_steps(job) == []
     replayed, facts = replayed_by(job)
     assert [why for one in replayed if (why := differs(_steps(job), one, REPLAYED["float32"]))] == []
     assert facts["end_apart"] < 1e-5
