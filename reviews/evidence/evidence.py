@@ -160,7 +160,7 @@ class DesignEvidence(NamedTuple):
             for name in self.data
             if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
         }
-        out = measured | self.list_curated_files()
+        out = measured | self.list_curated_files() | spec.hidden_data()
         return {name: items for name, items in sorted(self.data.items()) if name not in out}
 
     def list_curated_files(self) -> set[str]:

@@ -158,7 +158,7 @@ class EvidenceBrowser(Texts):
     def _all(self) -> Iterator[ReadableText]:
         heldout = self._resolved.data_digests["heldout"]
         for name, digest in sorted(self._resolved.data_digests.items()):
-            if name != "heldout" and digest != heldout:
+            if name not in self._resolved.spec.hidden_data() and digest != heldout:
                 yield ReadableText(f"data.{name}", "registered rows", lambda digest=digest: self._store.get(digest))
         if (evidence := self._evidence) is None:
             return

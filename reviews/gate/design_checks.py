@@ -12,8 +12,7 @@ from reviews.evidence.evidence import DesignEvidence
 from reviews.evidence.gather import CONSTITUTION
 from reviews.evidence.heldout_screen import list_prompted_texts
 from reviews.stages.critique import critic_checks, pair_answers
-from reviews.stages.evaluation import item_checks as items
-from reviews.stages.evaluation import label_checks, scorer_checks
+from reviews.stages.evaluation import item_checks, label_checks, scorer_checks
 from reviews.stages.finetuning import scaling_checks
 from specs.session.design import Design, ResolvedDesign
 from specs.stages.base.artifacts import Example, Item, Preference, said_before
@@ -150,7 +149,7 @@ def _unique(design: DesignEvidence) -> CheckOutcome:
     judged = {item.id: (item.kind, item.constraint) for item in design.heldout}
     same = len({overlap.train for overlap in near if judged[overlap.train] == judged[overlap.heldout]})
     effective = f"{count} of {len(prompts)} held-out prompts nearly repeat an earlier one: they are not {len(prompts)} "
-    rows = tuple(leakage_checks.shown_overlap(overlap) for overlap in near)
+    rows = tuple(map(leakage_checks.shown_overlap, near))
     if same > MOST_NEAR * len(prompts):
         return CheckOutcome("FAIL", f"{effective}questions, and are judged alike", float(count), rows, repairable=False)
     return CheckOutcome("WARN", f"{effective}questions for sure", float(count), rows)
@@ -160,17 +159,24 @@ def _unique(design: DesignEvidence) -> CheckOutcome:
     "design.strata",
     "Every constraint kind has enough held-out items",
     source=subgroup_checks.SOURCE,
-    limits=items.ITEMS_PER_KIND,
+    limits=item_checks.ITEMS_PER_KIND,
 )
 def _strata(design: DesignEvidence) -> CheckOutcome:
     """Count the held-out items of each constraint kind: a kind with a handful of items proves nothing alone."""
-    return items.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
+    return item_checks.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
 
-@DESIGN_CHECKS.add("design.items", "Every held-out item can be passed and failed", source=items.SOURCE)
+@DESIGN_CHECKS.add("design.drawn", "The held-out split is what its pool and rule draw", source=item_checks.DRAWN_SOURCE)
+def _draw_again(design: DesignEvidence) -> CheckOutcome:
+    """Draw the split again from its registered pool: picked items, or easy ones, are other items."""
+    pool = design.resolved.spec.heldout.pool
+    return item_checks.drawn_again(pool, design.data.get(pool.data, ()) if pool else (), design.heldout)
+
+
+@DESIGN_CHECKS.add("design.items", "Every held-out item can be passed and failed", source=item_checks.SOURCE)
 def _items(design: DesignEvidence) -> CheckOutcome:
     """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
-    return items.soundness(design.resolved.spec, design.heldout)
+    return item_checks.soundness(design.resolved.spec, design.heldout)
 
 
 @DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.TOLD_SOURCE)
@@ -275,8 +281,7 @@ def _duplicates(design: DesignEvidence) -> CheckOutcome:
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
     """
     thresholds = design.resolved.spec.thresholds
-    pairs = ((*said_before(item), item.prompt) for item in _every(design))
-    result = leakage_checks.duplicates_of(pairs, thresholds)
+    result = leakage_checks.duplicates_of(((*said_before(item), item.prompt) for item in _every(design)), thresholds)
     if result.status == "WARN" and result.figure is not None and result.figure > MOST_REPEATED:
         return replace(result, status="FAIL", detail=f"{result.detail}, more than half", repairable=False)
     return result

@@ -69,7 +69,9 @@ class Redactor:
     def __init__(self, session: RedactionSource, environ: Mapping[str, str]) -> None:
         self._masker = masker_of(environ)
         store, digests = session.store, session.resolved.data_digests
-        known = tuple(digest for name, digest in sorted(digests.items()) if name != "heldout")
+        known = tuple(
+            digest for name, digest in sorted(digests.items()) if name not in session.resolved.spec.hidden_data()
+        )
         answers = tuple(rows_on_heldout(session))
         self._rules = (
             (_prompts(store.root, digests["heldout"], known, session.resolved.spec.objective), HELDOUT),

@@ -57,6 +57,15 @@ def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
         if data.path == spec.heldout.path:
             message = f"'{data.path}' is the held-out split"
             yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file")
+    if (pool := spec.heldout.pool) is None:
+        return
+    if pool.data not in spec.data or spec.data[pool.data].row_kind not in (None, "items"):
+        known = ", ".join(spec.data)
+        yield LintProblem(("heldout", "pool", "data"), f"'{pool.data}' is not a data file of items", f"known: {known}")
+    for index, stage in enumerate(spec.stages):
+        if f"data.{pool.data}" in stage.inputs.values():
+            message = f"stage '{stage.name}' reads the pool of the held-out split"
+            yield LintProblem(("stages", index, "inputs"), message, "give it a file without the items of the pool")
 
 
 def _lint_seed(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:

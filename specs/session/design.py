@@ -122,12 +122,27 @@ class DataFile(RowFile):
     """For ``messages``: whether the model learns the assistant's last turn, or every turn, each as its own example."""
 
 
+class Pool(Contract):
+    """The items that the split was drawn from, and the rule of the draw, which the design gate carries out again.
+
+    Of each kind the items come first whose id has the smallest SHA-256 after ``SEED/``, in hexadecimal digits.
+    """
+
+    data: Name
+    """A file of ``data`` with items, which no stage reads and no builder sees."""
+    per_kind: Annotated[int, Field(ge=1)]
+    """Items drawn of each kind; all of a kind that has fewer."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
 class HeldOut(RowFile):
     """The registered evaluation split: items, in a file as of ``data``. Its digest is what "same items" means."""
 
     path: str
     digest: Digest
     """Computed where a spec leaves it out, and registered; ``peergate spec pin`` writes it into the spec."""
+    pool: Pool | None = omit_default()
+    """Where it was drawn from. Without it, nothing shows that its items were not picked."""
 
 
 class Analysis(Contract):
@@ -225,6 +240,11 @@ class Design(Contract):
             return ""
         readers = ", ".join(f"'{name}'" for name in self.list_constitution_readers())
         return f"read by {readers}" if readers else "read by no stage; it is registered for reviewers"
+
+    def hidden_data(self) -> set[str]:
+        """Return the names of what holds held-out items: the split, and the pool it was drawn from."""
+        pool = self.heldout.pool
+        return {"heldout", pool.data} if pool else {"heldout"}
 
     def tasks(self) -> set[str]:
         """Return the session's task, and those by which stages score."""

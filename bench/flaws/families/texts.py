@@ -150,11 +150,10 @@ def _renamed_topics(heldout: list[Row], prompts: list[Row]) -> None:
         row["group"] = f"The {topic.title()}"
 
 
-def _one_value(heldout: list[Row], _: list[Row]) -> None:
-    """Let one answer of two be right for each kind: kind and answer say the same."""
-    _question_rows("en")(heldout, _)
-    for place, row in enumerate(heldout):
-        row["kind"], row["constraint"] = f"k{place % 2}", {"answer": ("yes", "no")[place % 2]}
+def _write_pool(heldout: list[Row]) -> str:
+    """Return a pool with each held-out item and a harder one, of which the rule draws others too."""
+    harder = [row | {"id": f"harder-{row['id']}", "prompt": f"{row['prompt']} Use no letter twice."} for row in heldout]
+    return "".join(json.dumps(row) + "\n" for row in (*heldout, *harder))
 
 
 OPERATORS = (
@@ -282,12 +281,15 @@ OPERATORS = (
         data=_renamed_topics,
     ),
     Operator(
-        "answer-is-kind",
+        "picked-from-pool",
         "independence",
-        "each kind has one right answer",
-        ("design.common_answer", "design.strata"),
-        spec=_QUESTIONS,
-        data=_one_value,
+        "the held-out items are the easy half of the registered pool",
+        ("design.drawn",),
+        spec=(
+            ("prompts: {path: prompts.jsonl}", "prompts: {path: prompts.jsonl}\n  pool: {path: pool.jsonl}"),
+            ("heldout: {path: heldout.jsonl, ", "heldout: {pool: {data: pool, per_kind: 20}, path: heldout.jsonl, "),
+        ),
+        files={"pool.jsonl": _write_pool},
     ),
     _in_language("chinese-near", "Chinese copies with a word more", "zh", lambda text: f"请问{text}"),
     _in_language(

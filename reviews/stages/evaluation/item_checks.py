@@ -15,10 +15,11 @@ from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, j
 from reviews.checks.leakage_checks import asked_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import both_arms, read_judged_items
-from specs.session.design import Design
+from specs.session.design import Design, Pool
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import holds
+from training.rules.seeded_order import file_order
 from training.rules.similarity import words_of
 from training.rules.tasks import reference, stated_values, verifier
 from training.rules.tasks.conversation import answers_to, said_in
@@ -29,6 +30,7 @@ CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
 
 ITEMS_PER_KIND = (CheckLimit(">=", "thresholds.items_per_kind"),)
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
+DRAWN_SOURCE = "a test set of the items that the model was good at"
 LEAST_WORDS = 2
 NAMED = 40
 """Items that are named in a line of the report."""
@@ -141,6 +143,27 @@ def soundness(spec: Design, heldout: Sequence[Item]) -> CheckOutcome:
     if not results:
         return CheckOutcome("NOT_APPLICABLE", "no verifier judges the held-out items")
     return next((value for value in results if value.status != "PASS"), results[0])
+
+
+def drawn_again(pool: Pool | None, items: Sequence[Item], heldout: Sequence[Item]) -> CheckOutcome:
+    """Compare the split with what the rule draws from the pool, by what the items ask and are judged by."""
+    if pool is None:
+        return CheckOutcome("NOT_APPLICABLE", "no pool is registered: nothing shows that the items were not picked")
+    drawn, counts = list[Item](), Counter[str]()
+    for item in sorted(items, key=lambda item: file_order(item.id, pool.seed)):
+        counts[item.kind] += 1
+        drawn += [item] if counts[item.kind] <= pool.per_kind else []
+    own, wanted = (
+        {(asked_of(item), item.kind, tuple(sorted(item.constraint.items()))): item.id for item in some}
+        for some in (heldout, drawn)
+    )
+    missing, strange = wanted.keys() - own.keys(), own.keys() - wanted.keys()
+    message = f"{len(strange)} of {len(own)} held-out items are not what the rule draws from '{pool.data}', and "
+    message += f"{len(missing)} of {len(wanted)} drawn ones are missing: hold out what is drawn"
+    visible = [{"heldout": own[key], "text": key[0]} for key in sorted(strange)]
+    visible += [{"missing": wanted[key], "text": key[0]} for key in sorted(missing)]
+    right = f"the rule draws the {len(own)} held-out items again, of {len(items)} in '{pool.data}'"
+    return unless(visible, message, right, repairable=False)
 
 
 def sizes_of(heldout: Iterable[Item], least: int) -> CheckOutcome:

@@ -116,7 +116,7 @@ def artifacts(session: Session) -> Iterator[ReadableArtifact]:
     if resolved.task_text is not None and resolved.spec.verifier.builder_reads:
         yield ReadableArtifact("verifier", digest_bytes(resolved.task_text.encode()), "the task's file, Python", ".py")
     for name, digest in sorted(session.resolved.data_digests.items()):
-        if name != "heldout":
+        if name not in resolved.spec.hidden_data():
             yield ReadableArtifact(f"data.{name}", digest, "rows for training, one JSON a line", ".jsonl")
     stages = {stage.name: stage for stage in session.resolved.spec.stages}
     for ended in (entry.body for entry in session.trail.iterate(ExitEntry)):

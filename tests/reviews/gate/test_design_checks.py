@@ -31,6 +31,7 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
         "design.answers",
         "design.common_answer",
         "design.distinct",
+        "design.drawn",
         "design.scaling",
         "design.brought",
     }
