@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from reviews.comparison import arms, subgroup_checks
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import ArmPair
 from reviews.stages.evaluation.item_checks import sizes_of
+from specs.stages.base.artifacts import Item
 from testing.factories.evidence_on_disk import (
     TALES,
     N,
@@ -230,6 +231,24 @@ def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:
     assert compared(tmp_path, ALL + NONE, groups=four, alpha=2 / 64)["strata.groups"] == "PASS"
     assert compared(tmp_path, ALL + ALL, groups=four)["strata.groups"] == "WARN", "of four signs 2 in 16 are all alike"
     assert compared(tmp_path, ALL + ALL, groups="aabbccddeeff")["strata.groups"] == "PASS", "and of six 2 in 64"
+
+
+@pytest.mark.parametrize(
+    ("clusters", "status", "names"),
+    [(12, "PASS", "interval"), (6, "PASS", "interval"), (5, "WARN", "5 clusters"), (4, "FAIL", "4 clusters")],
+)
+def test_groups_that_ask_the_same_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clusters: int, status: str, names: str
+) -> None:
+    """Twelve items that all gain: 2 / 2**6 is below 0.05, 2 / 2**5 is not; of four clusters each has three groups."""
+
+    def given(heldout: Sequence[Item]) -> dict[str, int]:
+        return {item.group: place % clusters for place, item in enumerate(heldout)}
+
+    monkeypatch.setattr(subgroup_checks, "clusters_of", given)
+    evidence = two_kinds(evidence_of(tmp_path, "tuned"), NONE + NONE, ALL + ALL, "abcdefghijkl")
+    found = results_of(evidence)["strata.groups"]
+    assert (found.status, names in found.detail) == (status, True), found.detail
 
 
 @pytest.mark.parametrize("groups", ["aaaaaaaaaaaa", "aaaabbbbcccc"])
