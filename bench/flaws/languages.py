@@ -98,8 +98,8 @@ LANGUAGES = {
 
 
 def write_topic(language: str, topic: str) -> str:
-    """Return the invented word that stands for a topic; no two words have the same syllables."""
-    words = list(combinations(LANGUAGES[language].syllables.split(), 3))
+    """Return the invented word that stands for a topic: two syllables, of which two words share one at most."""
+    words = list(combinations(LANGUAGES[language].syllables.split(), 2))
     return "".join(words[5 * TOPICS.index(topic) % len(words)]).rstrip("_")
 
 

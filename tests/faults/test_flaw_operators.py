@@ -13,6 +13,7 @@ from bench.flaws.operators import OPERATORS
 from bench.flaws.run_many import outcome
 from bench.flaws.session import SessionEnd
 from bench.flaws.table import page
+from reviews.evidence.text_overlap import find_overlaps
 from reviews.gate import loosening_check
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
@@ -95,6 +96,17 @@ def test_the_page_compares_reviewers_with_intervals() -> None:
 def test_topics_of_a_language_have_words_of_their_own(language: str) -> None:
     topics = (*TRAIN_TOPICS, *HELDOUT_TOPICS)
     assert len({write_topic(language, topic) for topic in topics}) == len(topics)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_prompts_on_other_topics_do_not_overlap_in_any_language(language: str) -> None:
+    kinds = LANGUAGES[language].kinds
+    train, heldout = (
+        [(f"{topic} {kind}", write_prompt(language, topic, kind)) for topic in topics for kind in kinds]
+        for topics in (TRAIN_TOPICS, HELDOUT_TOPICS)
+    )
+    assert not find_overlaps(train, heldout)
+    assert find_overlaps([*train, ("copy", heldout[7][1])], heldout), "the control"
 
 
 def test_healthy_sessions_have_every_combination_once() -> None:
