@@ -66,6 +66,7 @@ def require_alike(evidence: Evidence, before: str) -> None:
         ("settings", ours.effective, arm.manifest.effective),
         ("code", ours.code, arm.manifest.code),
         ("packages", ours.packages, arm.manifest.packages),
+        ("stop tokens", ours.facts.get("stop_ids"), arm.manifest.facts.get("stop_ids")),
         ("device or precision", (ours.device, ours.dtype), (arm.manifest.device, arm.manifest.dtype)),
     )
     differing = [what for what, digest, other in compared if digest != other]
