@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, need, need_exact
@@ -25,8 +26,10 @@ from specs.system.exact import exact, holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
+FEW = 10
+"""Groups, below which intervals that are drawn from groups are too narrow."""
 CLUSTERED = 3
-"""Groups to a cluster, on average, from which on groups are names only: two may share a name by chance."""
+"""Groups to a cluster, from which on groups only seem to be many: two may share a rare word by chance."""
 SURE_VALUE = 0.05
 """p of the items of one value, below which its gain counts as a gain."""
 SOURCE = "a test set whose size was fixed with 164 items of one template, which then carried all of the gain"
@@ -159,7 +162,7 @@ def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if holds(p, "<", alpha) and not holds(hidden, "<", alpha):
         message = f"{detail}; but by what they ask these are {count} clusters, with each as one p = {hidden:.3g}: the "
         message += "items are not as independent as their groups say"
-        if count * CLUSTERED > groups:
+        if not _only_seem_many(clusters):
             return CheckOutcome("WARN", message, low)
         return CheckOutcome("FAIL", message, low, repairable=False)
     if low <= 0 <= high or not holds(p, "<", alpha):
@@ -167,23 +170,33 @@ def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", detail, low)
 
 
+def _only_seem_many(clusters: dict[str, int]) -> bool:
+    """Return whether groups are worth few, and a third of their number or less, if all of a cluster say the same.
+
+    What they are worth is Kish's effective size: their number squared by the sum of the squares of clusters.
+    """
+    squares = sum(size**2 for size in Counter(clusters.values()).values())
+    return CLUSTERED * len(clusters) <= squares and len(clusters) ** 2 < FEW * squares
+
+
 def independent_groups(heldout: Sequence[Item], alpha: float) -> CheckOutcome:
     """Count the groups of the split, and the clusters in which they are by what they ask.
 
-    So few clusters that no gain of all of them is significant are a failure: their groups only seem to be many.
+    Groups that are worth fewer than ten and a third of their number are a warning, and a failure where there are too
+    few clusters for any gain to be significant. Two groups may have a name or another rare word in common.
     """
     groups, clusters = {item.group for item in heldout}, clusters_of(heldout)
     if few := too_few_groups(item.group for item in heldout):
         return CheckOutcome("FAIL", few, float(len(groups)), repairable=False)
     count = len(set(clusters.values()))
-    if count == len(groups):
-        return CheckOutcome("PASS", f"{count} groups ask about different things", float(count))
+    if not _only_seem_many(clusters):
+        return CheckOutcome("PASS", f"by what they ask, {len(groups)} groups are {count}", float(count))
     by_cluster: dict[int, list[str]] = {}
     for group, cluster in clusters.items():
         by_cluster.setdefault(cluster, []).append(group)
     largest = max(by_cluster.values(), key=len)
     message = f"{len(groups)} held-out groups are {count} by what they ask: {join_names(largest)} ask about the same"
-    if count * CLUSTERED <= len(groups) and not holds(2 / 2**count, "<", alpha):
+    if not holds(2 / 2**count, "<", alpha):
         message += f"; if each gained, p would be {2 / 2**count:.3g}: give them {count} groups, and add items of others"
         return CheckOutcome("FAIL", message, float(count), repairable=False)
     return CheckOutcome("WARN", f"{message}; give these one group", float(count))

@@ -55,9 +55,9 @@ ANIMALS = ("elephants", "owls", "honey bees", "wolves", "kites", "zebras", "otte
 def test_a_reworded_or_reordered_split_is_the_same(tmp_path: Path, other: str, same: bool) -> None:
     store = Store(tmp_path / "store")
     names = [f"Q{name[::-1]}" for name in ANIMALS] if not same else list(reversed(ANIMALS))
-    one = store.put(_lines(f"Write one sentence about {name} in small letters, and nothing else." for name in ANIMALS))
+    ours = store.put(_lines(f"Write one sentence about {name} in small letters, and nothing else." for name in ANIMALS))
     again = store.put(_lines(other.format(name) for name in names))
-    assert _has_overlap(_prompts(tmp_path, one), _prompts(tmp_path, again)) == same
+    assert _has_overlap(_prompts(tmp_path, ours), _prompts(tmp_path, again)) == same
 
 
 def _lines(prompts: Iterable[str]) -> bytes:

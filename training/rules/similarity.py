@@ -257,11 +257,12 @@ def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
 def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
     """Return a number for each group of texts, the same for groups that ask about the same: these are not independent.
 
-    Two are linked if they have in common most of what is rare in them (:data:`SAME`, the cosine of
-    :func:`nearest_of`). What most texts of a kind have is its instruction, and numbers are values: neither
-    counts. Links are followed: "A and B" and "B and C" are of one cluster.
+    These have in common most of what is rare in them, on average over a cluster (:data:`SAME`, the cosine of
+    :func:`nearest_of`; average linkage, Sokal and Michener 1958). What most texts of a kind have is its instruction,
+    and numbers are values: neither counts.
     """
-    from scipy.sparse.csgraph import connected_components
+    import numpy as np
+    from scipy.cluster.hierarchy import fcluster, linkage
 
     stems = list(map(_features, texts))
     of_kind: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -276,7 +277,10 @@ def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[
     if not frequency:
         return {group: number for number, group in enumerate(rare)}
     table = _unit_rows(list(map(frozenset, rare.values())), _weights(frequency, len(rare)))
-    return dict(zip(rare, connected_components(table @ table.T >= SAME, directed=False)[1].tolist(), strict=True))
+    alike: Any = (table @ table.T).toarray()
+    apart = 1 - alike[np.triu_indices(len(rare), 1)].clip(0, 1)
+    numbers = fcluster(linkage(apart, "average"), 1 - SAME, "distance").tolist() if len(rare) > 1 else [1]
+    return dict(zip(rare, numbers, strict=True))
 
 
 def _features(text: str) -> frozenset[str]:

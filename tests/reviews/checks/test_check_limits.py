@@ -242,13 +242,13 @@ def test_groups_that_ask_the_same_are_counted_once(
 ) -> None:
     """Twelve items that all gain: 2 / 2**6 is below 0.05, 2 / 2**5 is not; of four clusters each has three groups."""
 
-    def given(heldout: Sequence[Item]) -> dict[str, int]:
+    def count_off(heldout: Sequence[Item]) -> dict[str, int]:
         return {item.group: place % clusters for place, item in enumerate(heldout)}
 
-    monkeypatch.setattr(subgroup_checks, "clusters_of", given)
+    monkeypatch.setattr(subgroup_checks, "clusters_of", count_off)
     evidence = two_kinds(evidence_of(tmp_path, "tuned"), NONE + NONE, ALL + ALL, "abcdefghijkl")
-    found = results_of(evidence)["strata.groups"]
-    assert (found.status, names in found.detail) == (status, True), found.detail
+    outcome = results_of(evidence)["strata.groups"]
+    assert (outcome.status, names in outcome.detail) == (status, True), outcome.detail
 
 
 @pytest.mark.parametrize("groups", ["aaaaaaaaaaaa", "aaaabbbbcccc"])

@@ -168,8 +168,8 @@ def test_scripts_and_the_objective_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_constitution_is_compared(tmp_path: Path) -> None:
-    found = overlap(resolved_spec(tmp_path), asking(HELD_OUT), f"principles:\n- text: {HELD_OUT}")
-    assert found.status == "FAIL" and found.rows[0]["train"] == "the constitution"
+    outcome = overlap(resolved_spec(tmp_path), asking(HELD_OUT), f"principles:\n- text: {HELD_OUT}")
+    assert outcome.status == "FAIL" and outcome.rows[0]["train"] == "the constitution"
 
 
 LONG = [
@@ -230,9 +230,9 @@ def test_parts_of_a_held_out_prompt_in_several_rows_are_a_copy() -> None:
         "Write one sentence about elephants. Use only lowercase letters.", "What is rain made of, and why?"
     )
     parts = [("a", "Use only lowercase letters."), ("b", "Tell me more."), ("c", "Write one sentence about elephants.")]
-    found = overlap_of(parts, heldout, Thresholds())
-    assert found.status == "FAIL" and {row["train"] for row in found.rows} == {"a", "c"}
-    assert {row["how"] for row in found.rows} == {"split"}
+    outcome = overlap_of(parts, heldout, Thresholds())
+    assert outcome.status == "FAIL" and {row["train"] for row in outcome.rows} == {"a", "c"}
+    assert {row["how"] for row in outcome.rows} == {"split"}
     assert overlap_of([*parts[:2], ("c", "Write one sentence about owls.")], heldout, Thresholds()).status == "PASS"
 
 

@@ -76,8 +76,8 @@ def test_groups_that_ask_about_the_same_are_one_cluster() -> None:
 )  # fmt: skip
 def test_few_clusters_under_many_names_stop_a_design(rivers: int, alpha: float, status: str) -> None:
     items = items_about([f"Tell me about the {RIVERS[n % rivers]} in the year {1800 + n}." for n in range(40)])
-    found = independent_groups(items, alpha)
-    assert (found.status, found.figure) == (status, float(rivers))
+    outcome = independent_groups(items, alpha)
+    assert (outcome.status, outcome.figure) == (status, float(rivers))
 
 
 def test_groups_that_say_so_themselves_pass() -> None:

@@ -27,14 +27,14 @@ POOL = [
 def draw(per_kind: int, seed: int) -> list[Item]:
     """Return the items that the rule draws, as its description says."""
     order = sorted(POOL, key=lambda item: hashlib.sha256(f"{seed}/{item.id}".encode()).hexdigest())
-    return [item for kind in ("k0", "k1") for item in [one for one in order if one.kind == kind][:per_kind]]
+    return [item for kind in ("k0", "k1") for item in [entry for entry in order if entry.kind == kind][:per_kind]]
 
 
 @pytest.mark.parametrize(("per_kind", "seed"), [(5, 0), (8, 7), (50, 1)])
 def test_the_split_that_the_rule_draws_passes(per_kind: int, seed: int) -> None:
     items = [item.model_copy(update={"id": f"h{place}"}) for place, item in enumerate(reversed(draw(per_kind, seed)))]
-    found = drawn_again(Pool(data="pool", per_kind=per_kind, seed=seed), POOL, items)
-    assert (found.status, found.detail) == (
+    outcome = drawn_again(Pool(data="pool", per_kind=per_kind, seed=seed), POOL, items)
+    assert (outcome.status, outcome.detail) == (
         "PASS",
         f"the rule draws the {len(items)} held-out items again, of 40 in 'pool'",
     )
@@ -43,22 +43,22 @@ def test_the_split_that_the_rule_draws_passes(per_kind: int, seed: int) -> None:
 def test_picked_items_fail_and_are_shown() -> None:
     items = draw(5, 0)
     other = next(item for item in POOL if item not in items and item.kind == items[0].kind)
-    found = drawn_again(Pool(data="pool", per_kind=5), POOL, [other, *items[1:]])
-    assert (found.status, found.repairable) == ("FAIL", False)
-    assert [*found.rows[0]] == ["heldout", "text"] and found.rows[1]["missing"] == items[0].id
-    assert found.detail.startswith("1 of 10 held-out items are not what the rule draws from 'pool', and 1 of 10")
+    outcome = drawn_again(Pool(data="pool", per_kind=5), POOL, [other, *items[1:]])
+    assert (outcome.status, outcome.repairable) == ("FAIL", False)
+    assert [*outcome.rows[0]] == ["heldout", "text"] and outcome.rows[1]["missing"] == items[0].id
+    assert outcome.detail.startswith("1 of 10 held-out items are not what the rule draws from 'pool', and 1 of 10")
 
 
 @pytest.mark.parametrize("change", [{"prompt": "Question 3, the easy one?"}, {"constraint": {"answer": 7}}])
 def test_a_changed_item_is_not_the_drawn_one(change: dict[str, object]) -> None:
     items = draw(5, 0)
-    found = drawn_again(Pool(data="pool", per_kind=5), POOL, [items[0].model_copy(update=change), *items[1:]])
-    assert found.status == "FAIL"
+    outcome = drawn_again(Pool(data="pool", per_kind=5), POOL, [items[0].model_copy(update=change), *items[1:]])
+    assert outcome.status == "FAIL"
 
 
 def test_without_a_pool_that_is_stated() -> None:
-    found = drawn_again(None, (), POOL)
-    assert found.status == "NOT_APPLICABLE" and "nothing shows that the items were not picked" in found.detail
+    outcome = drawn_again(None, (), POOL)
+    assert outcome.status == "NOT_APPLICABLE" and "nothing shows that the items were not picked" in outcome.detail
 
 
 def write_pool(folder: Path, *changes: tuple[str, str]) -> Path:
@@ -87,8 +87,8 @@ def test_a_pool_is_registered_and_is_no_training_data(tmp_path: Path) -> None:
     assert resolved.data_digests["pool"] == digest_file(tmp_path / "pool.jsonl")
     assert resolved.spec.hidden_data() == {"heldout", "pool"}
     results = design_results(resolved, heldout_items(), {"prompts": prompt_items(), "pool": heldout_items()})
-    found = {result.id: result.status for result in results}
-    assert (found["design.drawn"], found["design.overlap"]) == ("PASS", "PASS")
+    outcome = {result.id: result.status for result in results}
+    assert (outcome["design.drawn"], outcome["design.overlap"]) == ("PASS", "PASS")
 
 
 @pytest.mark.parametrize(
