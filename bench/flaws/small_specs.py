@@ -98,8 +98,8 @@ _CRITIC = """  - name: critic
 """
 _DRIFT = """evaluation:
   drift:
-    - {before: facts_before, after: facts_after, margin: 1.0}
-    - {before: texts_before, after: texts_after, margin: 1.0}
+    - {before: facts_before, after: facts_after, margin: 0.5}
+    - {before: texts_before, after: texts_after, margin: 0.5}
 stages:
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
-from specs.jobs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, ExitRecord
+from specs.jobs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, SHORT_TOLERANCE_S, ExitRecord
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.stage import NotReadBack
 from specs.stages.registry import kind_of, outputs_of
@@ -182,7 +182,8 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "jobs.clock",
     "The job's reported time fits the observed time",
     source="a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
-    threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of the observed time",
+    threshold=f"within {SHORT_TOLERANCE_S:g} s and half of the observed time, or {CLOCK_TOLERANCE_S:g} s and "
+    f"{CLOCK_TOLERANCE_SHARE:g} of it, whichever is less",
 )
 def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the time that the exit record states with how long the orchestrator saw, or could have seen, the job.
@@ -219,7 +220,7 @@ def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     spare = observed.spare()
     early, late = evidence.launched - record.started, record.ended - evidence.ended
     beyond = manifest.wall_s - record.seconds
-    if beyond > spare:
+    if beyond > observed.spare_of_length():
         message = f"the manifest states {manifest.wall_s:.6g} s of work, its process lived for {record.seconds:.6g} s"
         return CheckOutcome("FAIL", message, beyond)
     off = max(early, late)

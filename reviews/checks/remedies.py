@@ -24,6 +24,7 @@ REMEDIES: dict[str, str] = {
     "design.duplicates": "remove repeated prompts from the training data",
     "design.independence": "a reviewer of another vendor than the builder's",
     "design.schedule": "fewer `warmup_steps`, a smaller `warmup_ratio`, or more examples or `epochs`",
+    "design.unused": "evaluate the checkpoint of the stage shown, or `evaluation.not_evaluated`",
     "design.brought": "take out or correct the rows shown; `evaluation.not_judged` where nothing can judge pairs",
     "design.cost": "a larger `budget`, or smaller limits of the stages (`max_minutes`, `max_cost_usd`)",
     "amendment.loosens": "fix what failed; or `peergate amend --override` with a reason, which every report counts",

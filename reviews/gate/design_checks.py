@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reviews.checks import leakage_checks
-from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, result, run_guarded, unless
+from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded, unless
 from reviews.comparison import paired_checks, parity_checks, power_checks, subgroup_checks
 from reviews.evidence.evidence import DesignEvidence
 from reviews.evidence.gather import CONSTITUTION
@@ -15,6 +15,7 @@ from reviews.stages.critique import critic_checks, pair_answers
 from reviews.stages.evaluation import item_checks, label_checks, scorer_checks
 from reviews.stages.finetuning import scaling_checks
 from specs.session.design import Design, ResolvedDesign
+from specs.session.evaluation_plan import LEAST_POWER, MOST_ALPHA
 from specs.stages.base.artifacts import Example, Item, Preference, said_before
 from specs.stages.registry import kind_of
 from specs.system.exact import exact, holds
@@ -26,8 +27,6 @@ from training.rules.tasks.conversation import said_in
 DESIGN_GATE = ("design",)
 """In the place of stage kinds: these checks get a design, and no evidence."""
 DESIGN_CHECKS = CheckRegistry(DESIGN_GATE)
-MOST_ALPHA = 0.1
-"""The laxest level that is still customary for a test."""
 MOST_NEAR = 0.1
 """Fraction of the held-out items that may nearly repeat another which is judged alike; none did in any measured set
 (decision 55)."""
@@ -64,6 +63,9 @@ def _power(design: DesignEvidence) -> CheckOutcome:
     if holds(analysis.alpha, ">", MOST_ALPHA):
         message = f"alpha is {analysis.alpha:g}: so large a share of sessions without any effect would be accepted"
         return CheckOutcome("FAIL", f"{message}; at most {MOST_ALPHA:g} is customary", analysis.alpha, repairable=False)
+    if holds(analysis.power, "<", LEAST_POWER):
+        message = f"power is {analysis.power:g}: the registered effect may mostly be missed, so a null says nothing"
+        return CheckOutcome("FAIL", f"{message}; at least {LEAST_POWER:g}", analysis.power, repairable=False)
     whole, kinds = power_checks.design_power(analysis), power_checks.design_kinds(analysis, design.heldout)
     if analysis.kinds is None or whole.status != "PASS":
         return whole
@@ -355,6 +357,26 @@ def _schedule(design: DesignEvidence) -> CheckOutcome:
 def _scaling(design: DesignEvidence) -> CheckOutcome:
     """Compare the most distinct tokens that each training with a rule can get with it: under half is a failure."""
     return scaling_checks.planned_tokens(design.resolved.spec, design.data)
+
+
+@DESIGN_CHECKS.add(
+    "design.unused",
+    "What is trained is measured, or named as not used",
+    source="an arm that was trained and not shown",
+)
+def _check_unused_training(design: DesignEvidence) -> CheckOutcome:
+    """Follow each trained checkpoint to a stage that measures it, itself or what is made with it."""
+    spec = design.resolved.spec
+    led = {stage.name for stage in spec.stages if kind_of(stage).only_measures}
+    led |= {stage.pilot for stage in spec.stages if stage.pilot}
+    led |= set(spec.evaluation.not_evaluated if spec.evaluation else ())
+    for stage in reversed(spec.stages):
+        if stage.name in led:
+            led |= {reference.partition(".")[0] for reference in stage.inputs.values()}
+    silent = [stage.name for stage in spec.stages if kind_of(stage).trains and stage.name not in led]
+    message = f"no stage measures what {join_names(silent)} leaves: evaluate it, or register evaluation.not_evaluated"
+    visible = [{"stage": name} for name in silent]
+    return unless(visible, message, "every trained checkpoint leads to a measurement", repairable=False)
 
 
 @DESIGN_CHECKS.add(

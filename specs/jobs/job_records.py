@@ -233,6 +233,8 @@ class MachineClock(Contract):
 
 CLOCK_TOLERANCE_S = 60.0
 
+SHORT_TOLERANCE_S = 2.0
+"""The same for a length of time, with half of what was observed: of a job of seconds a minute would be all."""
 CLOCK_TOLERANCE_SHARE = 0.01
 """How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
 
@@ -251,9 +253,15 @@ class ObservedRuntime(Contract):
         """Return how many seconds a clock of the job may be off."""
         return CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
 
+    def spare_of_length(self) -> float:
+        """Return how many seconds a job's account of a length of time may be off: of a short job, few."""
+        most = min(CLOCK_TOLERANCE_S, SHORT_TOLERANCE_S + self.at_most_s / 2)
+        return most + CLOCK_TOLERANCE_SHARE * self.at_most_s
+
     def fits(self, seconds: float) -> bool:
         """Return whether a job's own account of its time can be so."""
-        return seconds >= 0 and self.at_least_s - self.spare() <= seconds <= self.at_most_s + self.spare()
+        spare = self.spare_of_length()
+        return seconds >= 0 and self.at_least_s - spare <= seconds <= self.at_most_s + spare
 
     def bound_seconds(self, seconds: float) -> float:
         """Return the time to pay for: the job's own account where it fits, else the nearest that was observed.

@@ -34,6 +34,10 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
     if labelled is not None and labelled not in spec.data:
         hint = suggest(labelled, spec.data, "data files")
         yield LintProblem(("evaluation", "labelled"), f"unknown data file '{labelled}'", hint)
+    for number, name in enumerate(spec.evaluation.not_evaluated):
+        if name not in (names := [stage.name for stage in spec.stages]):
+            hint = suggest(name, names, "stages")
+            yield LintProblem(("evaluation", "not_evaluated", number), f"unknown stage '{name}'", hint)
     pairs = [stage.name for stage in spec.stages if "preferences" in outputs_of(stage.kind, stage.parameters)]
     pairs += [name for name, data_file in spec.data.items() if data_file.row_kind == "preferences"]
     for number, name in enumerate(spec.evaluation.not_judged):

@@ -6,10 +6,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from specs.stages.base.sampling import Share
 from specs.stages.base.stage import Criterion
 from specs.system.digests import Contract, Name, omit_default
 from specs.system.exact import exact
+
+MOST_ALPHA = 0.1
+"""The laxest level that is still customary for a test."""
+LEAST_POWER = 0.5
+"""The least probability with which a registered effect is found: a test that mostly misses it answers nothing."""
 
 
 class Gap(Contract):
@@ -19,9 +23,9 @@ class Gap(Contract):
     """Evaluate or multi_turn stages of the untrained model, one for each way of prompting it."""
     ceiling: Name | None = None
     """The same stage with a model that is known to do the task."""
-    base_at_most: Share = 0.3
+    base_at_most: Annotated[float, Field(ge=0, le=0.95)] = 0.3
     """Fraction of the items: the most the untrained model may have right, under any prompting."""
-    ceiling_at_least: Share = 0.8
+    ceiling_at_least: Annotated[float, Field(ge=0.1, le=1)] = 0.8
     """Fraction of the items: the least that the ceiling must have right."""
     slack: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """How far beyond its limit the end of a rate's 95 % interval may reach."""
@@ -32,7 +36,7 @@ class Drift(Contract):
 
     before: Name
     after: Name
-    margin: Annotated[float, Field(gt=0, le=1)] = 0.05
+    margin: Annotated[float, Field(gt=0, le=0.5)] = 0.05
     """The largest loss that would not matter: a fraction of the items, or nats per byte for perplexity."""
 
 
@@ -45,6 +49,8 @@ class EvaluationPlan(Contract):
     """Comparisons of stages in addition to the analysis, each with the test that its outcome requires."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, with which the task's verifier is compared."""
+    not_evaluated: tuple[Name, ...] = omit_default(())
+    """Stages that train and whose checkpoint leads to no measurement: a person says that it is not used."""
     not_judged: tuple[Name, ...] = omit_default(())
     """Stages and data files whose pairs nothing judges, neither the task's verifier nor a judge: a person trains on
     them all the same, and the report's first sentence says so. Pairs that the verifier finds swapped are refused."""
@@ -67,13 +73,13 @@ class PairedTest(Contract):
     after: Name
     outcome: Outcome
     test: PairedTestName
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    alpha: Annotated[float, Field(gt=0, le=MOST_ALPHA)] = 0.05
     """Significance level of the p-value after adjustment over the tests of the same ``after`` stage."""
     minimum_effect: Annotated[float, Field(gt=0, le=5)]
     """The least gain that would matter: items gained minus lost (risen minus fallen) / items, or d_z (continuous)."""
     expected_lost: Annotated[float, Field(ge=0, lt=0.5)] = 0.05
     """Fraction of the items expected to get worse, for the power; not used with continuous outcomes."""
-    power: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    power: Annotated[float, Field(ge=LEAST_POWER, lt=1)] = 0.8
     """The least probability with which ``minimum_effect`` has to be found."""
     decides: bool = False
     """Whether the gate of ``after`` closes unless the gain is shown; otherwise it is reported."""
@@ -84,8 +90,6 @@ class PairedTest(Contract):
             raise ValueError(
                 f"{self.test} is not a test of a {self.outcome} outcome; {', '.join(TESTS[self.outcome])} is"
             )
-        if not self.alpha < self.power:
-            raise ValueError(f"power {self.power:g} is not above alpha {self.alpha:g}")
         if self.outcome != "continuous" and exact(self.minimum_effect) + 2 * exact(self.expected_lost) > 1:
             raise ValueError("minimum_effect and twice expected_lost exceed all items")
         return self
@@ -109,7 +113,7 @@ class KindRule(Contract):
     """Kinds: the least number that must gain."""
     not_fallen: Least | None = Field(default=None, alias="kept")
     """Kinds: the least number whose 95 % interval of the gain must begin above ``-margin``."""
-    false_discovery: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    false_discovery: Annotated[float, Field(gt=0, le=0.2)] = 0.05
     """A kind gains if it gained more than it lost and its adjusted p is below this."""
     margin: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """Fraction of the items of a kind: the largest loss that would not matter."""

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from specs.system.digests import Contract
 
-Share = Annotated[float, Field(ge=0, lt=1)]
-"""A fraction; at 1 a check could never speak."""
+Share = Annotated[float, Field(ge=0, le=0.95)]
+"""A fraction; near 1 a check could hardly speak."""
 
 
 class Thresholds(Contract):
@@ -19,9 +19,9 @@ class Thresholds(Contract):
 
     items_per_kind: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Items: the least of each constraint kind in the held-out split; 8 gained of 8 reach p < 0.01 (2 / 2**8)."""
-    common_answer: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    common_answer: Annotated[float, Field(gt=0, le=0.98)] = 0.8
     """Fraction of the held-out items that name their answer: items for which the most common answer is right."""
-    kind_dependence: Annotated[float, Field(gt=0, le=1)] = 0.5
+    kind_dependence: Annotated[float, Field(ge=0.1, le=1)] = 0.5
     """Fraction of `minimum_effect`: if less of the gain remains without a constraint kind, that kind carries it."""
     prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8
     """Jaccard similarity of word 3-shingles: prompts or completions that reach it are near duplicates."""
@@ -32,7 +32,7 @@ class Thresholds(Contract):
     repeated_rows: Share = 0.1
     """Fraction of the training rows: rows that repeat another one word for word."""
 
-    ceiling_kind: Annotated[float, Field(gt=0, le=1)] = 0.25
+    ceiling_kind: Annotated[float, Field(ge=0.05, le=1)] = 0.25
     """Fraction of the held-out items of a kind: the least that a registered ceiling passes."""
     truncated_answers: Annotated[float, Field(ge=0, le=1)] = 0.25
     """Fraction of the held-out items: answers that hit the token limit. 1 is for models that do not stop yet."""
@@ -42,7 +42,7 @@ class Thresholds(Contract):
     """Fraction of the held-out items: answers without a visible character."""
     label_answers: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Fraction of the held-out items: answers of one or two words. 1 is for tasks that ask for a label."""
-    identical_answers: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    identical_answers: Annotated[float, Field(gt=0, le=0.95)] = 0.2
     """Fraction of the held-out items: items that got the most frequent answer."""
     near_answers: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """Fraction of the held-out items: answers that nearly repeat one to an earlier item, above which a check warns."""
@@ -98,7 +98,7 @@ class Thresholds(Contract):
     """Epochs: passes over the same training examples."""
     parameters_per_token: Annotated[float, Field(gt=0, le=1e9)] = 1e5
     """Ratio: trained parameters to distinct tokens that carry loss."""
-    gradient_spike: Annotated[float, Field(gt=1, le=1e6)] = 20.0
+    gradient_spike: Annotated[float, Field(gt=1, le=1000)] = 20.0
     """Ratio: gradient norm of an optimizer step, before clipping, to the median of the nine steps before it."""
     schedule_deviation: Annotated[float, Field(gt=0, le=0.25)] = 0.02
     """Fraction of the granted learning rate: farthest distance of a step's rate from the granted schedule."""
@@ -118,9 +118,9 @@ class Thresholds(Contract):
     speed_spread: Share = 0.15
     """Fraction of their mean: spread of rates of `bench` rounds above which the worst round counts, not the median."""
 
-    rollout_kl: Annotated[float, Field(gt=0, le=100)] = 1.0
+    rollout_kl: Annotated[float, Field(gt=0, le=20)] = 1.0
     """Nats a token: KL divergence from the granted model, in the last fifth of the steps of training on rollouts."""
-    entropy_left: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    entropy_left: Annotated[float, Field(ge=0.01, lt=1)] = 0.2
     """Fraction of the entropy of a token in the first fifth of the steps: the least that the last fifth has."""
     rollout_length: Annotated[float, Field(gt=1, le=100)] = 2.0
     """Ratio: mean tokens of answers in the last and the first fifth of the rounds, the longer to the shorter."""
@@ -128,7 +128,7 @@ class Thresholds(Contract):
     """Fraction of the answers that were trained on: answers of groups in which all have the same reward."""
     clipped_tokens: Share = 0.3
     """Fraction of the tokens of a step: tokens whose ratio left the clipping range."""
-    verified_rise: Annotated[float, Field(gt=0, le=1)] = 0.25
+    verified_rise: Annotated[float, Field(ge=0.05, le=1)] = 0.25
     """Fraction of the rise of the reward: the least part that accepted answers must explain."""
 
     @model_serializer(mode="wrap")

@@ -605,6 +605,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a package with special tokens of its own": lambda evidence: _repacked_file(
         evidence, "special_tokens_map.json", "{}"
     ),
+    "a package that samples": lambda evidence: _repacked_file(
+        evidence, "generation_config.json", '{"do_sample": true, "temperature": 1.0, "repetition_penalty": 1.3}'
+    ),
     "a package without its tokenizer": _unfinished_package,
     "a package of the untrained model": _another_packed,
     "a checkpoint without its tokenizer": _unusable,
@@ -804,6 +807,7 @@ CASES = [
     ("ship", "evaluated weights that were changed and packed", "package.weights", "FAIL"),
     ("ship", "a package with weights of another format", "package.weights", "FAIL"),
     ("ship", "a package with another configuration", "package.weights", "FAIL"),
+    ("ship", "a package that samples", "package.decoding", "WARN"),
     ("ship", "a package with special tokens of its own", "package.weights", "FAIL"),
     ("ship", "a package without its tokenizer", "package.weights", "FAIL"),
     ("ship", "a package of the untrained model", "package.weights", "FAIL"),

@@ -10,12 +10,21 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.evidence.weight_lineage import trained_from
 from specs.stages.base.metric import MetricSet
+from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.packaging.rows import PackageRow
 from specs.system.digests import digest_file, digest_path
 from specs.system.errors import EvidenceMissing
+from specs.system.text import plain
+from training.rules.packaging.checkpoint_folder import GENERATION
 from training.rules.weight_files import describing, said_in
 
 CHECKS = CheckRegistry(("package",))
+_GREEDY: dict[str, Any] = {
+    **{"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0},
+    **{"no_repeat_ngram_size": 0, "length_penalty": 1.0, "min_new_tokens": 0, "min_length": 0, "penalty_alpha": 0},
+    **{"suppress_tokens": [], "begin_suppress_tokens": [], "bad_words_ids": [], "sequence_bias": {}},
+}
+"""Settings of generation_config.json that change greedy answers, with the values at which they do not."""
 _WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 _LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")
 
@@ -86,6 +95,35 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
     names = sorted({*describing(before), *describing(after)})
     differing = [name for name in names if said_in(before / name, _WRITTEN_BY) != said_in(after / name, _WRITTEN_BY)]
     return [f"{name} is {'another' if (after / name).is_file() else 'missing'}" for name in differing]
+
+
+@CHECKS.add(
+    "package.decoding",
+    "What ships decodes as it was evaluated",
+    source="a package that samples at 1.0 with a repetition penalty, evaluated greedily without one",
+    blocking=False,
+)
+def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare the package's own generation settings, which whoever loads it gets, with the evaluated decoding."""
+    package, spec = evidence.outputs.get("package"), evidence.resolved.spec
+    if package is None:
+        raise EvidenceMissing("the package is missing")
+    parameters = spec.stage(spec.analysis.treatment).parameters
+    if not isinstance(parameters, EvaluateParameters):
+        return CheckOutcome("NOT_APPLICABLE", "the registered comparison decodes in ways of its own")
+    settings = said_in(package / GENERATION, ())
+    settings = settings if isinstance(settings, dict) else {}
+    named = {name: settings[name] for name in _GREEDY if settings.get(name) is not None}
+    others = [f"{name} is {plain(str(value), 60)}" for name, value in named.items() if value != _GREEDY[name]]
+    limit = settings.get("max_new_tokens") or settings.get("max_length")
+    if isinstance(limit, int) and limit < parameters.max_new_tokens:
+        others.append(f"answers end after {limit} tokens instead of {parameters.max_new_tokens}")
+    if parameters.stops:
+        others.append(f"answers were cut at {join_names(map(repr, parameters.stops))}, and the package has no stops")
+    if not others:
+        return CheckOutcome("PASS", "the package decodes greedily, as it was evaluated", 0.0)
+    message = f"whoever loads the package gets other answers than were evaluated: {'; '.join(others)}"
+    return CheckOutcome("WARN", message, float(len(others)), tuple({"setting": text} for text in others))
 
 
 @CHECKS.add("package.probes", "The registered probes were answered", source="a package that was never loaded")

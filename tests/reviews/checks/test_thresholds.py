@@ -96,13 +96,13 @@ def test_a_misspelt_threshold_is_told_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("common_answer: 1", "must be below 1, got 1"),
+        ("common_answer: 1", "must be at most 0.98, got 1"),
         ("truncated_answers: -0.1", "must be at least 0, got -0.1"),
         ("prompt_similarity: 0", "must be at least 0.5, got 0"),
         ("prompt_similarity: 1", "must be at most 0.95, got 1"),
         ("items_per_kind: 0", "must be at least 1, got 0"),
         ("items_per_kind: 2.5", "must be a whole number, got 2.5"),
-        ("kind_dependence: 0", "must be above 0, got 0"),
+        ("kind_dependence: 0", "must be at least 0.1, got 0"),
         ("copies: 100000", "must be at most 1000, got 100000"),
         ("gradient_spike: 1", "must be above 1, got 1"),
         ("schedule_deviation: 0.5", "must be at most 0.25, got 0.5"),

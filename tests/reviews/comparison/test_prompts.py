@@ -84,7 +84,7 @@ def test_later_turns_follow_from_answers_and_may_differ(tmp_path: Path) -> None:
 
 
 def drift(evidence: Evidence, before: Sequence[Any], folder: Path) -> CheckResult:
-    plan = EvaluationPlan(drift=(Drift(before="base", after=evidence.stage.name, margin=0.9),))
+    plan = EvaluationPlan(drift=(Drift(before="base", after=evidence.stage.name, margin=0.5),))
     rows = write_rows(folder / "earlier.jsonl", [row(value) for value in before])
     arm = ArmEvidence(rows, evidence.manifest, evidence.parameters)
     return results_of(replace(with_plan(evidence, plan), arms={"base": arm}))["drift.kept"]
@@ -115,7 +115,7 @@ def test_what_is_protected_is_compared_on_the_same_prompts(tmp_path: Path, kind:
 
 
 def drift_of_manifests(evidence: Evidence, other: Evidence, before: Sequence[Any], folder: Path) -> CheckResult:
-    plan = EvaluationPlan(drift=(Drift(before="base", after=evidence.stage.name, margin=0.9),))
+    plan = EvaluationPlan(drift=(Drift(before="base", after=evidence.stage.name, margin=0.5),))
     rows = write_rows(folder / "earlier.jsonl", [row(value) for value in before])
     arm = ArmEvidence(rows, other.manifest, evidence.parameters)
     return results_of(replace(with_plan(evidence, plan), arms={"base": arm}))["drift.kept"]

@@ -45,6 +45,15 @@ def test_too_little_power_fails_and_cannot_be_repaired(tmp_path: Path) -> None:
     assert "items would do" in result.detail
 
 
+@pytest.mark.parametrize(("power", "low"), [(0.05, True), (0.49, True), (0.5, False)])
+def test_a_power_that_mostly_misses_the_effect_stops_the_design(tmp_path: Path, power: float, low: bool) -> None:
+    resolved = resolved_spec(tmp_path)
+    analysis = resolved.spec.analysis.model_copy(update={"power": power})
+    resolved = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"analysis": analysis})})
+    result = next(each for each in design_results(resolved, heldout_items(), {}) if each.id == "design.power")
+    assert ("a null says nothing" in result.detail) == low and result.status == "FAIL", "of so few items otherwise"
+
+
 @pytest.mark.parametrize(("alpha", "lax"), [(0.1, False), (0.11, True)])
 def test_a_level_at_which_chance_is_accepted_stops_the_design(tmp_path: Path, alpha: float, lax: bool) -> None:
     resolved = resolved_spec(tmp_path)
@@ -218,3 +227,34 @@ def test_a_training_on_a_data_file_counts_its_rows_of_each_kind(tmp_path: Path) 
     few = read.model_copy(update={"parameters": read.parameters.model_copy(update={"max_examples_per_kind": 5})})
     assert most_rows(spec, few, {"mine": heldout_items()}) == 5
     assert most_rows(spec, read, {}) == 0 and most_rows(spec, train, {}) is None
+
+
+SECOND = """  - name: second
+    kind: sft
+    inputs: {model: MODEL, examples: sample.accepted}
+    parameters: {learning_rate: 1e-4, seed: 7}
+    max_minutes: 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "evaluation", "status"),
+    [
+        ("model", "", "FAIL"),
+        ("train.checkpoint", "", "FAIL"),
+        ("model", "evaluation: {not_evaluated: [second]}\n", "PASS"),
+    ],
+)
+def test_what_is_trained_is_measured_or_named(tmp_path: Path, model: str, evaluation: str, status: str) -> None:
+    later = ("  - name: tuned", SECOND.replace("MODEL", model) + "  - name: tuned")
+    assert design(tmp_path, *POWERED, later, ("stages:", f"{evaluation}stages:"))["design.unused"] == status
+
+
+def test_a_checkpoint_that_leads_to_a_measurement_is_used(tmp_path: Path) -> None:
+    assert design(tmp_path, *POWERED)["design.unused"] == "PASS"
+    second = (("  - name: tuned", SECOND.replace("MODEL", "train.checkpoint") + "  - name: tuned"),)
+    tuned = "inputs: {model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32"
+    read = ((tuned, tuned.replace("train", "second")),)
+    folder = tmp_path / "chain"
+    folder.mkdir()
+    assert design(folder, *POWERED, *second, *read)["design.unused"] == "PASS"
