@@ -93,9 +93,9 @@ def test_every_token_of_an_honest_greedy_answer_has_the_largest_logit(tmp_path: 
 @pytest.mark.parametrize("name", ["prompt_digest", "prompt_tokens"])
 def test_a_row_that_states_another_prompt_is_told(tmp_path: Path, model: Path, name: str) -> None:
     job = greedy(tmp_path / "job", model)
-    kept = [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len({row["prompt_digest"] for row in kept}) == 7, "each row holds the digest of its own prompt"
-    rows = witnessed(job, edit=first(name, kept[1]["prompt_digest"] if name == "prompt_digest" else 57))
+    states = [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len({row["prompt_digest"] for row in states}) == 7, "each row holds the digest of its own prompt"
+    rows = witnessed(job, edit=first(name, states[1]["prompt_digest"] if name == "prompt_digest" else 57))
     assert [row.prompt for row in rows] == [False] + [True] * 6
 
 
