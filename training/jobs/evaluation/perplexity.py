@@ -30,8 +30,11 @@ def perplexity(job: Job[PerplexityParameters]) -> StageResult:
             raise ValueError(f"text '{item.id}' is empty")
         nats = sum(nats_of(model, windows, batch_size=parameters.batch_size))
         size = len(item.prompt.encode())
-        fields = {"prompt_digest": digest_windows(windows), "tokens": len(tokens), "windows": len(windows)}
-        return [PerplexityRow(item=item.id, nats=nats, bytes=size, **fields)]
+        digest, count = digest_windows(windows), len(windows)
+        row = PerplexityRow(
+            item=item.id, prompt_digest=digest, nats=nats, tokens=len(tokens), bytes=size, windows=count
+        )
+        return [row]
 
     shard = job.shard("texts", PerplexityRow)
     job.fill(shard, batches_of(load_items(job.inputs["items"]), 1), read, "texts")
