@@ -189,7 +189,9 @@ def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Ov
 
 def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> CheckOutcome:
     """Compare the groups (topics) of the two sides, by what they are called and by what the prompts name."""
-    shared = sorted({item.group for item in train} & {item.group for item in heldout})
+    names = {content_of(words_of(item.group)) or (item.group,): item.group for item in heldout}
+    ours = {content_of(words_of(item.group)) or (item.group,) for item in train}
+    shared = sorted(names[name] for name in names.keys() & ours)
     if shared:
         return CheckOutcome(
             "FAIL",
@@ -209,7 +211,7 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         f"{join_names(sorted(named))}"
     )
     about = {
-        group: [text for text in texts if not _names_own_group(rows[text])]
+        group: [text for text in texts if not _names_own_group(rows[text], group)]
         for group, texts in named.items()
         if not _is_everyday([rows[text] for text in texts], list(rows.values()))
     }
@@ -220,10 +222,12 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
     return CheckOutcome("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
 
 
-def _names_own_group(row: Item | Example | Preference) -> bool:
-    """Return whether a prompt names its own group: then that is its topic, whatever else it names."""
+def _names_own_group(row: Item | Example | Preference, heldout: str) -> bool:
+    """Return whether a prompt names its own group, called otherwise: that is its topic, whatever else it names."""
     name = stems_of(words_of(row.group))
-    return any(map(str.isalpha, name)) and bool(_named_in(row.prompt, {name: row.group}))
+    if name == stems_of(words_of(heldout)) or not any(map(str.isalpha, name)):
+        return False
+    return bool(_named_in(row.prompt, {name: row.group}))
 
 
 def _is_everyday(naming: Sequence[Item | Example | Preference], every: Sequence[Item | Example | Preference]) -> bool:
