@@ -47,8 +47,13 @@ DIGITS, SHORT = 5, 60
 NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Buckley 1988)"
 
 
-def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> CheckOutcome:
-    """Compare (id, text) pairs, prompts or completions, with the held-out prompts and their long right answers."""
+def overlap_of(
+    train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds, taught: Sequence[str] = ()
+) -> CheckOutcome:
+    """Compare (id, text) pairs, prompts or completions, with the held-out prompts and their long right answers.
+
+    Where the answers that are ``taught`` repeat each other half as often as they hold held-out ones, that is usual.
+    """
     train, heldout = list(train), list(heldout)
     result = _compare_prompts(train, heldout, thresholds)
     if result.status == "FAIL" or not (answers := _find_answers(train, heldout, thresholds.contained_words)):
@@ -56,7 +61,9 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     count = len({overlap.heldout for overlap in answers})
     detail = f"the right answers of {count} held-out items, which no other item has, are in training texts"
     rows = tuple(shown_overlap(overlap) for overlap in answers)
-    if count > FEW_NAMING:
+    long = Counter(words for text in taught if count_words(words := words_of(text)) >= thresholds.contained_words)
+    usual = ratio(sum(times > 1 for times in long.values()), len(long)) if long else 0
+    if count > FEW_NAMING and 2 * usual < ratio(count, len(heldout)):
         return CheckOutcome("FAIL", f"{detail}: take these texts out", float(count), rows, repairable=False)
     return CheckOutcome("WARN", f"{detail}: by chance, or were they copied?", float(count), rows)
 
@@ -338,7 +345,8 @@ def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
 
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+    taught = [example.completion for example in _examples(evidence)]
+    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds, taught)
 
 
 @CHECKS.add(
