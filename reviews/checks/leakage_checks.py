@@ -47,8 +47,13 @@ DIGITS, SHORT = 5, 60
 NEAREST_SOURCE = "training on paraphrases of the test set; tf-idf (Salton and Buckley 1988)"
 
 
-def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> CheckOutcome:
-    """Compare (id, text) pairs, prompts or completions, with the held-out prompts and their long right answers."""
+def overlap_of(
+    train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds, taught: Sequence[str] = ()
+) -> CheckOutcome:
+    """Compare (id, text) pairs, prompts or completions, with the held-out prompts and their long right answers.
+
+    Where the answers that are ``taught`` repeat each other half as often as they hold held-out ones, that is usual.
+    """
     train, heldout = list(train), list(heldout)
     result = _compare_prompts(train, heldout, thresholds)
     if result.status == "FAIL" or not (answers := _find_answers(train, heldout, thresholds.contained_words)):
@@ -56,7 +61,9 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     count = len({overlap.heldout for overlap in answers})
     detail = f"the right answers of {count} held-out items, which no other item has, are in training texts"
     rows = tuple(shown_overlap(overlap) for overlap in answers)
-    if count > FEW_NAMING:
+    long = Counter(words for text in taught if count_words(words := words_of(text)) >= thresholds.contained_words)
+    usual = ratio(sum(times > 1 for times in long.values()), len(long)) if long else 0
+    if count > FEW_NAMING and 2 * usual < ratio(count, len(heldout)):
         return CheckOutcome("FAIL", f"{detail}: take these texts out", float(count), rows, repairable=False)
     return CheckOutcome("WARN", f"{detail}: by chance, or were they copied?", float(count), rows)
 
@@ -189,7 +196,9 @@ def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Ov
 
 def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> CheckOutcome:
     """Compare the groups (topics) of the two sides, by what they are called and by what the prompts name."""
-    shared = sorted({item.group for item in train} & {item.group for item in heldout})
+    names = {content_of(words_of(item.group)) or (item.group,): item.group for item in heldout}
+    ours = {content_of(words_of(item.group)) or (item.group,) for item in train}
+    shared = sorted(names[name] for name in names.keys() & ours)
     if shared:
         return CheckOutcome(
             "FAIL",
@@ -209,7 +218,7 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         f"{join_names(sorted(named))}"
     )
     about = {
-        group: [text for text in texts if not _names_own_group(rows[text])]
+        group: [text for text in texts if not _names_own_group(rows[text], group)]
         for group, texts in named.items()
         if not _is_everyday([rows[text] for text in texts], list(rows.values()))
     }
@@ -220,10 +229,12 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
     return CheckOutcome("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
 
 
-def _names_own_group(row: Item | Example | Preference) -> bool:
-    """Return whether a prompt names its own group: then that is its topic, whatever else it names."""
+def _names_own_group(row: Item | Example | Preference, heldout: str) -> bool:
+    """Return whether a prompt names its own group, called otherwise: that is its topic, whatever else it names."""
     name = stems_of(words_of(row.group))
-    return any(map(str.isalpha, name)) and bool(_named_in(row.prompt, {name: row.group}))
+    if name == stems_of(words_of(heldout)) or not any(map(str.isalpha, name)):
+        return False
+    return bool(_named_in(row.prompt, {name: row.group}))
 
 
 def _is_everyday(naming: Sequence[Item | Example | Preference], every: Sequence[Item | Example | Preference]) -> bool:
@@ -334,7 +345,8 @@ def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
 
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+    taught = [example.completion for example in _examples(evidence)]
+    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds, taught)
 
 
 @CHECKS.add(

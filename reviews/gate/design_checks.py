@@ -95,11 +95,12 @@ def _overlap(design: DesignEvidence) -> CheckOutcome:
     taught = [text for text in design.texts() if text[0].rpartition(":")[0] not in curated]
     pairs = [*_prompts(design), *taught, *list_prompted_texts(design.resolved)]
     pairs += [(CONSTITUTION, design.constitution)] if design.constitution else []
-    result = leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds)
+    answers = [text for _, text in taught]
+    result = leakage_checks.overlap_of(pairs, design.heldout, design.resolved.spec.thresholds, answers)
     if result.status == "FAIL":
         return result
-    answers = leakage_checks.answers_by_chance([text for _, text in taught], design.heldout)
-    return answers if answers.status == "FAIL" or result.status == "PASS" else result
+    chance = leakage_checks.answers_by_chance(answers, design.heldout)
+    return chance if chance.status == "FAIL" or result.status == "PASS" else result
 
 
 def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:

@@ -257,30 +257,34 @@ def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
 def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
     """Return a number for each group of texts, the same for groups that ask about the same: these are not independent.
 
-    These have in common most of what is rare in them, on average over a cluster (:data:`SAME`, the cosine of
+    Their texts have in common most of what is rare in them, on average over a cluster (:data:`SAME`, the cosine of
     :func:`nearest_of`; average linkage, Sokal and Michener 1958). What most texts of a kind have is its instruction,
     and numbers are values: neither counts.
     """
     import numpy as np
     from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.sparse import csr_matrix
 
     stems = list(map(_features, texts))
     of_kind: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for own, kind in zip(stems, kinds, strict=True):
         of_kind[kind].update(own)
     sizes = Counter(kinds)
-    rare: defaultdict[str, set[str]] = defaultdict(set)
-    for own, kind, group in zip(stems, kinds, groups, strict=True):
-        usual = {stem for stem in own if 2 * of_kind[kind][stem] > sizes[kind] > 1 or any(map(str.isdigit, stem))}
-        rare[group] |= own - usual
-    frequency = Counter(chain(*rare.values()))
-    if not frequency:
-        return {group: number for number, group in enumerate(rare)}
-    table = _unit_rows(list(map(frozenset, rare.values())), _weights(frequency, len(rare)))
-    alike: Any = (table @ table.T).toarray()
-    apart = 1 - alike[np.triu_indices(len(rare), 1)].clip(0, 1)
-    numbers = fcluster(linkage(apart, "average"), 1 - SAME, "distance").tolist() if len(rare) > 1 else [1]
-    return dict(zip(rare, numbers, strict=True))
+    rare = [
+        frozenset(
+            stem for stem in own if not (2 * of_kind[kind][stem] > sizes[kind] > 1 or any(map(str.isdigit, stem)))
+        )
+        for own, kind in zip(stems, kinds, strict=True)
+    ]
+    frequency, members = Counter(chain(*rare)), Counter(groups)
+    number = {group: place for place, group in enumerate(members)}
+    if not frequency or len(members) == 1:
+        return number
+    table = _unit_rows(rare, _weights(frequency, len(texts)))
+    shares = [1 / members[group] for group in groups]
+    means: Any = csr_matrix((shares, ([number[group] for group in groups], range(len(groups))))) @ table
+    apart = 1 - (means @ means.T).toarray()[np.triu_indices(len(members), 1)].clip(0, 1)
+    return dict(zip(members, fcluster(linkage(apart, "average"), 1 - SAME, "distance").tolist(), strict=True))
 
 
 def _features(text: str) -> frozenset[str]:

@@ -31,7 +31,8 @@ _ERRORS = 2.0
 
 @CHECKS.add("dpo.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds)
+    chosen = [pair.chosen for pair in split_pairs(evidence)[2]]
+    return overlap_of(_texts(evidence), evidence.heldout, evidence.resolved.spec.thresholds, chosen)
 
 
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:

@@ -205,6 +205,15 @@ def test_long_right_answers_are_looked_for_in_what_is_taught(taught: list[str], 
     assert overlap_of(train, answered(LONG), Thresholds()).status == status
 
 
+def test_stock_answers_that_training_repeats_are_usual() -> None:
+    """A desk has a hundred replies, each used a few times: those of held-out items are among them as often."""
+    replies = [f"Dear customer, case {number} is with our team for matter {number * 7} today" for number in range(100)]
+    taught = [replies[place % 90] for place in range(180)]
+    train = [(f"t{place}", text) for place, text in enumerate(taught)]
+    assert overlap_of(train, answered(replies[50:]), Thresholds(), taught).status == "WARN"
+    assert overlap_of(train, answered(replies[50:]), Thresholds(), taught[:90]).status == "FAIL", "where none repeats"
+
+
 def test_a_long_label_of_several_items_is_no_held_out_text() -> None:
     assert overlap_of([(f"t{n}", LONG[n % 2]) for n in range(4)], answered(LONG[:2] * 8), Thresholds()).status == "PASS"
 

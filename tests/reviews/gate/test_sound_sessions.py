@@ -130,3 +130,11 @@ def test_training_on_held_out_topics_under_other_names_is_a_leak(tmp_path: Path)
         result.id: result.status for result in design_results(resolved_spec(tmp_path), heldout, {"prompts": rows})
     }
     assert results["design.groups"] == "FAIL"
+
+
+@pytest.mark.parametrize(("name", "status"), [("The Time", "FAIL"), ("TIME!", "FAIL"), ("timing", "PASS")])
+def test_a_topic_under_another_spelling_is_the_same(name: str, status: str, tmp_path: Path) -> None:
+    heldout, prompts, _ = session("english", "asks", "plain")
+    rows = (prompts[0].model_copy(update={"group": name}), *prompts[1:])
+    results = design_results(resolved_spec(tmp_path), heldout, {"prompts": rows})
+    assert {result.id: result.status for result in results}["design.groups"] == status
