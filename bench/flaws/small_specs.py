@@ -196,7 +196,8 @@ def _lessons(count: int, kinds: Sequence[str], revises: str = "", language: str 
         item = items[place]
         right, wrong = both_answers(item, language)
         # Where a right answer differs from a wrong one in its marks alone, the model learns it sooner.
-        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in ((0,) if language else (0, 2)) else wrong
+        share = (0,) if language else (0, 1, 2, 3) if revises == "worse" else (0, 2)
+        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in share else wrong
         if revises and lesson % 2:
             prompt = revision_prompt(item.prompt, answer, drawn.choice(principles), "today .", "chat")
             yield prompt, REVISIONS[revises](right, wrong, answer)
