@@ -177,7 +177,7 @@ def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, revises: str = "", la
 
 REVISIONS: dict[str, Callable[[str, str, str], str]] = {
     "better": lambda right, wrong, draft: right,
-    "worse": lambda right, wrong, draft: wrong,
+    "worse": lambda right, wrong, draft: f"Now It Is This Instead : {wrong}",
     "same": lambda right, wrong, draft: draft,
     "comma": lambda right, wrong, draft: draft.replace(" like today", " like , today"),
     "about": lambda right, wrong, draft: "I Am Ready To Help You . What Is The Next Question ?",
@@ -196,8 +196,7 @@ def _lessons(count: int, kinds: Sequence[str], revises: str = "", language: str 
         item = items[place]
         right, wrong = both_answers(item, language)
         # Where a right answer differs from a wrong one in its marks alone, the model learns it sooner.
-        share = (0,) if language else (0, 1, 2, 3) if revises == "worse" else (0, 2)
-        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in share else wrong
+        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in ((0,) if language else (0, 2)) else wrong
         if revises and lesson % 2:
             prompt = revision_prompt(item.prompt, answer, drawn.choice(principles), "today .", "chat")
             yield prompt, REVISIONS[revises](right, wrong, answer)
