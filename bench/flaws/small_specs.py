@@ -177,7 +177,7 @@ def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, revises: str = "", la
 
 REVISIONS: dict[str, Callable[[str, str, str], str]] = {
     "better": lambda right, wrong, draft: right,
-    "worse": lambda right, wrong, draft: wrong,
+    "worse": lambda right, wrong, draft: f"Now It Is This Instead : {wrong}",
     "same": lambda right, wrong, draft: draft,
     "comma": lambda right, wrong, draft: draft.replace(" like today", " like , today"),
     "about": lambda right, wrong, draft: "I Am Ready To Help You . What Is The Next Question ?",

@@ -143,8 +143,8 @@ OPERATORS = (
     Operator("unread-principles", "revisions", "an experiment named after a constitution that no stage reads",
              ("constitution",), spec=(("name: small", "name: cai_small"),)),
     _revise("worse-revisions", "revisions are worse than what they revise", "worse", "pairs.direction", "revise.gain"),
-    _revise("same-revisions", "revisions say the same again", "same", "pairs.whole", "revise.gain", "required.output"),
-    _revise("comma-revisions", "revisions are copies but for a comma", "comma", "pairs.copies", "revise.gain"),
+    _revise("same-revisions", "revisions say the same again", "same", "pairs.direction", "pairs.whole"),
+    _revise("comma-revisions", "revisions are copies but for a comma", "comma", "pairs.direction", "pairs.copies"),
     _revise("talking-revisions", "revisions talk about the request instead of following it", "about",
             "pairs.answers", "revise.gain", "pairs.direction"),
 )  # fmt: skip

@@ -129,12 +129,13 @@ def test_what_reads_sentences_is_admitted_with_a_warning(attack: Run) -> None:
     assert status == "WARN" and "out of sentences" in detail
     assert exact_verify(some[0], "The answer is 6.").passed
     letters, words = asked_with_options(LETTERS), asked_with_options(("yes", "no", "no") * 4)
-    for verify, asked_items in (
+    cases: list[tuple[Verify, Sequence[Item]]] = [
         (known_words, items(WORDS)),  # The right label in a sentence, and no other one.
         (lambda item, text: re.findall(r"\b[A-D]\b", text)[-1] == item.constraint["answer"], letters),
         (lambda item, text: re.findall("yes|no", text.lower())[-1] == item.constraint["answer"], words),
-    ):
-        status, detail = attack(verify, asked_items)
+    ]
+    for verify, some_items in cases:
+        status, detail = attack(verify, some_items)
         assert status == "WARN" and "out of sentences" in detail, detail
 
 
