@@ -71,7 +71,7 @@ OPERATORS = (
     Operator("one-kind-taught", "comparison", "prompts of one kind are trained on, the effect is claimed for all",
              ("strata.sensitivity",), data=_one_kind),
     Operator("unrelated-arm", "comparison", "the treatment was trained on other weights than the baseline's",
-             ("parity.models", "registration.model"),
+             ("parity.models", "registration.model", "design.baseline"),
              spec=(
                  ("instruct}\nbudget", "instruct}\ncontrol: {source: \"path:OTHER\", kind: instruct}\nbudget"),
                  ("inputs: {model: model, examples", "inputs: {model: control, examples"),
