@@ -40,6 +40,7 @@ INSTRUCTIONS = {
     "title": "detectable_format:title",
 }
 """By kind of items: the type of instruction that asks for the same."""
+_FORMS = {instruction: kind for kind, instruction in INSTRUCTIONS.items()}
 _SAMPLE = "samples_per_prompt: 4, temperature: 0.7"
 SMALL: tuple[Change, ...] = (
     # Of fewer samples one kind of items may have next to no right answers to train on.
@@ -210,7 +211,7 @@ def both_answers(item: Item, language: str = "") -> tuple[str, str]:
     plain = f"{word} {WORDS[zlib.crc32(item.group.encode()) % len(WORDS)]} is what i like today."
     if language:
         plain = f"{write_topic(language, item.group)} {LANGUAGES[language].liked}"
-    return _right(item.kind, plain), plain.title()
+    return _right(_FORMS.get(item.kind, item.kind), plain), plain.title()
 
 
 def _right(kind: str, plain: str) -> str:
