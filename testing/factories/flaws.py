@@ -142,7 +142,9 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "a loss that rose": lambda: [row | {"loss": 1.0 + 0.1 * row["step"]} for row in steps()],
     "a loss that stayed": lambda: [row | {"loss": 1.5 - 0.0001 * row["step"]} for row in steps()],
     "a plateau that the schedule makes": lambda: [
-        row | {"loss": 1.8 if row["step"] < 4 else (1.5, 1.52)[row["step"] % 2], "learning_rate": rate}
+        row
+        | {"loss": 1.8 if row["step"] < 4 else (1.5, 1.52)[row["step"] % 2], "learning_rate": rate}
+        | {"sketch": sketch(min(row["step"], 3))}
         for row, rate in zip(steps(), [0.0, 1e-5, 5e-6, *[0.0] * 7], strict=True)
     ],
     "a loss that rose again": lambda: [

@@ -69,6 +69,7 @@ DETECTORS: dict[str, Detector] = {
     "training.plateau": Detector("optimisation", "course", _RATES),
     "training.rise": Detector("optimisation", "course", ("learning_rate", "epochs", "max_grad_norm")),
     "training.moved": Detector("optimisation", "course", ("learning_rate", "method")),
+    "training.path": Detector("optimisation", "course", ("learning_rate", "method")),
     "training.loss": Detector("optimisation", "symptom", ("learning_rate", "epochs")),
     "training.starvation": Detector("data", "cause", ("epochs", "method", "max_examples_per_kind")),
     "training.scaling": Detector("data", "cause", ("epochs", "scaling")),
