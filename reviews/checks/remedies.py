@@ -22,6 +22,7 @@ REMEDIES: dict[str, str] = {
     "design.labelled": "label more samples, of the rarer label too (`thresholds.labelled_items`)",
     "design.groups": "give training and held-out items other groups, and held-out items at least four",
     "design.duplicates": "remove repeated prompts from the training data",
+    "design.baseline": "a baseline that reads what the treatment starts from, or a stage like it that reads `model`",
     "design.independence": "a reviewer of another vendor than the builder's",
     "design.schedule": "fewer `warmup_steps`, a smaller `warmup_ratio`, or more examples or `epochs`",
     "design.unused": "evaluate the checkpoint of the stage shown, or `evaluation.not_evaluated`",
@@ -56,6 +57,8 @@ REMEDIES: dict[str, str] = {
     "power.test": "both arms must be evaluated; read why the test has no result",
     "parity.settings": "the same parameters for both arms, on the same machine and code",
     "parity.models": "a treatment that was trained from the baseline's weights",
+    "parity.prompts": "one tokenizer and chat template for both arms; `template_date` below `model:` for a template "
+    "that writes the date",
     "parity.truncation": "a larger `max_new_tokens` for both arms, or `stops` that end the baseline's answers. If the "
     "model is to learn to stop, register how many answers that may be: `thresholds.learned_stops`, and "
     "`thresholds.truncated_answers` for the baseline's own gate",
@@ -85,6 +88,7 @@ REMEDIES: dict[str, str] = {
     "benchmark.scores": "a scorer that judges the same answer alike; or another script, by `peergate amend`",
     "training.length": "a larger `max_length`, or shorter examples",
     "training.moved": "a higher `learning_rate` or more `epochs`: the weights hardly moved",
+    "training.path": "a trainer that logs each optimizer step, with nothing else that changes the weights",
     "training.gradient": "a higher precision, or a lower `learning_rate`",
     "training.loss": "a higher `learning_rate`, more `epochs`, or data that can be learnt",
     "training.mask": "a chat template that keeps prompt and response apart, or examples with both",
