@@ -40,6 +40,7 @@ ELSEWHERE = {
     "exit": {"outputs.*.digest": "weights, where it is neither stored nor kept", "log_left": "of a log with secrets"},
     "metrics": {"code": "of the code"},
     "verdict": {"looked.*.answer": "as its look entry names it"},
+    "canary": {"looked.*.answer": "as its look entry names it"},
     "decision": {"code": "of the code"},
     "human": {"question": "of an entry"},
     "amendment": {"registration": "of the spec"},
