@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from bench.flaws.lying import Machine
-from bench.flaws.small_specs import KINDS, _right, tiny_model  # pyright: ignore[reportPrivateUsage]
+from bench.flaws.small_specs import KINDS, WORDS, _right, tiny_model  # pyright: ignore[reportPrivateUsage]
 from reviews.audit.verify import verify_run
 from reviews.trail.chain import keys
 from reviews.trail.chain.store import Store
@@ -65,7 +66,7 @@ def _items(split: str, topics: tuple[str, ...]) -> list[Any]:
 def _answers(item: Any) -> tuple[str, str]:
     """Return a right and a wrong answer."""
     word = item.prompt.replace(".", "").split()[-1].lower()
-    plain = f"{word} rain is what i like today."
+    plain = f"{word} {WORDS[crc32(item.group.encode()) % len(WORDS)]} is what i like today."
     return _right(item.kind, plain), plain.title()
 
 

@@ -197,10 +197,11 @@ def is_near(text: str, other: str) -> bool:
     return shared >= _NEARLY * max(len(words), len(others))
 
 
-def check_answers(judged: Sequence[JudgedPair]) -> CheckOutcome:
+def check_answers(judged: Sequence[JudgedPair], *, brought: bool = False) -> CheckOutcome:
     """Look for chosen answers that do not answer their prompt and are not right by the task's verifier.
 
-    One text for several prompts; words that share nothing with prompt and rejected side; talk about the request.
+    One text for several prompts; words that share nothing with prompt and rejected side; talk about the request. What a
+    person brings may be an agent's next action, which need not share a word with what was said before: it only warns.
     """
     about = _find_subjects([pair.pair for pair in judged])
     prompts: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -226,7 +227,8 @@ def check_answers(judged: Sequence[JudgedPair]) -> CheckOutcome:
     kinds = join_names(dict.fromkeys(str(row["fault"]) for row in faults))
     detail = f"{len(faults)} of {len(judged)} chosen answers do not answer their prompt: {kinds}"
     most = max(_LEAST_EVASIVE - 1, MOST_EVASIVE * len(judged))
-    return CheckOutcome("FAIL" if len(faults) > most else "WARN", detail, float(len(faults)), tuple(faults))
+    status = "FAIL" if len(faults) > most and not brought else "WARN"
+    return CheckOutcome(status, detail, float(len(faults)), tuple(faults))
 
 
 def _find_subjects(pairs: Sequence[Preference]) -> dict[str, set[str]]:
@@ -265,7 +267,7 @@ def check_brought(
         if pairs := [row for row in rows if isinstance(row, Preference)]:
             judged = judge_pairs(spec, data, heldout, pairs)
             results += (_check_brought_direction(spec, judged, name), _check_brought_length(spec, pairs, name))
-            results += (check_copies(judged, has_judge=False, brought=True), check_answers(judged))
+            results += (check_copies(judged, has_judge=False, brought=True), check_answers(judged, brought=True))
             answers = [GivenAnswer(row.prompt, row.chosen, row.before) for row in pairs]
             results.append(_check_stuck(spec, (data, heldout), answers, name))
         if examples := [row for row in rows if isinstance(row, Example)]:
