@@ -53,13 +53,14 @@ FAMILIES = (
     *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
     *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
     *("contamination", "independence", "words", "verifiers", "material", "limits", "revisions"),
+    *("retyped", "misgranted", "schedules", "bookkeeping", "splits"),
 )
 SESSIONS = ("sft", "lora", "dpo", "scored", "judged", "given", "examples", "revised")
 """The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic; pairs
 or examples that a person brings; pairs of revisions."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
 """What names a flaw next to checks: what the report says of its result, and damage that an audit finds."""
-REFUSALS = ("decides before",)
+REFUSALS = ("decides before", "is the chosen", "is empty", "constitution")
 """Words of the spec's own rules that refuse a design."""
 
 

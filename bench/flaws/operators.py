@@ -12,6 +12,7 @@ from bench.flaws.families import (
     places,
     records,
     rows,
+    sealed,
     shipping,
     texts,
     training,
@@ -24,7 +25,7 @@ _SECOND = (
     texts,
     judging,
 )
-_SEALED = ()
+_SEALED = (sealed,)
 SETS = {
     name: tuple(operator for file in files for operator in file.OPERATORS)
     for name, files in (("first", _FIRST), ("second", _SECOND), ("sealed", _SEALED))

@@ -234,7 +234,7 @@ OPERATORS = (
         "right-answers",
         "contamination",
         "completions hold the long right answers of held-out items",
-        (*COPIED, "design.right_answers"),
+        COPIED,
         spec=(*_QUESTIONS, *_EXAMPLES),
         data=_long_answers,
         files=_write_examples(
@@ -248,7 +248,7 @@ OPERATORS = (
         "short-answers",
         "contamination",
         "completions are the rare short right answers of held-out items",
-        (*COPIED, "design.right_answers"),
+        COPIED,
         spec=(*_QUESTIONS, *_EXAMPLES),
         data=_short_answers,
         files=_write_examples(
