@@ -28,7 +28,7 @@ def _planted_otherwise(history: History, entry: RecordedEntry[CanaryEntry], rate
     body, where = entry.body, f"entry {entry.seq} (canary)"
     packet = history.find(PacketEntry, body.stage, body.attempt)
     if packet is None or packet.seq > entry.seq or packet.body.packet != body.of:
-        yield f"{where}: no packet before it is the one it was made from"
+        yield f"{where}: the packet it was made from does not precede it"
         return
     canary = draw_canary(packet, _packet_of(history, body.of), body.reviewer, rate)
     if canary is None or (canary.edit, canary.packet.content_digest()) != (body.edit, body.packet):

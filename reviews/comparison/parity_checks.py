@@ -103,14 +103,16 @@ def judge_baseline(spec: Design) -> CheckOutcome:
     hint = f"add a stage like '{spec.analysis.baseline}' that reads '{roots[1]}'"
     if baseline in weights_before(spec, treatment):
         message = (
-            f"the baseline {baseline} was made by a stage, and nothing shows that it is no worse than '{roots[1]}'"
+            f"the baseline {baseline} was made by a stage, and no stage measures whether it is worse than '{roots[1]}'"
         )
         return CheckOutcome("WARN", f"{message}: {hint}")
     message = f"the treatment {treatment} did not start from the baseline {baseline}"
     return CheckOutcome("FAIL", f"{message}: use what it started from, '{roots[0]}' for example, or {hint}")
 
 
-@CHECKS.add("parity.models", "The arms are different weights, and the baseline is no worn one", source=BASELINE_SOURCE)
+@CHECKS.add(
+    "parity.models", "The arms are different weights, and no stage made the baseline worse", source=BASELINE_SOURCE
+)
 def _models(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the weights of the arms, where they come from, and the baseline with what it was made from."""
     ours, theirs = manifest_of(evidence).inputs.get("model"), _baseline(evidence).inputs.get("model")

@@ -315,7 +315,7 @@ def _asks_the_same(words: Words, heldout: Words, shared: Shingles, threshold: fl
         return True
     own, others = _own_words(words, shared), _own_words(heldout, shared)
     if not own or not others:
-        # In a script without spaces, two letters may be all that a question has of its own.
+        # In a script without spaces, questions may differ in two letters alone.
         return not count_letters(own or others)
     ours, theirs = Counter(own), Counter(others)
     mine, its = Counter(words) - Counter(heldout), Counter(heldout) - Counter(words)

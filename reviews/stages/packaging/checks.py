@@ -104,13 +104,13 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
     blocking=False,
 )
 def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the package's own generation settings, which whoever loads it gets, with the evaluated decoding."""
+    """Compare the package's own generation settings, which its users get, with the evaluated decoding."""
     package, spec = evidence.outputs.get("package"), evidence.resolved.spec
     if package is None:
         raise EvidenceMissing("the package is missing")
     parameters = spec.stage(spec.analysis.treatment).parameters
     if not isinstance(parameters, EvaluateParameters):
-        return CheckOutcome("NOT_APPLICABLE", "the registered comparison decodes in ways of its own")
+        return CheckOutcome("NOT_APPLICABLE", "the registered comparison decodes otherwise")
     settings = said_in(package / GENERATION, ())
     settings = settings if isinstance(settings, dict) else {}
     named = {name: settings[name] for name in _GREEDY if settings.get(name) is not None}
@@ -122,7 +122,7 @@ def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         others.append(f"answers were cut at {join_names(map(repr, parameters.stops))}, and the package has no stops")
     if not others:
         return CheckOutcome("PASS", "the package decodes greedily, as it was evaluated", 0.0)
-    message = f"whoever loads the package gets other answers than were evaluated: {'; '.join(others)}"
+    message = f"users of the package get other answers than were evaluated: {'; '.join(others)}"
     return CheckOutcome("WARN", message, float(len(others)), tuple({"setting": text} for text in others))
 
 
