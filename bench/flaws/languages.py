@@ -88,12 +88,6 @@ LANGUAGES = {
         "get_ set_ map_ run_ add_ pop_ row_ col_ key_ val_ bit_ hex_",
         "is what this returns.",
     ),
-    "emoji": Language(
-        "🖊️ 1️⃣ → {topic}",
-        {"quoted": '🔒 "…" 🔒', "title": "🔝 <<…>> 🔝"},
-        "🌊 🌲 🐝 🍯 ⛰️ 🌙 🔥 🎈 🚲 🎻 🧀 🪁",
-        "👍 👍",
-    ),
 }
 
 

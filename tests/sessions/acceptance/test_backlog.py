@@ -162,10 +162,12 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
     assert {(one.check, one.stage, one.state, one.must_pass) for one in wave} == {
         ("package.weights", "ship", "not judged", True),
         ("package.probes", "ship", "not judged", True),
+        ("package.decoding", "ship", "not judged", False),
         ("checkpoint.files", "ship", "not judged", True),
     }
     assert {one.found_by for one in wave} == {"checkpoint.files at train.1"}
-    told.check("ship", 1, {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"})
+    shipped = {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"}
+    told.check("ship", 1, shipped | {"package.decoding": "PASS"})
     assert [(one.check, one.state) for one in siblings_of(History(told.entries, told.store))] == [
         ("package.probes", "WARN")
     ]

@@ -469,7 +469,7 @@ def test_what_a_lost_job_left_counts_against_the_limit(tmp_path: Path) -> None:
     assert 500_000 < lost.raw["bytes"] < 600_000
     drive(quick_session(run, launcher=Losing()), {"answer": "retry", "reason": "again", "by": "Ada", "expires": None})
     assert launched(run) == ["base.1"]
-    assert entries(run, "budget")[-1].raw["reasons"][0].startswith("outputs take 502 kB of the 0.0004 GB")
+    assert entries(run, "budget")[-1].raw["reasons"][0].startswith("outputs take 503 kB of the 0.0004 GB")
 
 
 def test_the_price_of_keeping_outputs_reserves_snapshots_too(tmp_path: Path) -> None:

@@ -295,12 +295,12 @@ def test_stages_that_differ_in_more_than_the_model_are_no_drift(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("after", "margin", "status"), [(12, 0.3, "PASS"), (12, 0.1, "FAIL"), (6, 0.6, "FAIL"), (6, 0.9, "PASS")]
+    ("after", "margin", "status"), [(12, 0.3, "PASS"), (12, 0.1, "FAIL"), (10, 0.4, "FAIL"), (10, 0.5, "PASS")]
 )
 def test_non_inferiority_is_judged_by_the_end_of_the_interval(
     tmp_path: Path, after: int, margin: float, status: str
 ) -> None:
-    """Nothing lost of 12 leaves a loss of 0.19 possible; six lost of 12 leave 0.76."""
+    """Nothing lost of 12 leaves a loss of 0.19 possible; two lost of 12 leave 0.44."""
     evidence = drifted(evidence_of(tmp_path, "tuned"), [True] * N, [True] * after + [False] * (N - after), margin)
     assert result(evidence, "drift.kept").status == status
 
@@ -337,9 +337,9 @@ def test_surprise_that_grew_is_a_loss_and_surprise_that_fell_is_none(tmp_path: P
 def test_choices_and_conversations_must_not_fall_either(tmp_path: Path) -> None:
     best, worst = [(0.1, 90.0), (9.0, 0.1)] * 2, [(9.0, 0.1), (0.1, 90.0)] * 2
     fallen = choose_evidence(tmp_path, choice_rows(worst))
-    assert held_against(fallen, choice_rows(best), tmp_path, 0.9).status == "FAIL"
+    assert held_against(fallen, choice_rows(best), tmp_path, 0.5).status == "FAIL"
     kept = choose_evidence(tmp_path, choice_rows(best))
-    assert held_against(kept, choice_rows(best), tmp_path, 0.9).status == "PASS"
+    assert held_against(kept, choice_rows(best), tmp_path, 0.5).status == "PASS"
     mute = conversation_rows(("No.",) * 4, 8)
     talking = converse_evidence(tmp_path, mute)
     assert held_against(talking, conversation_rows(times=8), tmp_path, 0.3).status == "FAIL"

@@ -180,6 +180,7 @@ def verify(item: Item, output: str) -> Judgement:
     wrong = kind.verify(item.constraint, text)
     if wrong:
         return Judgement(False, wrong, kind.place(output))
-    # Scripts without spaces have words too.
-    words = max(len(re.findall(r"\w+", text)), count_words(words_of(text)))
+    # Scripts without spaces have words too; signs are none.
+    words = count_words(tuple(word for word in words_of(text) if word[0].isalnum()))
+    words = max(words, len(re.findall(r"\w+", text)))
     return Judgement(True) if words >= MIN_WORDS else Judgement(False, f"has {words} words, fewer than {MIN_WORDS}")
