@@ -96,6 +96,7 @@ def test_the_registered_model_is_asked_with_the_recorded_packet_and_its_votes_ar
     assert len(api.got) == 4 and len(sent) == 1, "the recorded packet is sent, each time"
 
 
+@pytest.mark.more
 def test_what_the_reviewer_could_look_into_it_can_look_into_again(run: Path, api: Api, tmp_path: Path) -> None:
     query = Call("query_rows", {"name": "data.prompts", "group_by": "kind"}, "call_1")
     place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
@@ -127,6 +128,7 @@ def test_money_and_persons_are_refused_before_anything_is_sent(run: Path, api: A
     assert person["code"] == 2 and "cannot be asked again" in person["err"]
 
 
+@pytest.mark.more
 def test_a_damaged_packet_is_refused(run: Path, tmp_path: Path) -> None:
     (packet,) = entries(run, "packet")
     path = Store(run / "store").path(packet.raw["packet"])
