@@ -197,7 +197,8 @@ def _lessons(count: int, kinds: Sequence[str], revises: str = "", language: str 
         item = items[place]
         right, wrong = both_answers(item, language)
         # Where a right answer differs from a wrong one in its marks alone, the model learns it sooner.
-        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in ((0,) if language else (0, 2)) else wrong
+        often = (0, 2) if "lowercase" in kinds or not language else (0,)
+        answer = right if (times + zlib.crc32(item.id.encode())) % 5 in often else wrong
         if revises and lesson % 2:
             prompt = revision_prompt(item.prompt, answer, drawn.choice(principles), "today .", "chat")
             yield prompt, REVISIONS[revises](right, wrong, answer)

@@ -322,7 +322,7 @@ def test_fisher_one_sided(table: tuple[int, int, int, int], p: float) -> None:
     hits, n, other, of = table
     assert fisher_exact_above(*table) == pytest.approx(p, rel=1e-4)
     again = fisher_exact([[hits, n - hits], [other, of - other]], alternative="greater")
-    assert fisher_exact_above(*table) == pytest.approx(float(again.pvalue), rel=1e-9)
+    assert fisher_exact_above(*table) == pytest.approx(float(again.pvalue), rel=1e-9)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_fisher_refuses_more_hits_than_items() -> None:
