@@ -98,5 +98,6 @@ def words(page: Path) -> int:
 
 def test_what_is_written_by_hand_stays_short_enough_to_be_read() -> None:
     by_hand = [HOME / "README.md", *(HOME / "docs").rglob("*.md")]
-    by_hand = [one for one in by_hand if not {"decisions", "reference"} & set(one.relative_to(HOME).parts)]
+    generated = {"decisions", "reference", "gate-figures.md"}
+    by_hand = [one for one in by_hand if not generated & set(one.relative_to(HOME).parts)]
     assert sum(map(words, by_hand)) <= MOST_WORDS
