@@ -72,7 +72,10 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
         for number in range(kills):
             print(path, f"p{number}", file=appenders.stdin, flush=True)
             pid = int(appenders.stdout.readline())
-            told = [appenders.stdout.readline() for _ in range(chance.randrange(1, 20))]
+            told: list[str] = []
+            for _ in range(chance.randrange(1, 20)):
+                told.append(appenders.stdout.readline())
+                assert told[-1] not in ("", "gone\n"), "the appender ended before it was killed"
             # Anywhere between two lines: about the time that one append takes.
             time.sleep(chance.random() * 0.01)
             os.kill(pid, signal.SIGKILL)
