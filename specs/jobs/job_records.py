@@ -232,11 +232,11 @@ class MachineClock(Contract):
 
 
 CLOCK_TOLERANCE_S = 60.0
+CLOCK_TOLERANCE_SHARE = 0.01
+"""How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
 
 SHORT_TOLERANCE_S = 2.0
 """The same for a length of time, with half of what was observed: of a job of seconds a minute would be all."""
-CLOCK_TOLERANCE_SHARE = 0.01
-"""How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
 
 
 class ObservedRuntime(Contract):

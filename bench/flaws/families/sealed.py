@@ -32,7 +32,7 @@ def _mistype(text: str) -> str:
     return " ".join(word[0] + word[2] + word[1] + word[3:] if len(word) > 4 else word for word in text.split())
 
 
-def _granted(name: str, what: str, session: str = "sft", **others: Any) -> Operator:
+def _misgrant(name: str, what: str, session: str = "sft", **others: Any) -> Operator:
     """Return the operator whose training works with other parameters than it states."""
     return Operator(name, "misgranted", what, CURVE, session=session, stage="train",
                     swap=lambda job: other_parameters(job, **others))  # fmt: skip
@@ -111,13 +111,13 @@ OPERATORS = (
     _leak("retyped-hyphens", "held-out prompts with hyphens inside of words",
           lambda text: " ".join(f"{word[:3]}-{word[3:]}" if len(word) > 5 else word for word in text.split())),
     _leak("retyped-quoted", "held-out prompts as quoted mail", lambda text: f"> {text}\n>\nWhat do you say to that?"),
-    _granted("misgranted-decay", "trained with a weight decay of one half that no row states", weight_decay=0.5),
-    _granted("misgranted-clipping", "gradients are clipped at a thousandth", max_grad_norm=0.001),
-    _granted("misgranted-batches", "batches are half as large, with two of them a step", batch_size=2,
+    _misgrant("misgranted-decay", "trained with a weight decay of one half that no row states", weight_decay=0.5),
+    _misgrant("misgranted-clipping", "gradients are clipped at a thousandth", max_grad_norm=0.001),
+    _misgrant("misgranted-batches", "batches are half as large, with two of them a step", batch_size=2,
              gradient_accumulation=2),
-    _granted("misgranted-schedule", "the rate stays constant instead of falling", scheduler="constant"),
-    _granted("misgranted-rank", "adapters have a quarter of their rank", session="lora", lora_rank=2),
-    _granted("misgranted-length", "sequences are cut at 24 tokens", max_length=24),
+    _misgrant("misgranted-schedule", "the rate stays constant instead of falling", scheduler="constant"),
+    _misgrant("misgranted-rank", "adapters have a quarter of their rank", session="lora", lora_rank=2),
+    _misgrant("misgranted-length", "sequences are cut at 24 tokens", max_length=24),
     Operator("misgranted-roles", "misgranted", "half of the examples have prompt and answer exchanged",
              (*CURVE, "training.data"), stage="train", swap=_swap_roles),
     Operator("diverging-rate", "schedules", "a rate at which the training diverges",

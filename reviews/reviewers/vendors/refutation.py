@@ -45,8 +45,8 @@ def describe_finding(finding: Finding, packet: Packet) -> str:
         {
             "place": span.pointer or (f"log lines {span.lines}" if span.lines else "an answer of a tool"),
             "quote": span.quote,
+            "value": plain(json.dumps(quoted_place(span, packet), ensure_ascii=False), PLACE_CHARACTERS),
         }
-        | {"value": plain(json.dumps(quoted_place(span, packet), ensure_ascii=False), PLACE_CHARACTERS)}
         for span in finding.evidence
     ]
     value = {"statement": finding.statement, "evidence": places}

@@ -236,7 +236,7 @@ def _is_beyond_chance(tried: Sequence[Attempt], successful: Sequence[Attempt], m
 
 
 def _find_targets(task: str, items: Sequence[Item]) -> tuple[list[Target], list[Item]]:
-    """Return every item with a right value of its own and one of another item, and the items without a right value.
+    """Return every item with its right value and a wrong one (another item's), and the items without a right value.
 
     The first spelling in which most values pass is taken for all items where it passes.
     """
