@@ -193,7 +193,7 @@ def suspension_of(history: RecordedHistory, reviewer: str) -> NoVerdict | None:
     failed = next(_iterate_approvals(history, reviewer), None)
     if failed is None:
         return None
-    what = next(edit.what for edit in EDITS if edit.name == failed.body.edit)
+    what = next((edit.what for edit in EDITS if edit.name == failed.body.edit), failed.body.edit)
     open_again = ", ".join(list_reopened(history, failed)) or "none"
     detail = f"reopened, its approvals since it last rejected a canary: {open_again}"
     text = f"the reviewer approved a canary ({what}) at {failed.body.stage}.{failed.body.attempt} and is suspended"
