@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,8 +50,11 @@ def fix_date(folder: Path, day: date) -> None:
 Message = Mapping[str, str]
 _SECONDS = 20.0
 """Longest time that the probes of a template may take together."""
-_LATER = tuple(timedelta(days=17 * n, hours=n, minutes=7 * n, seconds=11 * n) for n in range(1, 31))
-"""Later times that hold every hour of a day and every day of the week and month: a template may read any of them."""
+_TIMES = (
+    *(datetime(2030, 1, day, day % 24, 7 * day % 60, 11 * day % 60) for day in range(1, 32)),  # noqa: DTZ001
+    *(datetime(2031, month, 1) for month in range(1, 13)),  # noqa: DTZ001 - a template has the local time
+)
+"""Times with every month, day of the month or week, and hour: a template may read any of them."""
 _THINK = re.compile(r"<think>.*?</think>", re.S)
 _PROBE = {"system": "Probe zero: be terse.", "user": "Probe {}: which colour?", "assistant": "Probe {}: blue."}
 
@@ -185,7 +188,7 @@ def _faults(template: ChatTemplate, rows: Sequence[Sequence[Message]]) -> Iterat
     probes = [[_probe(role, place) for place, role in enumerate(roles)] for roles in sorted(orders, key=len)]
     codes: set[str] = set()
     for place, row in enumerate((*probes, *rows)):
-        for fault in _faults_of(template, row, _LATER[:: 1 if place == 0 else len(_LATER) - 1]):
+        for fault in _faults_of(template, row, _TIMES[:: 1 if place == 0 else len(_TIMES) - 1]):
             if fault.code not in codes:
                 codes.add(fault.code)
                 yield fault
@@ -200,7 +203,7 @@ def changes_with_time(template: ChatTemplate) -> bool:
     from specs.system.plugins import run_bounded
 
     now, turns = datetime.now(), [_probe("user", 0)]  # noqa: DTZ005 - a template has the local time
-    times = [now, *(now + later for later in _LATER)]
+    times = [now, *_TIMES]
     texts = run_bounded(
         lambda: {template.render(turns, opens=True, now=time) for time in times}, "the chat template", _SECONDS,
         "be rendered",
@@ -208,7 +211,7 @@ def changes_with_time(template: ChatTemplate) -> bool:
     return len(texts) > 1
 
 
-def _faults_of(template: ChatTemplate, row: Sequence[Message], later: Sequence[timedelta]) -> Iterator[TemplateFault]:
+def _faults_of(template: ChatTemplate, row: Sequence[Message], times: Sequence[datetime]) -> Iterator[TemplateFault]:
     *turns, answer = row
     now = datetime.now()  # noqa: DTZ005 - a template has the local time
     try:
@@ -216,7 +219,7 @@ def _faults_of(template: ChatTemplate, row: Sequence[Message], later: Sequence[t
             template.render(messages, opens=opens, now=now) for messages, opens in ((turns, True), (row, False))
         )
         closed = template.render(turns, opens=False, now=now)
-        texts = {prompt, *(template.render(turns, opens=True, now=now + distance) for distance in later)}
+        texts = {prompt, *(template.render(turns, opens=True, now=time) for time in times)}
     except TemplateRefusal as error:
         roles = ", ".join(message["role"] for message in row)
         hint = "use the template of this model's own tokenizer"

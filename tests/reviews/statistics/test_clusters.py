@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from reviews.evidence.subgroups import ArmPair, clusters_of, gains_by_value, sig
 from reviews.statistics.mcnemar import exact_mcnemar, exact_sign_flip
 from specs.stages.base.artifacts import Item
 from training.items.format_items import HELDOUT_TOPICS, build_items
+from training.rules import similarity
+from training.rules.similarity import cluster_groups
 
 RIVERS = ("Danube", "Mekong", "Orinoco", "Volga", "Niger", "Yukon", "Tagus", "Loire")
 
@@ -109,3 +112,25 @@ def test_a_kind_is_split_by_the_values_of_its_constraint() -> None:
     assert gains_by_value(pairs, named) == {}, "answers are no values"
     assert sign_flip_p(pairs) == exact_mcnemar(6, 0)
     assert sign_flip_p(pairs, {f"g{n}": n // 6 for n in range(12)}) == 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clusters_are_those_of_the_whole_table(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are clustered part by part, since a table of all pairs takes gigabytes for a split of 14,000 items."""
+    random.seed(seed)
+    words = [f"{first}{second}ok" for first in "bcdfgklmnp" for second in "aeiou"]
+    topics = [random.sample(words, 4) for _ in range(40)]
+    texts = [" ".join([*random.choice(topics), *random.sample(words, place % 3)]) for place in range(200)]
+    names = [str(place) for place in range(200)]
+
+    def cluster() -> set[frozenset[str]]:
+        clusters = cluster_groups(texts, ["a"] * 200, names)
+        return {frozenset(name for name in names if clusters[name] == number) for number in clusters.values()}
+
+    by_parts = cluster()
+
+    def take_all(rows: Any) -> list[list[int]]:
+        return [list(range(rows.shape[0]))]
+
+    monkeypatch.setattr(similarity, "_split_apart", take_all)
+    assert by_parts == cluster() and 20 < len(by_parts) < 150
