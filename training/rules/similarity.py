@@ -158,6 +158,8 @@ def words_of(text: str) -> Words:
     spaced = "".join(map(_comparable, folded))
     if spaced.isascii():
         return tuple(spaced.split())
+    # Where a word ends depends on the white space before a mark: it counts as one space, at the beginning too.
+    spaced = " ".join(("", *spaced.split()))
     return tuple(chain.from_iterable(map(str.split, _boundary().split(spaced))))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reviews.evidence.text_overlap import find_overlaps
@@ -39,11 +39,12 @@ def test_texts_of_every_script_have_words(text: str, words: str, counted: int) -
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
+@example("\U000119300")
 def test_words_stay_the_same_when_they_are_read_again(text: str) -> None:
     words = words_of(text)
     assert all(word and not any(map(str.isspace, word)) for word in words)
     assert 0 <= count_words(words) <= len(words)
-    assert words_of(text) == words_of(f"  {text}\n")
+    assert words_of(text) == words_of(f"  {text}\n") == words_of(f"\n{text}")
 
 
 @pytest.mark.parametrize(
