@@ -42,7 +42,8 @@ def append(path, name):
     for n in range(100_000):
         key = f"{name}/{n}"
         append_json(trail, "spend", key, body_of("spend", job="x" * 300))
-        print(key, flush=True)
+        # One write, whole or not at all: `print` writes its line break apart where Python is unbuffered.
+        os.write(1, f"{key}\\n".encode())
 
 if sys.argv[1:]:
     append(*sys.argv[1:])
