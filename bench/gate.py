@@ -25,7 +25,7 @@ from reviews.history.attempt import Attempt
 from sessions.requests.gate_replay import GateReplay
 from sessions.run.run_history import read_history
 from specs.loading.reviewer_file import load_reviewer
-from specs.system.errors import BudgetExceeded, PeergateError
+from specs.system.errors import BudgetExceeded
 from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.verdict import Packet
 
@@ -81,24 +81,17 @@ def list_cases(work: Path, spec: ReviewerSpec, planted: Sequence[Row], twins: Se
 def judge_case(case: Case, level: Level) -> Row:
     """Return what a reviewer says of a packet at a level of evidence, as a row of the results."""
     packet = case.packet.model_copy(update=_ONLY_CLAIMS) if level == "claims" else case.packet
-    reviewer, digest, usd = case.replay.reviewer, packet.content_digest(), 0.0
-    try:
-        if isinstance(reviewer, PaidReviewer):
-            looking = case.replay.look_into(case.gate, {}) if level == "drill-down" else None
-            review = reviewer.ask(packet, digest, looking)
-            usd, verdict = review.exchange.usd, review.value
-        else:
-            verdict = reviewer.review(packet, digest)
-    except PeergateError:
-        verdict = None
+    looking = case.replay.look_into(case.gate, {}) if level == "drill-down" else None
+    verdict, _, usd = case.replay.ask(packet, looking)
     places = [
         span.pointer or "log"
-        for finding in (verdict.findings if verdict else ())
+        for finding in verdict.findings
         if finding.severity == "blocking"
         for span in finding.evidence
     ]
-    facts = {"reviewer": reviewer.name, "evidence": level, "case": case.name, "kind": case.kind, "usd": usd}
-    return facts | {"gate": case.gate.name, "approve": verdict.approve if verdict else None, "places": places}
+    approve = None if verdict.no_verdict else verdict.approve
+    facts = {"reviewer": case.replay.reviewer.name, "evidence": level, "case": case.name, "kind": case.kind, "usd": usd}
+    return facts | {"gate": case.gate.name, "approve": approve, "places": places}
 
 
 def run_floor(work: Path, results: list[Row], keep: Callable[[Row], None], sound_count: int, workers: int) -> None:

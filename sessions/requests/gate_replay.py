@@ -22,7 +22,7 @@ from specs.system.vendors.parties import ReviewerSpec
 from specs.trail.entry import DESIGN
 from specs.trail.gate_bodies import DecisionEntry
 from specs.trail.key_policy import PERSON
-from specs.trail.verdict import Outcome, Verdict, no_verdict_of
+from specs.trail.verdict import Outcome, Packet, Verdict, no_verdict_of
 
 OPENING: tuple[Outcome, ...] = ("approve", "null")
 
@@ -132,24 +132,27 @@ class GateReplay:
         )
 
     def _ask(self, gate: Attempt) -> ReplayedVote:
-        packet, usd, answers = gate.packet_value, 0.0, dict[Digest, str]()
+        packet, answers = gate.packet_value, dict[Digest, str]()
         assert packet is not None
-        digest, error = packet.content_digest(), ""
-        try:
-            if isinstance(self.reviewer, PaidReviewer):
-                review = self.reviewer.ask(packet, digest, self.look_into(gate, answers))
-                usd, verdict = review.exchange.usd, review.value
-                if verdict is None:
-                    raise review.error or PeergateError("no verdict")
-            else:
-                verdict = self.reviewer.review(packet, digest)
-        except PeergateError as failed:
-            error = failed.message
-            verdict = no_verdict(self.reviewer.name, no_verdict_of(failed))
+        verdict, error, usd = self.ask(packet, self.look_into(gate, answers))
         looked = looked_up(self._history, gate.stage) | answers
         decision = settle(self._history.resolved, packet, verdict, gate.number, looked)
         approve = None if verdict.no_verdict else verdict.approve
         return ReplayedVote(approve, decision.outcome, _blocking(verdict), error, usd)
+
+    def ask(self, packet: Packet, looking: Looking | None = None) -> tuple[Verdict, str, float]:
+        """Return what the reviewer says of a packet, why it gave no verdict, and what the answer cost in USD."""
+        digest, usd = packet.content_digest(), 0.0
+        try:
+            if not isinstance(self.reviewer, PaidReviewer):
+                return self.reviewer.review(packet, digest), "", usd
+            review = self.reviewer.ask(packet, digest, looking)
+            usd = review.exchange.usd
+            if review.value is None:
+                raise review.error or PeergateError("no verdict")
+            return review.value, "", usd
+        except PeergateError as failed:
+            return no_verdict(self.reviewer.name, no_verdict_of(failed)), failed.message, usd
 
     def look_into(self, gate: Attempt, answers: dict[Digest, str]) -> Looking | None:
         """Return what a model may look into, which is what it could look into then; ``answers`` grow as it does."""

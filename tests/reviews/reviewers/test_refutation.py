@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,25 +15,15 @@ from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from specs.system.vendors.parties import Efforts, ReviewerSpec, ReviewLimits
 from specs.trail.verdict import Packet, Verdict
-from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.loopback_api import OPENAI, Api, Got, Step, answered, failed
-from tests.reviews.gate.test_packet import packet_of
 from tests.reviews.reviewers.test_vendors import FINDING, KEY, PRICE, REJECTED, ask
 from tests.reviews.reviewers.test_vendors import api as api
+from tests.reviews.reviewers.test_vendors import evidence as evidence
+from tests.reviews.reviewers.test_vendors import packet as packet
 
 pytestmark = pytest.mark.integration
 
 OTHER = FINDING | {"statement": "the second flaw", "required_change": None}
-
-
-@pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
-    return evidence_of(tmp_path, "sample")
-
-
-@pytest.fixture
-def packet(evidence: Evidence) -> Packet:
-    return packet_of(evidence)
 
 
 def reviewer(usd: float = 1.0, refutation: bool = True) -> ModelReviewer:
