@@ -1,9 +1,11 @@
 """Could the granted weights have written the answers that a witness recomputed?
 
-A greedy answer is the argmax at every place, within the tolerance of its number type. A sampled one is judged by the
-randomised probability integral transform: under the granted distribution the values are independent and uniform
-(Rosenblatt 1952; randomised for discrete tokens: Smith 1985), so that sums of their logarithms are gamma distributed.
-All sampled ones together are compared with other ways to make them, by likelihood ratios.
+A greedy answer is the argmax at every place, within the tolerance of its number type; so is a sampled one, once the
+noise that the granted seed gives to each draw is added (``training/engines/sampling_noise.py``). Where the engine draws
+by noise of its own, a sampled answer is judged by the randomised probability integral transform: under the granted
+distribution the values are independent and uniform (Rosenblatt 1952; randomised for discrete tokens: Smith 1985), so
+that sums of their logarithms are gamma distributed. All of these together are compared with other ways to make them,
+by likelihood ratios.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ def _why(row: WitnessRow, dtype: str, tails: tuple[float, float], alarm: float) 
     if row.gap is None and row.drawn is None:
         return "the witness says nothing of its tokens"
     if row.gap is not None and row.gap > GREEDY_GAP[dtype]:
-        return f"a token lies {row.gap:.3g} below the largest logit"
+        noise = ", the noise of the granted seed included" if row.noise else ""
+        return f"a token lies {row.gap:.3g} below the largest logit{noise}"
     if row.beyond is not None and row.beyond > NUCLEUS[dtype]:
         return f"a token lies {row.beyond:.3g} outside the nucleus"
     if min(tails) < alarm:
@@ -145,5 +148,6 @@ def compute_uniform_values(seed: str, row: WitnessRow) -> list[float]:
 def _at_worst(rows: Sequence[WitnessRow]) -> str:
     gaps = [row.gap for row in rows if row.gap is not None]
     if gaps:
-        return f"every token has the largest logit, within {max(gaps):.1e}"
+        noise = ", the noise of the granted seed included" if any(row.noise for row in rows) else ""
+        return f"every token has the largest logit, within {max(gaps):.1e}{noise}"
     return f"{sum(row.tokens for row in rows)} tokens look drawn from the granted distribution"

@@ -24,6 +24,7 @@ from specs.jobs.job_records import (
     RowSelection,
     Segment,
 )
+from specs.stages.base.sampling import ENGINES, Writing
 from specs.stages.base.witness import CONFIDENCE, FIRST_STEPS, MISSED_SHARE, REPLAYED_SHARE, ROWS_ON_GPU, SAMPLED_TOKENS
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import digest_bytes
@@ -66,6 +67,8 @@ def witness_order(history: RecordedHistory, key: str, again: RepeatedChallenge |
         return None
     manifest = Manifest.model_validate_json(store.get(ended.body.manifest))
     every = manifest.device.startswith("cuda")
+    # A draw by known noise is checked like a greedy token: few rows show it.
+    by_noise = isinstance(parameters, Writing) and ENGINES[parameters.engine].streams
     drawn_by = again.digest(ended) if again else ended.digest
     most = again.most if again else None
 
@@ -73,7 +76,7 @@ def witness_order(history: RecordedHistory, key: str, again: RepeatedChallenge |
         data = store.get(outputs[output].digest) if output in outputs else b""
         count = sum(1 for line in data.split(b"\n") if line.strip())
         seed = drawn_by if output == "rows" else f"{drawn_by} {output}"
-        tokens = tokens_in(data) if kind.samples and output == "rows" else None
+        tokens = tokens_in(data) if kind.samples and not by_noise and output == "rows" else None
         size = sample_size(count, tokens)
         if every:
             size = max(size, min(count, ROWS_ON_GPU))
@@ -158,8 +161,8 @@ def tokens_in(rows: bytes) -> int:
 def sample_size(count: int, tokens: int | None = None) -> int:
     """Return the fewest rows that hold one of the :data:`MISSED_SHARE` of ``count`` with :data:`CONFIDENCE`.
 
-    ``1 - C(count - wrong, k) / C(count, k)``: drawing without replacement. Of samples, with so many tokens in all rows,
-    no fewer than hold :data:`SAMPLED_TOKENS` on average.
+    ``1 - C(count - wrong, k) / C(count, k)``: drawing without replacement. Of samples whose noise is not known, with so
+    many tokens in all rows, no fewer than hold :data:`SAMPLED_TOKENS` on average.
     """
     least = min(count, ceil(SAMPLED_TOKENS * count / tokens)) if tokens else 0
     wrong = max(1, int(MISSED_SHARE * count))

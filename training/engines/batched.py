@@ -68,17 +68,20 @@ class CompletionTask(NamedTuple):
     sampling: TokenSampling
     samples: int
     seed: int
+    """What engines draw by that do not take ``streams``."""
+    streams: Sequence[Sequence[int]]
+    """Of each sample of each prompt, what the noise of its draws follows from."""
     on_batch: Callable[[int], None]
     """Gets the number of prompts that are done."""
     watch: StopWatcher
 
 
 def in_batches(
-    work: CompletionTask, batch_size: int, written: Callable[[list[Sequence[int]]], list[Completion]]
+    work: CompletionTask, batch_size: int, written: Callable[[list[Sequence[int]], list[int]], list[Completion]]
 ) -> list[list[Completion]]:
     """Return the outputs of every prompt, written in batches of prompts sorted by length.
 
-    ``batch_size`` counts prompts times samples.
+    ``batch_size`` counts prompts times samples; ``written`` gets prompts and the streams of their samples.
     """
     prompts, samples = work.prompts, work.samples
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
@@ -86,7 +89,8 @@ def in_batches(
     results: list[list[Completion]] = [[] for _ in prompts]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        rows = written([prompts[index] for index in chosen])
+        streams = [stream for index in chosen for stream in work.streams[index]]
+        rows = written([prompts[index] for index in chosen], streams)
         for place, index in enumerate(chosen):
             results[index] = rows[place * samples : (place + 1) * samples]
         work.on_batch(start + len(chosen))
@@ -103,13 +107,14 @@ def output_of(ids: Sequence[int], finish: Finish, watch: StopWatcher) -> Complet
 
 
 def write(
-    passes: Passes, prompts: list[Sequence[int]], work: CompletionTask, ends: frozenset[int], generator: torch.Generator
+    passes: Passes, prompts: list[Sequence[int]], streams: list[int], work: CompletionTask, ends: frozenset[int]
 ) -> list[Completion]:
     """Complete the prompts of one batch; return one output per row."""
     import torch
 
     sampling, samples, watch = work.sampling, work.samples, work.watch
     logits = passes.read(prompts, samples)
+    alive_streams = torch.tensor(streams, dtype=torch.int64, device=logits.device)
     penalty = None
     if sampling.repetition_penalty != 1:
         penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
@@ -117,7 +122,7 @@ def write(
     ended: list[Finish | None] = [None] * len(written)
     alive = list(range(len(written)))
     for step in range(sampling.max_new_tokens):
-        token = pick(penalty.on(logits) if penalty else logits, sampling.temperature, sampling.top_p, generator)
+        token = pick(penalty.on(logits) if penalty else logits, sampling, alive_streams, step)
         for row, value in zip(alive, token.tolist(), strict=True):
             if ended[row] is not None:
                 continue
@@ -135,6 +140,7 @@ def write(
         if len(going) < passes.drop_at * len(alive):
             tensor = torch.tensor(going, device=logits.device)
             passes.keep(tensor)
+            alive_streams = alive_streams[tensor]
             token, alive = token[tensor], [alive[place] for place in going]
             if penalty:
                 penalty.keep(tensor)

@@ -172,8 +172,7 @@ class CompletionServer:
             if first is None:
                 return
             current, some = None, [first]
-            # Each sampled answer has its own random numbers.
-            while len(some) < (self._granted.batch_size if first.sampling.temperature is None else 1):
+            while len(some) < self._granted.batch_size:
                 try:
                     following = self._waiting.get(timeout=GATHER_S)
                 except Empty:
@@ -189,7 +188,8 @@ class CompletionServer:
     def _complete(self, some: list[_QueuedRequest]) -> None:
         first = some[0]
         try:
-            outputs = self._engine.complete([value.prompt for value in some], first.sampling, seed=first.seed)
+            prompts, streams = [value.prompt for value in some], [[value.seed] for value in some]
+            outputs = self._engine.complete(prompts, first.sampling, streams=streams)
         except Exception as error:
             for value in some:
                 value.answer.set_exception(RequestRefusal(f"the engine gave up: {error}"))

@@ -10,16 +10,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specs.stages.base.sampling import EngineName
 from training.engines.batched import Batch, Completion, CompletionTask, ends_in, in_batches, output_of, write
 from training.engines.checkpoint import device_of
+from training.engines.sampling_noise import stream_of
 from training.engines.stop_strings import StopWatcher
 from training.engines.token_sampling import TokenSampling
-
-if TYPE_CHECKING:
-    import torch
 
 
 class EngineMissing(Exception):
@@ -56,14 +54,19 @@ class CompletionEngine(ABC):
         *,
         samples: int = 1,
         seed: int = 0,
+        streams: Sequence[Sequence[int]] = (),
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> list[list[Completion]]:
         """Return one list of ``samples`` outputs per prompt, in their order; report how many prompts are done.
 
+        Samples are drawn by ``streams``, one for each sample of each prompt, made of the seed if left out; engines that
+        do not promise ``streams`` draw by the seed.
+
         Raises ValueError for an empty stop or a penalty that the engine lacks, NotWhole if it gave up on an answer.
         """
         watch = StopWatcher(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
-        return self._complete(CompletionTask(prompts, sampling, samples, seed, on_batch, watch))
+        streams = streams or [[stream_of(seed, place, n) for n in range(samples)] for place in range(len(prompts))]
+        return self._complete(CompletionTask(prompts, sampling, samples, seed, streams, on_batch, watch))
 
     @abstractmethod
     def _complete(self, work: CompletionTask) -> list[list[Completion]]: ...
@@ -106,19 +109,16 @@ class BatchedEngine(CompletionEngine):
     def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
         self.device, self.dtype = device_of(model)
-        self.generator: torch.Generator | None = None
-        """Draws the samples if set, instead of a generator made of the seed."""
         self._share = share
 
     def _complete(self, work: CompletionTask) -> list[list[Completion]]:
         import torch
 
-        generator = self.generator or torch.Generator(device=self.model.device).manual_seed(work.seed)
         ends = ends_in(self.model.generation_config, self.tokenizer)
 
-        def complete_batch(some: list[Sequence[int]]) -> list[Completion]:
+        def complete_batch(prompts: list[Sequence[int]], streams: list[int]) -> list[Completion]:
             with torch.inference_mode(), without_plans():
-                return write(Batch(self.model, self._share), some, work, ends, generator)
+                return write(Batch(self.model, self._share), prompts, streams, work, ends)
 
         return in_batches(work, self.batch_size, complete_batch)
 

@@ -89,14 +89,10 @@ class Llama(CompletionEngine):
         super().close()
 
     def _complete(self, work: CompletionTask) -> list[list[Completion]]:
-        import torch
-
-        generator = torch.Generator().manual_seed(work.seed)
-
-        def complete_batch(some: list[Sequence[int]]) -> list[Completion]:
-            longest = max(map(len, some)) + work.sampling.max_new_tokens
-            with _Passes(self._library, self.model, len(some) * work.samples, longest) as passes:
-                return write(passes, some, work, self._ends, generator)
+        def complete_batch(prompts: list[Sequence[int]], streams: list[int]) -> list[Completion]:
+            longest = max(map(len, prompts)) + work.sampling.max_new_tokens
+            with _Passes(self._library, self.model, len(prompts) * work.samples, longest) as passes:
+                return write(passes, prompts, streams, work, self._ends)
 
         return in_batches(work, self._rows, complete_batch)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.system.digests import Contract
+from training.engines.sampling_noise import draw, noise_keys, within_nucleus
 
 if TYPE_CHECKING:
     import torch
@@ -38,20 +39,18 @@ class TokenSampling(NamedTuple):
         return {name: value for name, value in used.items() if name in type(parameters).model_fields}
 
 
-def pick(logits: torch.Tensor, temperature: float | None, top_p: float, generator: torch.Generator) -> torch.Tensor:
-    """Choose the next token of every row. ``logits``: [rows, vocabulary]; returns [rows]."""
+def pick(logits: torch.Tensor, sampling: TokenSampling, streams: torch.Tensor, place: int) -> torch.Tensor:
+    """Choose the token at a place of every answer.
+
+    ``logits``: [rows, vocabulary]; ``streams``: what the noise of each answer follows from, [rows]; returns [rows].
+    """
     import torch
 
-    if temperature is None:
+    if sampling.temperature is None:
         return logits.argmax(-1)
-    probabilities = torch.softmax(logits.float() / temperature, -1)
-    if top_p < 1:
-        ranked, order = probabilities.sort(-1, descending=True)
-        # Keep the smallest set that reaches top_p: drop what begins after it has been reached.
-        ranked[ranked.cumsum(-1) - ranked >= top_p] = 0
-        choice = torch.multinomial(ranked, 1, generator=generator)
-        return order.gather(-1, choice).squeeze(-1)
-    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+    keys = noise_keys(streams, torch.full_like(streams, place))
+    allowed = within_nucleus(logits, sampling.temperature, sampling.top_p)
+    return draw(allowed, sampling.temperature, keys)[0]
 
 
 class Penalty:

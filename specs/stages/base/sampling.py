@@ -24,13 +24,16 @@ class Promise(NamedTuple):
     """Whether it has the repetition penalty of transformers, which counts the prompt too."""
     devices: tuple[Literal["auto", "cpu", "cuda"], ...]
     """Where its stage may run."""
+    streams: bool = False
+    """Whether the noise of each draw is the one that seed, answer, place and token give
+    (``training/engines/sampling_noise.py``), so that a witness adds the same."""
 
 
 _ANYWHERE = ("auto", "cpu", "cuda")
 ENGINES: dict[EngineName, Promise] = {
-    "batched": Promise(repeatable=True, penalty=True, devices=_ANYWHERE),
+    "batched": Promise(repeatable=True, penalty=True, devices=_ANYWHERE, streams=True),
     "continuous": Promise(repeatable=True, penalty=False, devices=_ANYWHERE),
-    "llama": Promise(repeatable=True, penalty=True, devices=("auto", "cpu")),
+    "llama": Promise(repeatable=True, penalty=True, devices=("auto", "cpu"), streams=True),
     "vllm": Promise(repeatable=False, penalty=True, devices=("cpu", "cuda")),
 }
 

@@ -123,11 +123,13 @@ class WitnessRow(Contract):
     again: bool = False
     """Whether it is due to repeat another row, drawn by the same random numbers: it then says nothing more of them."""
     gap: Annotated[Finite, Field(ge=0)] | None
-    """For a greedy answer: how far its worst token is below the largest logit."""
+    """How far its worst token is below the largest logit; None for a sampled answer whose noise is not known."""
+    noise: bool = False
+    """For a sampled answer: whether the logits that ``gap`` compares hold the noise of the granted seed."""
     beyond: Finite | None = None
     """For a sampled answer: how far its worst token lies outside the nucleus; negative inside."""
     drawn: tuple[Token, ...] | None = None
-    """The tokens of a sampled answer, in order."""
+    """The tokens of a sampled answer whose noise is not known, in order."""
     copies: Copies | None = None
     """For a sampled answer; None if no other answer to its prompt counts."""
 

@@ -101,7 +101,9 @@ def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
     assert (len(rows.rows), rows.of) == (len(calibration.rows), calibration.of) == (31, 40)
     assert rows.rows != calibration.rows and order.challenge.counts() == (62, 80)
     samples = [b'{"answer_ids": [1, 2, 3]}\n' * 40, b'{"answer_ids": [%b]}\n' % b",".join([b"1"] * 100) * 40]
-    assert [_read_of(entries, store, "generate", rows) for rows in samples] == [40, 31]
+    other = {"engine": "continuous"}
+    assert [_read_of(entries, store, "generate", rows, other) for rows in samples] == [40, 31]
+    assert [_read_of(entries, store, "generate", rows) for rows in samples] == [31, 31], "draws by known noise"
     assert [_read_of(entries, store, "evaluate", rows) for rows in samples] == [31, 31], "greedy answers"
     # What lm-eval asked no one asks again; a judge that leaves no comparison has none to score.
     assert ordered(entries, store, "multiple_choice", {"lm_eval_task": "arc_easy"}, rows=40) is None
@@ -121,8 +123,10 @@ def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(closed_quick: Pa
     assert order is not None and order.challenge is not None and order.challenge.counts() == (due, rows)
 
 
-def _read_of(entries: Sequence[RecordedEntry], store: Store, kind: Kind, rows: bytes) -> int:
-    order = ordered(entries, store, kind, rows=rows)
+def _read_of(
+    entries: Sequence[RecordedEntry], store: Store, kind: Kind, rows: bytes, parameters: dict[str, Any] | None = None
+) -> int:
+    order = ordered(entries, store, kind, parameters, rows=rows)
     assert order is not None and order.challenge is not None
     return len(order.challenge.rows)
 

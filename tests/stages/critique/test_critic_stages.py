@@ -211,7 +211,7 @@ def test_margins_of_the_parameters_decide(tmp_path: Path, models: dict[str, Path
 
 
 RULES: dict[str, dict[str, float]] = {
-    "revise": {"max_length_ratio": 3.0, "revisions": 1, "revision_tokens": 60, "revision_temperature": 1.5},
+    "revise": {"max_length_ratio": 3.0, "revisions": 1, "revision_tokens": 60, "revision_temperature": 1.5, "seed": 2},
     "best_of_n": {"length_balance": 0.05},
 }
 

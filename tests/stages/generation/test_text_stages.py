@@ -90,7 +90,7 @@ def written(folder: Path, writer: Path, **parameters: Any) -> Written:
     return Written(done, folder / "job", rows, items)
 
 
-WHOLE = {"shards": 2, "target": 48, "over_generation": 1, "max_rounds": 2, "seed": 1}
+WHOLE = {"shards": 2, "target": 48, "over_generation": 1, "max_rounds": 2, "seed": 2}
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_probes_repeat_with_their_seed_and_differ_with_another(whole: Written) -
 
 def test_the_seed_decides_what_is_written(tmp_path: Path, writer: Path, whole: Written) -> None:
     again = written(tmp_path / "again", writer, **(WHOLE | {"shards": 1, "max_rounds": 1}))
-    other = written(tmp_path / "other", writer, **(WHOLE | {"shards": 1, "max_rounds": 1, "seed": 2}))
+    other = written(tmp_path / "other", writer, **(WHOLE | {"shards": 1, "max_rounds": 1, "seed": 3}))
     first = [row.raw for row in whole.work if (row.shard, row.round) == (0, 0)]
     assert [row.raw for row in again.work] == first != [row.raw for row in other.work]
 

@@ -62,8 +62,9 @@ def sampled(folder: Path, model: Path, **changes: Any) -> Job:
         "max_new_tokens": 12,
         "batch_size": 6,
         "seed": 3,
+        "wrapper": "{prompt}",
     }
-    return ran(folder, "generate", model, worked_example=False, wrapper="{prompt}", **given | changes)
+    return ran(folder, "generate", model, worked_example=False, **given | changes)
 
 
 def first(name: str, value: Any) -> Edit:
@@ -143,17 +144,69 @@ def test_another_item_s_answer_and_a_row_without_ids_are_refused(tmp_path: Path,
         witnessed(greedy(tmp_path / "c" / "job", model), edit=first("answer_ids", unknown))
 
 
-def test_sampled_tokens_lie_in_the_granted_nucleus(tmp_path: Path, model: Path) -> None:
+def granted(job: Job, **parameters: Any) -> Job:
+    """Return the job as if these parameters had been granted to it."""
+    job.order = job.order.model_copy(update={"parameters": job.order.parameters | parameters})
+    return job
+
+
+def test_every_token_of_an_honest_sample_is_the_one_that_its_noise_draws(tmp_path: Path, model: Path) -> None:
     rows = witnessed(sampled(tmp_path / "job", model))
-    assert len(rows) == 42 and all(row.text and row.ending and row.gap is None for row in rows)
+    assert len(rows) == 42 and all(row.text and row.ending and row.noise and row.drawn is None for row in rows)
+    assert max(row.gap or 0 for row in rows) <= GREEDY_GAP["float32"]
     assert max(row.beyond or 0 for row in rows) <= NUCLEUS["float32"]
-    assert all(token.before < 1 and token.own > 0 for row in rows for token in row.drawn or ())
+
+
+def test_each_sample_has_draws_of_its_own_whatever_else_is_in_its_batch(tmp_path: Path, model: Path) -> None:
+    def answers(folder: str, **changes: Any) -> list[list[int]]:
+        lines = (sampled(tmp_path / folder / "job", model, **changes).out / "rows.jsonl").read_bytes().splitlines()
+        return [json.loads(line)["answer_ids"] for line in lines]
+
+    rows = answers("whole", temperature=2.0, top_p=1.0)
+    assert len(set(map(tuple, rows))) == 42
+    assert answers("small", temperature=2.0, top_p=1.0, batch_size=1) == rows
+    assert answers("few", temperature=2.0, top_p=1.0, max_prompts=3)[:6] in (rows[:6], rows[12:18], rows[6:12])
+
+
+@pytest.mark.parametrize(
+    ("used", "granted_parameters"),
+    [
+        ({"seed": 4}, {"seed": 3}),
+        ({"temperature": 0.8}, {"temperature": 1.0}),
+        ({"temperature": 0.8}, {"temperature": 0.7}),
+        ({"wrapper": "{prompt} "}, {"wrapper": "{prompt}"}),
+    ],
+    ids=["another seed", "colder", "hotter", "another prompt"],
+)
+def test_samples_that_were_drawn_otherwise_than_granted_are_told_row_by_row(
+    tmp_path: Path, model: Path, used: dict[str, Any], granted_parameters: dict[str, Any]
+) -> None:
+    """Of twelve tokens each; a language model's answers are longer and its logits further apart."""
+    rows = witnessed(granted(sampled(tmp_path / "job", model, top_p=1.0, **used), **granted_parameters))
+    assert sum((row.gap or 0) > GREEDY_GAP["float32"] for row in rows) >= 12
+
+
+def test_a_sample_in_the_place_of_another_is_told(tmp_path: Path, model: Path) -> None:
+    def swapped(rows: list[dict[str, Any]]) -> None:
+        for first, second in ((0, 1), (12, 13)):
+            numbers = rows[first]["sample"], rows[second]["sample"]
+            rows[first], rows[second] = rows[second], rows[first]
+            rows[first]["sample"], rows[second]["sample"] = numbers
+
+    rows = witnessed(sampled(tmp_path / "job", model, temperature=2.0, top_p=1.0), edit=swapped)
+    assert [row.row for row in rows if (row.gap or 0) > GREEDY_GAP["float32"]] == [0, 1, 12, 13]
 
 
 def test_tokens_of_a_wider_nucleus_lie_outside(tmp_path: Path, model: Path) -> None:
     wide = sampled(tmp_path / "job", model, top_p=1.0)
-    wide.order = wide.order.model_copy(update={"parameters": wide.order.parameters | {"top_p": 0.5}})
-    assert sum((row.beyond or 0) > NUCLEUS["float32"] for row in witnessed(wide)) >= 30
+    assert sum((row.beyond or 0) > NUCLEUS["float32"] for row in witnessed(granted(wide, top_p=0.5))) >= 30
+
+
+def test_samples_whose_noise_is_not_known_are_read_for_their_likelihood(tmp_path: Path, model: Path) -> None:
+    rows = witnessed(granted(sampled(tmp_path / "job", model), engine="continuous"))
+    assert all(row.gap is None and not row.noise for row in rows)
+    assert all(token.before < 1 and token.own > 0 for row in rows for token in row.drawn or ())
+    assert max(row.beyond or 0 for row in rows) <= NUCLEUS["float32"]
 
 
 def test_a_penalty_for_repeats_is_part_of_what_was_granted(tmp_path: Path, model: Path) -> None:
@@ -198,7 +251,7 @@ def test_copies_among_all_rows_of_a_job_are_counted_once_each(tmp_path: Path, mo
         for number in (2, 4):
             rows[number] |= {name: value for name, value in rows[1].items() if name != "sample"}
 
-    job = sampled(tmp_path / "job", model, top_p=1.0, temperature=2.0)
+    job = granted(sampled(tmp_path / "job", model, top_p=1.0, temperature=2.0), engine="continuous")
     found = {row.row: row.copies for row in witnessed(job, edit=copied)}
     assert found[0] is None and found[6] is None, "no other answer to these prompts was read before"
     counted = {row: (one.same, one.of) for row, one in found.items() if one is not None and row < 6}

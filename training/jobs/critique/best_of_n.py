@@ -15,12 +15,13 @@ from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow
 from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import streams_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, left_rows, of_items
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_pairs, pairs_to_compare
 from training.rules.prompt_encoding import form_of, prompt_ids
@@ -73,7 +74,8 @@ def build_witness_prompts(job: Job[BestOfNParameters], tokenizer: Any, places: S
 
     items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
     rows = left_rows(job, CandidateRow, places)
-    return of_items(rows, items, prompt, lambda row: row.response, _sampling(parameters, form))
+    source = Source(parameters, "prefer")
+    return of_items(rows, items, prompt, lambda row: row.response, _sampling(parameters, form), source)
 
 
 def build_scorings(job: Job[BestOfNParameters], output: str, places: Sequence[int]) -> list[Scoring]:
@@ -90,7 +92,8 @@ def _group(
     sampling = _sampling(parameters, form)
     # The name of the random stream, not of the kind: another name would draw other responses.
     seed = seed_of(parameters.seed, "prefer", number)
-    outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed)
+    streams = streams_of(parameters.seed, "prefer", (item.id for item in items), parameters.samples)
+    outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed, streams=streams)
     return [
         CandidateRow(
             item=item.id,

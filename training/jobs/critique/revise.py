@@ -19,12 +19,13 @@ from specs.system.digests import digest_value
 from training.engines.batched import Completion
 from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import stream_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.critique.best_of_n_verified import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, judge_scored, labelled_sample
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
-from training.jobs.witness.prompted_answers import PromptedAnswer, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, answer, left_rows
 from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_revisions, collect_revised_examples, revisions_to_compare
 from training.rules.critique.revision_chains import (
@@ -108,7 +109,7 @@ def build_witness_prompts(job: Job[ReviseParameters], tokenizer: Any, places: Se
     """Return what the model was asked in each round; that prompts are due is checked elsewhere (``revise.prompts``)."""
     form = form_of(job.order.model_kind)
     critique, revision = _samplings(job.parameters, form)
-    results: list[PromptedAnswer] = []
+    results, source = list[PromptedAnswer](), Source(job.parameters)
     for place, row in left_rows(job, RevisionRow, places):
         for number, revision_round in enumerate(row.rounds, 1):
             both: tuple[tuple[str, TokenSampling, str, Ids | None, str, Finish], ...] = (
@@ -129,10 +130,11 @@ def build_witness_prompts(job: Job[ReviseParameters], tokenizer: Any, places: Se
                     revision_round.revision_finish,
                 ),
             )
-            for part, sampling, asked_for, ids, text, finish in both:
-                prompt = prompt_ids(tokenizer, asked_for, form).ids
+            for name, sampling, asked_for, ids, text, finish in both:
+                prompt, part = prompt_ids(tokenizer, asked_for, form).ids, f"{name} {number}"
+                stream = source.stream(job.parameters.seed, part, chain_name(row.item, row.sample))
                 results.append(
-                    answer(place, prompt, sampling, ids=ids, text=text, finish=finish, part=f"{part} {number}")
+                    answer(place, prompt, sampling, ids=ids, text=text, finish=finish, part=part, stream=stream)
                 )
     return results
 
@@ -172,22 +174,23 @@ class Reviser:
         for place in range(self._parameters.revisions):
             principles = [plan.principles[place] for _, plan in chains]
             seed = seed_of(self._parameters.seed, "revise", number, place)
-            for chain, done in enumerate(self._round(examples, texts, principles, seed)):
+            for chain, done in enumerate(self._round(examples, texts, principles, seed, place + 1)):
                 rounds[chain].append(done)
                 texts[chain] = texts[chain] if done.faults else done.revision
         return [self._row(example, tuple(some)) for example, some in zip(examples, rounds, strict=True)]
 
     def _round(
-        self, examples: Sequence[Example], texts: Sequence[str], principles: Sequence[Principle], seed: int
+        self, examples: Sequence[Example], texts: Sequence[str], principles: Sequence[Principle], seed: int, number: int
     ) -> list[RevisionRound]:
+        names = [chain_name(example.item, example.sample) for example in examples]
         requests = list(zip(examples, texts, principles, strict=True))
         criticised = [critique_prompt(example.prompt, text, rule, self._form) for example, text, rule in requests]
-        critiques = self._complete(criticised, self._critique, seed_of(seed, "critique"))
+        critiques = self._complete(criticised, self._critique, seed_of(seed, "critique"), f"critique {number}", names)
         revising = [
             revision_prompt(example.prompt, text, rule, critique.text.strip(), self._form)
             for (example, text, rule), critique in zip(requests, critiques, strict=True)
         ]
-        revisions = self._complete(revising, self._revision, seed_of(seed, "revision"))
+        revisions = self._complete(revising, self._revision, seed_of(seed, "revision"), f"revision {number}", names)
         return [
             RevisionRound(
                 principle=rule.id,
@@ -209,9 +212,12 @@ class Reviser:
             )
         ]
 
-    def _complete(self, prompts: Sequence[str], sampling: TokenSampling, seed: int) -> list[Completion]:
+    def _complete(
+        self, prompts: Sequence[str], sampling: TokenSampling, seed: int, part: str, names: Sequence[str]
+    ) -> list[Completion]:
         ids = [prompt_ids(self._tokenizer, prompt, self._form).ids for prompt in prompts]
-        return [output for (output,) in self._engine.complete(ids, sampling, seed=seed)]
+        streams = [[stream_of(self._parameters.seed, part, name)] for name in names]
+        return [output for (output,) in self._engine.complete(ids, sampling, seed=seed, streams=streams)]
 
     def _row(self, example: Example, rounds: tuple[RevisionRound, ...]) -> RevisionRow:
         final, usable = outcome(

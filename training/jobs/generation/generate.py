@@ -7,53 +7,23 @@ moves the form from the context into the weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.base.sampling import Form
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
 from training.engines.batched import Completion
-from training.engines.engine import BatchedEngine, CompletionEngine
+from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import streams_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.row_files import write_durably
-from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, left_rows, of_items
 from training.rules.prompt_encoding import form_of, sample_ids
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, example_of, group_size, of_samples
 from training.rules.tasks import choose, judge_answers, load_items, worked_example
-
-if TYPE_CHECKING:
-    import torch
-
-
-class Draws:
-    """The generator of a stage's sampling; an interrupted stage continues the stream after its last whole group.
-
-    The state after each group is on the disk before the group is. The stream depends on the kind of device: raises
-    RuntimeError for the state of another kind, OSError if it cannot be read.
-    """
-
-    def __init__(self, folder: Path, seed: int, device: str, groups: int) -> None:
-        import torch
-
-        self._folder = folder
-        self.generator: torch.Generator = torch.Generator(device=device).manual_seed(seed)
-        if groups:
-            state = bytearray(self._of(groups).read_bytes())
-            self.generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
-
-    def keep(self, groups: int) -> None:
-        """Write the state after so many groups durably; the state before it is still needed, earlier ones are not."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_durably(self._of(groups), self.generator.get_state().numpy().tobytes())
-        self._of(groups - 2).unlink(missing_ok=True)
-
-    def _of(self, groups: int) -> Path:
-        return self._folder / f"after-{groups}"
 
 
 def generate(job: Job[GenerateParameters]) -> StageResult:
@@ -92,7 +62,9 @@ def build_witness_prompts(job: Job[GenerateParameters], tokenizer: Any, places: 
         left_rows(job, GenerationRow, places),
         choose(load_items(job.inputs["prompts"]), parameters.max_prompts),
     )
-    return of_items(rows, items, prompt, lambda row: row.completion, _sampling(parameters))
+    return of_items(
+        rows, items, prompt, lambda row: row.completion, _sampling(parameters), Source(parameters, "generate")
+    )
 
 
 def _sample_items(
@@ -102,17 +74,16 @@ def _sample_items(
     parameters, each = job.parameters, job.parameters.samples_per_prompt
     sampling = _sampling(parameters)
     shard = job.shard("samples", GenerationRow)
-    # The batched engine takes one stream of random numbers through all batches.
-    draws = None
-    if isinstance(engine, BatchedEngine):
-        draws = Draws(job.folder / "shards" / "draws", parameters.seed, engine.device, len(shard.groups))
-        engine.generator = draws.generator
 
     def sample_batch(number: int, batch: Sequence[int]) -> list[GenerationRow]:
         seed = seed_of(parameters.seed, "generate", number)
-        outputs = engine.complete([prompts[index] for index in batch], sampling, samples=each, seed=seed)
-        if draws is not None:
-            draws.keep(number + 1)
+        outputs = engine.complete(
+            [prompts[index] for index in batch],
+            sampling,
+            samples=each,
+            seed=seed,
+            streams=streams_of(parameters.seed, "generate", (items[index].id for index in batch), each),
+        )
         return [
             _row(items[index], sample, output)
             for index, samples in zip(batch, outputs, strict=True)

@@ -14,9 +14,10 @@ from specs.stages.generation.parameters import SampleResponsesParameters
 from specs.stages.generation.rows import SampleResponsesRow
 from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import streams_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, left_rows, of_items
 from training.rules.cleaning import clean, marks_of
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import answer_prompt, seed_of
@@ -60,7 +61,7 @@ def _answers(
 ) -> list[SampleResponsesRow]:
     """Return the rows of a shard: every sample of every instruction; report how many instructions are done."""
     # The name of the random stream, not of the kind: another one would draw other answers.
-    seed = seed_of(responses_parameters.seed, "respond", number)
+    seed, each = seed_of(responses_parameters.seed, "respond", number), responses_parameters.samples_per_instruction
     encoded = [
         prompt_ids(engine.tokenizer, answer_prompt(item.prompt, responses_parameters.shots, form), form)
         for item in items
@@ -68,8 +69,9 @@ def _answers(
     outputs = engine.complete(
         [value.ids for value in encoded],
         sampling,
-        samples=responses_parameters.samples_per_instruction,
+        samples=each,
         seed=seed,
+        streams=streams_of(responses_parameters.seed, "respond", (item.id for item in items), each),
         on_batch=on_batch,
     )
     rows: list[SampleResponsesRow] = []
@@ -111,4 +113,5 @@ def build_witness_prompts(
 
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     rows = left_rows(job, SampleResponsesRow, places)
-    return of_items(rows, items, prompt, lambda row: row.raw, TokenSampling.of(parameters, parameters.stops))
+    sampling = TokenSampling.of(parameters, parameters.stops)
+    return of_items(rows, items, prompt, lambda row: row.raw, sampling, Source(parameters, "respond"))

@@ -14,9 +14,10 @@ from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
 from training.engines.engine import CompletionEngine
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import stream_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult
-from training.jobs.witness.prompted_answers import PromptedAnswer, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, answer, left_rows
 from training.rules.generation.instruction_harvest import Shard, count_instructions_to_write, harvest, shown_of
 from training.rules.prompt_encoding import encode_bare, form_of, prompt_ids
 from training.rules.prompt_text import ExampleInstruction, calls_of_round, seed_of, stops_of_round
@@ -53,6 +54,8 @@ def instruct(job: Job[SelfInstructParameters]) -> StageResult:
 
 REPEATED = 2
 """The probe that has the seed of the first one."""
+PARTS = {0: "", 1: "probe", REPEATED: "probe", 3: "other"}
+"""By the number of a probe, or 0 for none, the name of its seed."""
 
 
 class Writer:
@@ -78,7 +81,12 @@ class Writer:
         seed = seed_of(self._parameters.seed, shard, round, part)
         encoded = [prompt_ids(self._tokenizer, call.text, self._form) for call in calls]
         self._used = TokenSampling.of(self._parameters, stops_of_round(self._parameters, self._form, calls[0].first))
-        outputs = self._engine.complete([value.ids for value in encoded], self._used, seed=seed)
+        outputs = self._engine.complete(
+            [value.ids for value in encoded],
+            self._used,
+            seed=seed,
+            streams=[[stream_of(seed, number)] for number in range(len(calls))],
+        )
         return [
             SelfInstructRow(
                 shard=shard,
@@ -99,7 +107,7 @@ class Writer:
 
     def probe(self, seeds: list[ExampleInstruction]) -> list[SelfInstructRow]:
         """Make the first calls three times: the same seed must repeat itself, another seed must differ."""
-        parts = ((1, "probe"), (REPEATED, "probe"), (3, "other"))
+        parts = ((probe, part) for probe, part in PARTS.items() if probe)
         return [row for probe, part in parts for row in self.round(0, 0, seeds, [], probe, part)]
 
     def read_back(self) -> dict[str, Any]:
@@ -146,6 +154,9 @@ def build_witness_prompts(
             text=row.raw,
             finish=row.finish,
             again=row.probe == REPEATED,
+            stream=Source(parameters).stream(
+                seed_of(parameters.seed, row.shard, row.round, PARTS.get(row.probe, "")), row.call
+            ),
         )
         for place, row in left_rows(job, SelfInstructRow, places)
     ]

@@ -10,9 +10,10 @@ from specs.stages.base.sampling import Form
 from specs.stages.programs.parameters import CodeEvalParameters
 from specs.stages.programs.rows import CodeRow
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import streams_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of
-from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, left_rows, of_items
 from training.rules.programs.answer_program import question
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of
@@ -32,7 +33,8 @@ def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
         prompts = [_prompt(engine.tokenizer, item, form) for item in some]
         # The name of the random stream: each group has its own, whatever was done before it.
         seed = seed_of(parameters.seed, "programs", number)
-        outputs = engine.complete(prompts, sampling, samples=parameters.samples, seed=seed)
+        streams = streams_of(parameters.seed, "programs", (item.id for item in some), parameters.samples)
+        outputs = engine.complete(prompts, sampling, samples=parameters.samples, seed=seed, streams=streams)
         return [
             CodeRow(
                 item=item.id,
@@ -62,9 +64,12 @@ def build_witness_prompts(job: Job[CodeEvalParameters], tokenizer: Any, places: 
     parameters, form = job.parameters, form_of(job.order.model_kind)
     problems = load_items(job.inputs["items"])[: parameters.max_problems]
     rows = left_rows(job, CodeRow, places)
-    return of_items(
-        rows, problems, lambda item: _prompt(tokenizer, item, form), lambda row: row.output, _sampling(parameters)
-    )
+
+    def prompt(item: Item) -> Sequence[int]:
+        return _prompt(tokenizer, item, form)
+
+    source = Source(parameters, "programs")
+    return of_items(rows, problems, prompt, lambda row: row.output, _sampling(parameters), source)
 
 
 def _prompt(tokenizer: Any, item: Item, form: Form) -> Sequence[int]:

@@ -10,9 +10,10 @@ from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
 from specs.system.errors import UserError
 from training.engines.engine_factory import make_engine
+from training.engines.sampling_noise import streams_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult, batches_of, refuse
-from training.jobs.witness.prompted_answers import PromptedAnswer, left_rows, of_items
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, left_rows, of_items
 from training.rules.prompt_encoding import form_of, prompt_ids
 from training.rules.prompt_text import seed_of
 from training.rules.tasks import load_items
@@ -36,6 +37,7 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> StageResult:
             sampling,
             samples=parameters.answers,
             seed=seed_of(parameters.seed, "traces", number),
+            streams=streams_of(parameters.seed, "traces", (item.id for item in some), parameters.answers),
             on_batch=lambda done: job.progress(number * GROUP + done, len(states.shown_states), "states"),
         )
         return [
@@ -79,10 +81,9 @@ def build_witness_prompts(
     def prompt(item: Item) -> Sequence[int]:
         return prompt_ids(tokenizer, item.prompt, form).ids
 
-    rows = left_rows(job, TraceAnswer, places)
-    return of_items(
-        rows, _states(job).items(), prompt, lambda row: row.text, TokenSampling.of(job.parameters, job.parameters.stops)
-    )
+    rows, parameters = left_rows(job, TraceAnswer, places), job.parameters
+    sampling, source = TokenSampling.of(parameters, parameters.stops), Source(parameters, "traces")
+    return of_items(rows, _states(job).items(), prompt, lambda row: row.text, sampling, source)
 
 
 def _states(job: Job[ReplayTracesParameters]) -> States:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specs.jobs.job_records import LEFT
 from specs.stages.base.artifacts import Item
-from specs.stages.base.sampling import Finish, Ids, PromptRead, digest_ids
+from specs.stages.base.sampling import ENGINES, Finish, Ids, PromptRead, digest_ids
 from specs.stages.base.witness import Copies
+from training.engines.sampling_noise import stream_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
 from training.jobs.row_files import Row, read_rows
@@ -38,6 +39,24 @@ class PromptedAnswer(NamedTuple):
     """Whether it was drawn by the random numbers of another row, and is due to repeat it."""
     states_prompt: bool = True
     """Whether the row states this prompt, as far as it states one."""
+    stream: int | None = None
+    """What the noise of its draws follows from; None where they are greedy or the engine has no such streams."""
+
+
+class Source(NamedTuple):
+    """What the draws of a stage's answers follow from."""
+
+    parameters: Any
+    part: str = ""
+    """The part of the work that answers to items are of."""
+
+    def stream(self, seed: int, *parts: object) -> int | None:
+        """Return the stream of an answer; None where the granted engine has none."""
+        return stream_of(seed, *parts) if ENGINES[self.parameters.engine].streams else None
+
+    def of_item(self, item: str, sample: int) -> int | None:
+        """Return the stream of an answer to an item."""
+        return self.stream(self.parameters.seed, self.part, item, sample)
 
 
 Asking = Callable[[Job[Any], Any, Sequence[int]], list[PromptedAnswer]]
@@ -61,6 +80,11 @@ class ItemRow(Protocol):
         ...
 
     @property
+    def sample(self) -> int:
+        """Which answer to the item it is."""
+        ...
+
+    @property
     def answer_ids(self) -> Ids | None:
         """The token ids of the answer."""
         ...
@@ -80,6 +104,7 @@ def of_items(
     prompt_of: Callable[[Item], Sequence[int]],
     text_of: Callable[[Answer], str],
     sampling: TokenSampling,
+    source: Source,
 ) -> list[PromptedAnswer]:
     """Return the prompts of rows that each answer one of these items; raises NotAsked for any other row."""
     known = {item.id: item for item in items}
@@ -88,7 +113,12 @@ def of_items(
         if row.item not in known:
             raise UnusableRow(f"row {place} answers '{row.item}', which was not asked")
         prompt = prompt_of(known[row.item])
-        results.append(answer(place, prompt, sampling, ids=row.answer_ids, text=text_of(row), finish=row.finish))
+        stream = source.of_item(row.item, row.sample)
+        results.append(
+            answer(
+                place, prompt, sampling, ids=row.answer_ids, text=text_of(row), finish=row.finish, stream=stream,
+            )
+        )  # fmt: skip
     return results
 
 
@@ -104,12 +134,13 @@ def answer(
     weights: str = "model",
     again: bool = False,
     stated: PromptRead | None = None,
+    stream: int | None = None,
 ) -> PromptedAnswer:
     """Return an answer, or raise NotAsked where the row does not hold its token ids and its end."""
     if ids is None or finish is None:
         raise UnusableRow(f"row {row} has no token ids")
     states = stated is None or (stated.tokens == len(prompt) and stated.digest in (None, digest_ids(prompt)))
-    return PromptedAnswer(row, prompt, sampling, ids, text, finish, part, weights, again, states)
+    return PromptedAnswer(row, prompt, sampling, ids, text, finish, part, weights, again, states, stream)
 
 
 def copies_of(read: Sequence[PromptedAnswer], every: Sequence[PromptedAnswer]) -> dict[tuple[int, str], Copies]:

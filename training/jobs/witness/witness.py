@@ -69,7 +69,7 @@ def _collect_witness_prompts(job: Job, places: Sequence[int] | None = None) -> l
 def _copies(job: Job, requests: Sequence[PromptedAnswer]) -> dict[tuple[int, str], Copies]:
     """Return for each sampled answer how many others to its prompt are its copies, among all rows of the job."""
     assert job.order.challenge is not None
-    if all(value.sampling.temperature is None for value in requests):
+    if all(value.sampling.temperature is None or value.stream is not None for value in requests):
         return {}
     return copies_of(requests, _collect_witness_prompts(job, range(job.order.challenge.of)))
 
