@@ -30,6 +30,7 @@ TRAINED = (
         "name: tuned\n    kind: evaluate\n    inputs: {model: train.checkpoint",
         "name: tuned\n    kind: evaluate\n    inputs: {model: look.checkpoint",
     ),
+    ("stages:\n", "evaluation: {not_evaluated: [train]}\nstages:\n"),
 )
 """Changes of the small spec: a script trains before its sft stage, which goes on from there and is shipped; what the
 script left is evaluated."""

@@ -37,7 +37,7 @@ SPEC: dict[str, Any] = {
     "thresholds": {
         "truncated_answers": 0.99,
         "label_answers": 1.0,
-        "identical_answers": 0.99,
+        "identical_answers": 0.95,
         "empty_answers": 0.5,
         "items_per_kind": 1,
     },
