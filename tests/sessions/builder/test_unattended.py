@@ -310,7 +310,7 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
     (kept,) = [one.raw["outputs"]["examples"] for one in entries(run, "exit") if one.raw["key"] == "small.curate.2"]
     assert Store(run / "store").get(kept["digest"]).count(b"\n") == len(examples())
     (sent_back,) = [one for one in entries(run, "decision") if one.key == "decision/curate.1"]
-    assert sent_back.raw["reasons"][0].startswith("check recipe.overlap is FAIL: 2 training prompts are held-out")
+    assert sent_back.raw["reasons"][0].startswith("check recipe.overlap is FAIL: 2 training texts are held-out prompts")
     (ended,) = [one for one in entries(run, "exit") if one.raw["key"] == "small.train.1"]
     assert ended.raw["outputs"]["rows"]["stored"] and ended.raw["manifest"] is None
     refused = [Store(run / "store").get(one.raw["text"]) for one in entries(run, "result") if one.raw["is_error"]]
