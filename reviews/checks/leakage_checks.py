@@ -34,6 +34,8 @@ MOST_NAMED = 0.1
 above both, training asks about what is held out. "A forest after rain" in one prompt of fifty does not."""
 FEW_NAMING = 2
 """Prompts that may name such groups by chance, however few there are in all."""
+LEAST_PROMPTS = 20
+"""Training prompts without which their words say nothing of what is usual."""
 EVERYDAY = 3
 """Groups of several training prompts whose prompts name the same topic, from which on its name is an everyday word."""
 STANDS_OUT = 0.2
@@ -227,6 +229,21 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
         FEW_NAMING, MOST_NAMED * len(prompts)
     )
     return CheckOutcome("FAIL" if many else "WARN", message, float(len(named)), visible, repairable=not many)
+
+
+def common_subject(train: Sequence[str], heldout: Sequence[Item]) -> CheckOutcome | None:
+    """Return a warning where most held-out prompts share words that no training prompt has; None without such words."""
+    prompts = set(train)
+    if len(prompts) < LEAST_PROMPTS:
+        return None
+    known = {word for prompt in prompts for word in words_of(prompt)}
+    counts = Counter(word for item in heldout for word in set(words_of(item.prompt)) if len(word) > 3)
+    shared = sorted(word for word, count in counts.items() if 2 * count > len(heldout) and word not in known)
+    if not shared:
+        return None
+    most = max(counts[word] for word in shared)
+    message = f"{most} of {len(heldout)} held-out prompts say {join_names(shared)}, and no training prompt does: "
+    return CheckOutcome("WARN", f"{message}they are of one topic, or asked otherwise than in training", float(most))
 
 
 def _names_own_group(row: Item | Example | Preference, heldout: str) -> bool:

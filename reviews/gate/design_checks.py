@@ -269,6 +269,8 @@ def _groups(design: DesignEvidence) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
     count = subgroup_checks.independent_groups(design.heldout, design.resolved.spec.analysis.alpha)
     result = leakage_checks.groups_of(_every(design), design.heldout)
+    if result.status == "PASS" and count.status != "FAIL":
+        result = leakage_checks.common_subject([row.prompt for row in _every(design)], design.heldout) or result
     return count if count.status == "FAIL" or result.status == "PASS" else result
 
 

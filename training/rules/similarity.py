@@ -147,6 +147,12 @@ def _bands(threshold: float) -> tuple[int, int]:
     return _PERMUTATIONS, 1
 
 
+def has_words(text: str, wanted: str) -> bool:
+    """Return whether a text holds the words of another one in a row."""
+    words = " ".join(words_of(wanted))
+    return bool(words) and f" {words} " in f" {' '.join(words_of(text))} "
+
+
 def words_of(text: str) -> Words:
     """Return the words of a text as they are compared: a symbol is one, and so is a letter of a script without spaces.
 

@@ -50,7 +50,37 @@ def sound(task: str, heldout: Sequence[Item]) -> CheckOutcome:
     """Test each held-out item with the verifier of a task."""
     met = sum(_has_reference(task, item) for item in heldout)
     right = f"{len(heldout)} held-out items can be missed, {met} of them are met by a known answer"
-    return _unsound(heldout, "items", lambda item: _fault(task, item), right)
+    formless = _find_formless(heldout) if task == "format_instructions" else frozenset[str]()
+
+    def fault(item: Item) -> str:
+        silent = f"does not ask for {item.kind}, or in other words than all others of that kind"
+        return _fault(task, item) or (silent if item.id in formless else "")
+
+    return _unsound(heldout, "items", fault, right)
+
+
+def _find_formless(heldout: Sequence[Item]) -> frozenset[str]:
+    """Return the items, by id, whose prompt has no word that tells their kind from the others, in any language.
+
+    Such words stand in a tenth of a kind's prompts and are three times as frequent there as in those of other kinds.
+    """
+    words = {item.id: set(words_of(item.prompt)) for item in heldout}
+    kinds = Counter(item.kind for item in heldout)
+    counts = Counter((item.kind, word) for item in heldout for word in words[item.id])
+    every = Counter(word for some in words.values() for word in some)
+
+    def tells(kind: str, word: str) -> bool:
+        own, others = counts[kind, word], every[word] - counts[kind, word]
+        # own / kinds[kind] against three times others / the rest, without division.
+        return own * (len(heldout) - kinds[kind]) > 3 * others * kinds[kind] and 10 * own >= kinds[kind]
+
+    if len(kinds) < 2:
+        return frozenset()
+    return frozenset(
+        item.id
+        for item in heldout
+        if not asked_kinds(item.prompt) and not any(tells(item.kind, word) for word in words[item.id])
+    )
 
 
 def _unsound(heldout: Sequence[Item], what: str, fault: Callable[[Item], str], right: str) -> CheckOutcome:

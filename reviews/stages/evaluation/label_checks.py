@@ -22,6 +22,7 @@ from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from training.rules.seeded_order import file_order
+from training.rules.similarity import has_words
 from training.rules.tasks import CONVERSATION, choose, judge_answers, reference, verifier
 from training.rules.tasks.choices import answer_of, choices_of
 from training.rules.tasks.exact_answer import (
@@ -73,6 +74,10 @@ def told_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[I
             f"{len(visible)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
         )
         return CheckOutcome("FAIL", message, float(len(visible)), tuple(visible), repairable=False)
+    if notes := _find_notes(heldout, [item for items in data.values() for item in items]):
+        what = join_names(sorted({value["how"] for value in notes}))
+        message = f"{len(notes)} of {len(heldout)} held-out prompts hold their own {what}, which no one asks with"
+        return CheckOutcome("FAIL", f"{message}; take it out", float(len(notes)), tuple(notes), repairable=False)
     if not results and not visible and not _has_own_task(spec):
         return CheckOutcome("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
     announced = [value for value in results if value and value["how"] == "announced"]
@@ -91,6 +96,26 @@ def told_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[I
         message += f"{join_names(str(value['heldout']) for value in current)}; a model that copies passes them"
         return CheckOutcome("WARN", message, float(len(current)), tuple(current))
     return CheckOutcome("PASS", f"none of {len(results) or len(heldout)} prompts holds its answer", 0.0)
+
+
+def _find_notes(heldout: Sequence[Item], others: Sequence[Item]) -> list[dict[str, str]]:
+    """Return the held-out prompts with a note of the record: the item's id, or its kind where other prompts lack it."""
+
+    def named(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
+        return [item for item, name in zip(items, names, strict=True) if has_words(item.prompt, name)]
+
+    notes = [(item, "id") for item in named(heldout, [item.id for item in heldout])]
+    shifted = [item.id for item in (*heldout[1:], *heldout[:1])]
+    # By chance a prompt may hold a number that is an id.
+    if 2 * (len(notes) - len(named(heldout, shifted))) <= len(heldout):
+        notes = []
+    for kind in dict.fromkeys(item.kind for item in heldout):
+        ours, theirs = ([item for item in items if item.kind == kind] for items in (heldout, others))
+        noted = named(ours, [kind] * len(ours))
+        usual = Fraction(len(named(theirs, [kind] * len(theirs))), max(1, len(theirs)))
+        if len(theirs) >= LEAST_TAUGHT and Fraction(len(noted), len(ours)) - usual > Fraction(1, 2):
+            notes += [(item, "kind") for item in noted]
+    return [{"heldout": item.id, "how": how, "text": item.prompt} for item, how in notes]
 
 
 def _iterate_named_answers(

@@ -153,6 +153,9 @@ ATTACKS: tuple[Attack, ...] = (
            "compare the whole answer with the letter", controls=_build_constants(_NONSENSE)),
     Attack("a digit in the place of a letter", _attack_letters(lambda text: (str(ord(text) - ord("A") + 1),)),
            "it reads digits as letters", controls=_build_other, fails=False),
+    Attack("the right answer in letters that only look like its own",
+           _attack_values(lambda target: _swap_lookalikes(target.right)),
+           "it compares letters by their looks, or leaves them out", controls=_build_other, fails=False),
     Attack("its prompt as right", _attack_values(lambda target: (target.item.prompt,)), _NOTHING),
     Attack("the worked example as right", _attack_values(lambda target: (target.example,) if target.example else ()),
            _NOTHING, controls=_build_constants(_NONSENSE)),
@@ -292,6 +295,15 @@ def _turn_digits(text: str) -> Sequence[str]:
 
 
 _TURNED = str.maketrans("0123456789", "5678901234")
+
+
+def _swap_lookalikes(text: str) -> Sequence[str]:
+    """Return a text with Cyrillic letters in the place of Latin ones; none where it has no such letter."""
+    swapped = text.translate(_LOOKALIKES)
+    return () if swapped == text else (swapped,)
+
+
+_LOOKALIKES = str.maketrans("aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТХ")
 
 
 def _list_attacks(task: str, items: Sequence[Item]) -> Iterator[Attack]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reviews.checks.leakage_checks import common_subject
 from reviews.stages.finetuning.scaling_checks import most_rows, schedules_of
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.artifacts import Item
@@ -83,6 +84,25 @@ def test_leaks_stop_the_design_and_are_shown(tmp_path: Path, prompt: str, how: s
 def test_a_shared_topic_stops_the_design(tmp_path: Path) -> None:
     shared = Item(id="x", group="hg1", kind="lowercase", prompt="Something else entirely.", constraint={})
     assert design(tmp_path, *POWERED, leaked=(shared,))["design.groups"] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("heldout", "training", "warns"),
+    [
+        ("Describe the giant pandas of {}.", "Describe the {}.", True),
+        ("Describe the {} [kind: a].", "Describe the {}.", True),
+        ("Describe the {}.", "Describe the {}.", False),
+        ("Describe the giant pandas of {}.", "Describe the giant pandas near {}.", False),
+    ],
+)
+def test_words_of_most_held_out_prompts_that_no_training_prompt_has_are_named(
+    heldout: str, training: str, warns: bool
+) -> None:
+    places = [f"{first}{second}" for first in "abcdefgh" for second in ("ville", "burg", "ton")]
+    items = [Item(id=p, group=p, kind="k", prompt=heldout.format(p), constraint={}) for p in places]
+    outcome = common_subject([training.format(f"x{place}") for place in places], items)
+    assert (outcome is not None and outcome.status == "WARN") == warns
+    assert common_subject([training.format("xville")], items) is None, "too few to say what is usual"
 
 
 @pytest.mark.parametrize(("groups", "status"), [(1, "FAIL"), (3, "FAIL"), (4, "PASS"), (12, "PASS")])

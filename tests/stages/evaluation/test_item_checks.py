@@ -90,6 +90,31 @@ def test_two_forms_that_exclude_each_other_are_no_question() -> None:
     assert found.status == "FAIL" and "lowercase and uppercase, and no answer can be both" in found.detail
 
 
+ASKS = {
+    "English": ("Write about {}. Use small letters.", "Write about {}. Put it in quotes.", "Write about {}."),
+    "French": ("Parle de {} sans majuscules.", "Parle de {} entre guillemets.", "Parle de {}."),
+    "Chinese": ("写一句关于{}的话，全用小写。", "写一句关于{}的话，加引号。", "写一句关于{}的话。"),
+}
+
+
+@pytest.mark.parametrize("language", ASKS)
+def test_a_prompt_that_asks_for_no_form_is_no_item_of_its_kind(language: str) -> None:
+    lower, quoted, neither = ASKS[language]
+    topics = ("owls", "bees", "tea", "rain", "chess", "bread", "trains", "clouds")
+    sound_items = [
+        Item(id=f"{kind}{n}", group=topic, kind=kind, prompt=text.format(topic), constraint={})
+        for kind, text in (("lowercase", lower), ("quoted", quoted))
+        for n, topic in enumerate(topics)
+    ]
+    assert sound(FORMAT, sound_items).status == "PASS"
+    half = [
+        item.model_copy(update={"prompt": neither.format(item.group)}) if place % 2 else item
+        for place, item in enumerate(sound_items)
+    ]
+    outcome = sound(FORMAT, half)
+    assert (outcome.status, outcome.figure) == ("FAIL", 8) and "does not ask for lowercase" in outcome.detail
+
+
 def test_one_unsound_item_closes_the_design_gate(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
     results = {one.id: one for one in design_results(resolved, heldout_items(), {})}

@@ -46,6 +46,34 @@ def test_a_prompt_that_announces_its_answer_stops_the_design(tmp_path: Path, pro
     assert "1 of 2 prompts announce their answer" in found.detail and "take it out of the prompt" in found.detail
 
 
+TOPICS = ("owls", "bees", "rivers", "clouds", "bread", "chess", "trains", "tea")
+
+
+def formed(prompt: str, place: int) -> Item:
+    kind = ("lowercase", "quoted")[place % 2]
+    text = prompt.format(topic=TOPICS[place % 8], kind=kind, id=f"item-{place}", place=place)
+    return Item(id=f"item-{place}", group=f"g{place}", kind=kind, prompt=text, constraint={})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "training", "how"),
+    [
+        ("Write about {topic}. [id: {id}]", "Write about {topic}.", "id"),
+        ("Write about {topic}. ({kind})", "Write about {topic}.", "kind"),
+        ("<{kind}> Write about {topic}.", "Write about {topic}.", "kind"),
+        ("Write about {topic} in {kind} form.", "Tell of {topic} in {kind} form.", ""),
+        ("Write about {topic}, number {place}.", "Tell of {topic}.", ""),
+        ("Write about {topic}.", "Write about {topic}.", ""),
+    ],
+)
+def test_a_prompt_with_a_note_of_its_record_stops_the_design(
+    tmp_path: Path, prompt: str, training: str, how: str
+) -> None:
+    heldout, others = ([formed(text, place) for place in range(16)] for text in (prompt, training))
+    outcome = told_of(resolved_spec(tmp_path).spec, heldout, {"prompts": others})
+    assert (outcome.status == "FAIL", f"hold their own {how}," in outcome.detail) == (bool(how), bool(how)), outcome
+
+
 @pytest.mark.parametrize(
     "item",
     [

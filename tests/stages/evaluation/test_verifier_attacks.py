@@ -82,6 +82,8 @@ KIND: dict[str, tuple[Verify, Sequence[str], str, str]] = {
     "a number's end": (lambda item, text: text.endswith(right_of(item)), NUMBERS, "FAIL", "more digits before"),
     "an ending": (lambda item, text: text.lower().endswith(right_of(item)), WORDS, "WARN", "denied"),
     "a beginning": (lambda item, text: text.lower().startswith(right_of(item)), WORDS, "WARN", "corrected"),
+    "looks": (lambda item, text: text.lower().replace("а", "a").replace("е", "e") == right_of(item), WORDS, "WARN",
+              "only look like its own"),
     "nan": (lambda item, text: not abs(float(text) - float(right_of(item))) > 0.1, NUMBERS, "FAIL", "'nan' as right"),
 }  # fmt: skip
 
