@@ -54,6 +54,7 @@ FAMILIES = (
     *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
     *("contamination", "independence", "words", "verifiers", "material", "limits", "revisions"),
     *("retyped", "misgranted", "schedules", "bookkeeping", "splits"),
+    *("misdrawn", "carried", "shortened", "rescored", "careless"),
 )
 SESSIONS = ("sft", "lora", "dpo", "scored", "judged", "given", "examples", "revised")
 """The small sessions: full training; adapters; pairs; full training with questions and texts, or with a critic; pairs

@@ -16,19 +16,15 @@ from bench.flaws.families import (
     shipping,
     texts,
     training,
+    unseen,
 )
 from bench.flaws.operator import FAMILIES
 
 _FIRST = (data, design, rows, training, shipping, records, files, human, places)
-_SECOND = (
-    arms,
-    texts,
-    judging,
-)
-_SEALED = (sealed,)
+_SECOND = (arms, texts, judging)
 SETS = {
     name: tuple(operator for file in files for operator in file.OPERATORS)
-    for name, files in (("first", _FIRST), ("second", _SECOND), ("sealed", _SEALED))
+    for name, files in (("first", _FIRST), ("second", _SECOND), ("third", (sealed,)), ("sealed", (unseen,)))
 }
 """The operators by when they were written: see the head of the page of figures."""
 _EVERY = [operator for operators in SETS.values() for operator in operators]

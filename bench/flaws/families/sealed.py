@@ -1,4 +1,4 @@
-"""The sealed operators: written after every check was frozen, and run once (see the page of figures)."""
+"""The first sealed operators: what two of them showed led to checks (see the page of figures)."""
 
 from __future__ import annotations
 
