@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from reviews.history.history import History
 from reviews.history.people import waits_for_budget
+from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.open_table import read_entries
 from sessions.run.lease import is_running
@@ -16,6 +17,7 @@ from sessions.run.run_layout import TRAIL, is_run
 from specs.system.errors import BlockedError, ExitCode, PeergateError
 from specs.trail.entry import DESIGN, EntryKind
 from specs.trail.gate_bodies import (
+    AmendmentEntry,
     DecisionEntry,
     HumanAnswerEntry,
     PacketEntry,
@@ -139,12 +141,17 @@ def _reasons(history: History, state: SessionState, decision: str | None) -> tup
 
 
 def _paused_by(history: History, what: str) -> str:
-    """Return who paused or cancelled a session; a process that was killed leaves no entry of it."""
+    """Return who paused or cancelled a session, or what it waited for and has; a killed process leaves no entry."""
     stop = history.newest(PauseEntry, ResumeEntry)
     if stop is not None and isinstance(stop.body, PauseEntry):
         return f"{what} by {stop.body.by}, {when(stop)[:16].replace('T', ' ')} UTC"
     if what == "cancelled":
         return what
+    last = history.newest(AmendmentEntry, VerdictEntry, DecisionEntry, HumanAnswerEntry, ResumeEntry)
+    if last is not None and is_in_force(last):
+        return "the design was amended: `peergate resume` continues"
+    if last is not None and isinstance(last.body, VerdictEntry) and last.body.reviewer == "person":
+        return "a person has judged the gate: `peergate resume` continues"
     return "its process ended without a pause: it was killed, or its machine stopped"
 
 

@@ -14,6 +14,7 @@ from reviews.trail.trail import Trail
 from sessions.commands.named_place import session_at
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs
 from sessions.commands.output import print_json, print_line
+from specs.session_words import session_words
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 from specs.system.text import json_text
@@ -55,4 +56,6 @@ def give_verdict(
     with closing(Trail(place.trail, place.folder.resolve().name)) as trail:
         trail.verify_chain()
         arguments = give(trail, place.store, text)
-    print_line(f"recorded as {arguments.key}, signed with your key; `peergate resume {place.folder.name}` continues")
+    print_line(
+        f"recorded as {arguments.key}, signed with your key; `peergate resume {session_words(place.folder)}` continues"
+    )

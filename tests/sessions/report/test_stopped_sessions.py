@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shlex
 import shutil
 import time
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agents.playbook import Playbook
 from agents.workbench_protocol import Workbench
 from reviews.checks.job_endings import ending_of_record
 from reviews.history.history import History
+from reviews.reviewers.person import Person, verdict_text
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.pages.overview import overview
@@ -25,8 +28,10 @@ from sessions.session import PauseSignal, Session
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file
 from testing.fixtures.command_sessions import called as peergate
+from testing.fixtures.hostile_trail import Critical
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
 from testing.fixtures.view_client import Client
+from tests.sessions.report.test_page_in_browser import Refuses
 
 
 class Quits:
@@ -91,15 +96,61 @@ def waiting(run: Path) -> str:
     return "check jobs.exit is FAIL: the job was killed by SIGKILL; its processes held up to 23,900 MB"
 
 
-@pytest.mark.parametrize("stop", [stopped_builder, paused, killed, cancelled, waiting])
+class Dear(Playbook):
+    """A builder whose turn costs more than there is."""
+
+    def work(self, bench: Workbench) -> None:
+        bench.reserve(1000.0)
+
+
+def short_of_money(run: Path) -> str:
+    drive(quick_session(run, Dear()))
+    return "the builder's turn may cost 1000.0000 USD"
+
+
+def amended(run: Path) -> str:
+    short_of_money(run)
+    done = peergate("amend", run, "--max-cost", "50", "--reason", "a reason")
+    assert done.returncode == 0, done.stderr
+    return "the design was amended: `peergate resume` continues"
+
+
+def waits_for_verdict(run: Path) -> str:
+    drive(quick_session(run, reviewer=Person()))
+    return "gate design.1 waits for a person's verdict"
+
+
+def judged(run: Path) -> str:
+    waits_for_verdict(run)
+    assert peergate("review", "give", run, "--file", approval(run.parents[1])).returncode == 0
+    return "a person has judged the gate: `peergate resume` continues"
+
+
+def approval(folder: Path) -> Path:
+    """Return a file with a person's answer that approves."""
+    (folder / "verdict.json").write_text(verdict_text([], "read", "go on", True))
+    return folder / "verdict.json"
+
+
+BY_A_PERSON = ("reviewer: {vendor: checklist}", "reviewer: {vendor: person}")
+
+
+def open_for(folder: Path, stop: Callable[[Path], str]) -> Path:
+    return open_quick(folder, *([BY_A_PERSON] if stop in (waits_for_verdict, judged) else []))
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [stopped_builder, paused, killed, cancelled, waiting, short_of_money, amended, waits_for_verdict, judged],
+)
 def test_status_list_and_page_say_why(tmp_path: Path, stop: Callable[[Path], str]) -> None:
-    run = open_quick(tmp_path)
+    run = open_for(tmp_path, stop)
     why = stop(run)
     assert overview(run).reasons[0].startswith(why)
     assert why in peergate("status", run).stdout
     assert why in peergate("list", "--runs", run.parent).stdout
     page = Client(Scope(run.parent)).get("/s/small/")
-    assert page.status == 200 and why in page.text
+    assert page.status == 200 and why in html.unescape(page.text)
 
 
 def test_a_broken_job_is_one_cause_with_one_remedy(tmp_path: Path) -> None:
@@ -144,8 +195,8 @@ def retracted_design(run: Path) -> str:
 WORDS = {"WHY": "a reason", "USD": "50"}
 """What a person fills in."""
 SITUATIONS = [
-    *(stopped_builder, waiting, retracted),
-    *(pytest.param(stop, marks=pytest.mark.more) for stop in (paused, killed, retracted_design)),
+    *(stopped_builder, waiting, retracted, short_of_money, waits_for_verdict),
+    *(pytest.param(stop, marks=pytest.mark.more) for stop in (paused, killed, retracted_design, amended, judged)),
 ]
 
 
@@ -160,8 +211,9 @@ def test_every_way_out_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         return session
 
     monkeypatch.setattr(runtime, "make_session", quick)
-    run = open_quick(tmp_path)
+    run = open_for(tmp_path, stop)
     stop(run)
+    filled = WORDS | {"VERDICT.json": str(approval(tmp_path))}
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     ways = waiting_for(History(entries, store), run)["answers"]
     assert ways
@@ -170,7 +222,7 @@ def test_every_way_out_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         shutil.copytree(run.parent, copy / "runs")
         for command in way.commands:
             assert command.startswith("peergate ")
-            words = [WORDS.get(word, word) for word in shlex.split(command)[1:]]
+            words = [filled.get(word, word) for word in shlex.split(command)[1:]]
             words = [str(copy / "runs") if word == str(run.parent) else word for word in words]
             done = peergate(*words)
             assert done.returncode != 2, (command, done.stderr)
@@ -194,10 +246,30 @@ def test_a_closed_session_offers_no_answer_to_a_retraction(tmp_path: Path) -> No
     assert peergate("status", run).stdout.startswith("small: closed, retracted")
 
 
-def test_further_seeds_of_a_session_that_was_not_accepted_are_confirmed(tmp_path: Path) -> None:
-    run = open_quick(tmp_path)
+def overridden(run: Path) -> str:
+    drive(quick_session(run, reviewer=Critical()))
+    drive(quick_session(run), {"answer": "approve", "reason": "a reason", "by": "ada", "expires": None})
+    return "overridden"
+
+
+def rejected(run: Path) -> str:
+    drive(quick_session(run, reviewer=Refuses()))
+    return "reject"
+
+
+def retracted_at_the_end(run: Path) -> str:
     drive(quick_session(run))
     assert peergate("retract", run, "decision/base.1", "--reason", "a reason").returncode == 0
+    return "retracted"
+
+
+@pytest.mark.parametrize("end", [overridden, rejected, retracted_at_the_end])
+def test_further_seeds_of_a_session_that_was_not_accepted_are_confirmed(
+    tmp_path: Path, end: Callable[[Path], str]
+) -> None:
+    run = open_quick(tmp_path)
+    decision = end(run)
+    assert overview(run).state == "closed"
     done = peergate("replicate", run, "--seeds", "2")
-    assert done.returncode == 2 and "was not accepted (retracted)" in done.stderr and "--yes" in done.stderr
+    assert done.returncode == 2 and f"was not accepted ({decision})" in done.stderr and "--yes" in done.stderr
     assert not [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "replication_plan"]
