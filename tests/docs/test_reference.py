@@ -66,6 +66,7 @@ def test_every_parameter_metric_and_command_is_on_a_page() -> None:
     declared = [name for kind in STAGE_KINDS.values() for name in kind.parameters.model_fields]
     assert [name for name in declared if f"| `{name}` |" not in stages] == []
     assert [name for name in METRICS if f"| `{name}` |" not in stages] == []
+    assert "<class" not in text and " object at 0x" not in text
     assert [name for name in command_names() if f"\n## peergate {name}\n" not in text] == []
 
 

@@ -129,3 +129,11 @@ def test_what_a_server_sent_is_shown_even_if_it_is_no_json(tmp_path: Path, capsy
     for data in (b"\xff\x00", b"NaN", b'{"a": Infinity}', b"[" * 100_000):
         verify_command.show_entry(folder, Store(folder / "store").put(data), as_json=True)
         assert json.loads(capsys.readouterr().out)["value"] == data.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("words", [["verify"], ["verify", "--again"]])
+def test_verifying_what_is_not_there_says_so(tmp_path: Path, words: list[str]) -> None:
+    done = peergate("audit", *words, "nothing", "--runs", tmp_path)
+    assert done.returncode == 3 and done.stdout == ""
+    assert done.stderr.splitlines()[0].endswith("nothing: not a session, export or workspace of reviews")
+    assert "Traceback" not in done.stderr and not (tmp_path / "nothing").exists()

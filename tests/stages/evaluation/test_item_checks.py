@@ -185,6 +185,7 @@ def test_failure_31_items_that_no_arm_answers_are_listed_in_the_packet(
     result = checked(evidence, "items.answered")
     assert (result.status, result.blocking) == (status, False)
     assert result.figure == (0 if status == "PASS" else N // 2)
+    assert result.detail.count("neither arm is right on") == 1
     # The report has the line, the packet the texts.
     assert all(one.id in result.detail for one in heldout_items()[N // 2 :]) == (status == "WARN")
     packet = build_packet(evidence, measure(evidence), (result,), checks_digest=digest_bytes(b"checks"), claims=())

@@ -228,6 +228,14 @@ def test_check_tells_cost_and_memory_as_json(name: str) -> None:
         assert all(one["device_bytes"] > 0 for one in planned["memory"])
 
 
+def test_the_most_a_spec_with_models_costs_counts_jobs_builder_and_reviews() -> None:
+    """By hand: 95 minutes at 0.10 USD an hour, 2 USD for the builder, 5 x 0.35 held back for reviews."""
+    cost = estimate(load_spec(find_spec("demo_models")))
+    assert (cost.builder_usd, cost.review_usd) == (2.0, 1.75)
+    assert cost.most_usd == pytest.approx(95 / 60 * 0.10 + 2.0 + 1.75, abs=1e-5)
+    assert "3.91 of 5.00 USD (jobs 0.16, builder 2.00, reviews 1.75, the limits" in next(cost.lines())
+
+
 def test_start_tells_what_it_may_cost_before_anything_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
