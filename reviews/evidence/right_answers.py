@@ -64,12 +64,14 @@ def right_answers(spec: Design, task: str, items: Sequence[Item]) -> RightAnswer
 
     A verifier of the user's own is asked whether the labels of the items and its known right answers are right for
     them. A text that it accepts for more items than ``thresholds.common_answer`` says nothing about labels: such a
-    verifier looks at form, or is too kind.
+    verifier looks at form, or is too kind. What the answers of a conversation must hold counts as its right answer.
 
     Raises:
         PluginFault: a verifier of the user's own breaks.
     """
-    if task == CONVERSATION or task in TASKS and task != "exact_answer":
+    if task == CONVERSATION:
+        return _shares([_required(item) for item in items], spec)
+    if task in TASKS and task != "exact_answer":
         return RightAnswers()
     if task == "exact_answer":
         return _shares([compared_forms(item) for item in items], spec)
@@ -96,6 +98,12 @@ def targets_of(item: Item) -> list[str]:
     except (ValueError, KeyError):
         return named_answers(item)
     return [chr(ord("A") + answer - 1), choices[answer - 1]] if 1 <= answer <= len(choices) else []
+
+
+def _required(item: Item) -> dict[str, str]:
+    """Return the words that a conversation's answers must hold, as one text; nothing where it requires none."""
+    text = "\n".join(str(value) for key, value in sorted(item.constraint.items()) if key.startswith("require_"))
+    return {text.casefold(): text} if text else {}
 
 
 def _shares(answers: Sequence[dict[str, str]], spec: Design) -> RightAnswers:

@@ -23,6 +23,11 @@ from sessions.pages.result import _form  # pyright: ignore[reportPrivateUsage]
 from specs.loading.loading import load_spec
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item
+from specs.stages.evaluation.kinds import MULTI_TURN
+from specs.stages.evaluation.rows import ConversationRow, ConversationTurn
+from specs.system.digests import digest_bytes
+from testing.factories import benchmark_evidence
+from testing.factories.evaluation_evidence import evidence_with
 from testing.factories.evidence_on_disk import evidence_of, resolved_spec, write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.spec_files import write_spec
@@ -76,6 +81,58 @@ def test_no_share_of_health_refuses_a_classifier_that_is_always_right(
     statuses = {id: result.status for id, result in health_of(evaluated(tmp_path, stage, right, right)).items()}
     assert {check.id for check in SHARES} <= statuses.keys(), "every share is among them"
     assert set(statuses.values()) <= {"PASS", "NOT_APPLICABLE"}, statuses
+
+
+def conversing(folder: Path, right: Sequence[str], outputs: Sequence[str]) -> Evidence:
+    """Return evidence of conversations whose second answer must hold a label."""
+    asked = "In a word, please."
+    items = tuple(
+        item.model_copy(update={"constraint": {"turn_2": asked, "require_2": label}})
+        for item, label in zip(items_with(right), right, strict=True)
+    )
+    rows = [
+        ConversationRow(
+            item=item.id, turns=tuple(answered_turn(*turn) for turn in ((item.prompt, "Yes."), (asked, text)))
+        )
+        for item, text in zip(items, outputs, strict=True)
+    ]
+    stage = MULTI_TURN.stage(name="talk", kind="multi_turn", inputs={"model": "model", "items": "heldout"})
+    return evidence_with(folder, stage, items, rows)
+
+
+def answered_turn(user: str, output: str) -> ConversationTurn:
+    digest = digest_bytes(user.encode())
+    return ConversationTurn(
+        user=user, output=output, prompt_tokens=9, prompt_digest=digest, output_tokens=4, truncated=False
+    )
+
+
+def asked_elsewhere(folder: Path, kind: str, right: Sequence[str], outputs: Sequence[str]) -> Evidence:
+    """Return evidence of a stage that is not ``evaluate`` and that has shares of health too."""
+    if kind == "multi_turn":
+        return conversing(folder, right, outputs)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(benchmark_evidence, "ANSWERS", tuple(right))
+        patched.setattr(benchmark_evidence, "RIGHT", len(right))
+        patched.setattr(benchmark_evidence, "said", outputs.__getitem__)
+        if kind == "inspect":
+            return benchmark_evidence.benchmark_evidence(folder)
+        return benchmark_evidence.lm_eval_evidence(folder, tuple(range(len(right))))
+
+
+@pytest.mark.parametrize("kind", ["multi_turn", "inspect", "lm_eval"])
+def test_no_share_of_health_refuses_a_classifier_of_another_kind(tmp_path: Path, kind: str) -> None:
+    right = [TWO[place % 2] for place in range(12)]
+    statuses = {
+        name: {
+            id: result.status
+            for id, result in health_of(asked_elsewhere(tmp_path / name, kind, right, outputs)).items()
+        }
+        for name, outputs in (("right", right), ("one label", ["positive"] * 12))
+    }
+    assert {check.id for check in SHARES if kind in check.kind_names()} <= statuses["right"].keys()
+    assert set(statuses["right"].values()) <= {"PASS", "NOT_APPLICABLE"}, statuses
+    assert statuses["one label"]["health.collapse"] == "WARN", "the negative control"
 
 
 def test_one_label_for_everything_closes_the_gate_of_a_trained_model_and_warns_of_an_untrained(tmp_path: Path) -> None:
@@ -192,18 +249,26 @@ def test_no_remedy_speaks_of_training_where_nothing_was_trained(tmp_path: Path) 
     assert TRAINING.search(remedy_of("health.collapse")), "where something was trained, it does"
 
 
+@needs_sandbox
 def test_each_share_of_health_has_a_negative_control(tmp_path: Path) -> None:
-    """What is neither right nor varied still fails or warns, by each share that is relative."""
-    right = [f"a long right answer number {place} of this very set" for place in range(40)]
+    """What is neither right nor varied fails or warns, by each share, where right answers are known, long and few."""
+    right = [f"a long right answer number {place % 8} of this very set" for place in range(40)]
+    task = own_task(tmp_path, VERIFY.format("answer == item.constraint['answer']")).task
+    healthy = evaluated(tmp_path / "right", "tuned", right, right, task)
+    assert right_answers(healthy.resolved.spec, task, healthy.heldout) == (40, Fraction(1, 8), 0, Fraction(4, 5))
+    assert {result.status for result in health_of(healthy).values()} == {"PASS", "NOT_APPLICABLE"}
     found = {}
     for name, outputs in {
         "health.collapse": ["the same sentence over and over again"] * 40,
         "health.empty": [""] * 40,
+        "health.labels": [f"Option {place}" for place in range(40)],
+        "health.near": [
+            f"A bright morning brings the keeper of this old harbour a long letter about word{place}"
+            for place in range(40)
+        ],
     }.items():
-        evidence = evaluated(tmp_path / name, "tuned", right, outputs)
-        check = next(check for check in ANSWER_CHECKS if check.id == name)
-        found[name] = health_of(evidence)[check.id].status
-    assert found == {"health.collapse": "FAIL", "health.empty": "FAIL"}
+        found[name] = health_of(evaluated(tmp_path / name, "tuned", right, outputs, task))[name].status
+    assert found == {"health.collapse": "FAIL", "health.empty": "FAIL", "health.labels": "FAIL", "health.near": "WARN"}
 
 
 def length_check(folder: Path, before: Sequence[str], after: Sequence[str], right: Sequence[str]) -> Any:
