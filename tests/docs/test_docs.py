@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,45 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
     )
     assert list(broken_links(page)) == ["gone.md", "other.md#none", "#there"]
     assert missing_files(page, tmp_path) == ["tests/gone.py"]
+
+
+def runs_in_ci(file: Path) -> bool:
+    """Return whether CI runs a test of a file: one that, like its file, is not marked slow, nightly or for a GPU."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    own = [node for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"]
+    marks = [
+        [mark for mark in node.decorator_list if "parametrize" not in ast.unparse(mark)]
+        for node in body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    texts = ("".join(map(ast.unparse, [*own, *of_test])) for of_test in marks)
+    return any(not re.search(r"mark\.(slow|nightly|cuda|llama)\b", text) for text in texts)
+
+
+def unproven(text: str) -> list[str]:
+    """Return the test files that a text names as proof, that CI does not run, and after which it does not say so."""
+    parts = re.split(r"\b((?:tests/[\w/]+/)?test_\w+\.py)", text)
+    says_so = re.compile(r"-m (nightly|slow)|not in CI")
+    named = [
+        (name, file)
+        for name, rest in zip(parts[1::2], parts[2::2], strict=True)
+        for file in HOME.glob(f"tests/**/{name.removeprefix('tests/')}")
+        if not says_so.search(rest.split("\n")[0])
+    ]
+    return [name for name, file in named if not runs_in_ci(file)]
+
+
+def test_a_proof_that_ci_does_not_run_says_so() -> None:
+    """Decisions and the changelog name the tests of their day."""
+    history = (HOME / "CHANGELOG.md", *(HOME / "docs" / "decisions").iterdir())
+    found = {str(page): unproven(page.read_text(encoding="utf-8")) for page in pages(HOME) if page not in history}
+    assert {page: names for page, names in found.items() if names} == {}
+
+
+def test_a_proof_that_ci_does_not_run_is_noticed() -> None:
+    quick, slow, night = "tests/docs/test_docs.py", "tests/faults/test_resume.py", "tests/kill/test_training.py"
+    assert unproven(f"`{slow}`, `{quick}`, `pytest {night} -m nightly`, `{night}` | a\n not in CI") == [slow, night]
+    assert unproven(f"`{slow}` (not in CI)") == []
 
 
 def test_every_page_that_the_code_names_exists() -> None:
