@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,19 @@ def test_every_task_is_accepted_and_no_row_vanishes(data_set: DataSet, tmp_path:
     assert silent or "left out" in done or "one of each is kept" in done or "several right answers" in done, done
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("data_set", data_sets(), ids=str)
+EVERY = data_sets()
+TENTH = random.Random(1).sample(range(len(EVERY)), len(EVERY) // 10)
+"""CI runs these, of every task, in `make test-more`; the rest is nightly."""
+
+
+@pytest.mark.parametrize(
+    "data_set",
+    [
+        pytest.param(each, marks=pytest.mark.more if place in TENTH else pytest.mark.nightly)
+        for place, each in enumerate(EVERY)
+    ],
+    ids=str,
+)
 def test_what_init_accepts_spec_check_accepts(data_set: DataSet, tmp_path: Path) -> None:
     done = accepted(data_set, tmp_path)
     assert done or data_set.size == 24 or data_set.task in ("rare label", "several", "twins"), data_set
