@@ -37,3 +37,15 @@ def test_every_training_may_take_four_times_its_forecast(name: str, profile: str
         if resolved.spec.stage(stage).max_minutes < ROOM * minutes
     }
     assert short == {}, "minutes forecast, and minutes allowed"
+
+
+LONG = 60
+"""Minutes."""
+
+
+@needs_sandbox
+@pytest.mark.parametrize(("name", "profile"), shipped())
+def test_every_long_training_keeps_snapshots_to_resume_from(name: str, profile: str | None) -> None:
+    stages = load_spec(LIBRARY / f"{name}.yaml", profile).spec.stages
+    long = [stage for stage in stages if kind_of(stage).trains and stage.max_minutes >= LONG]
+    assert [stage.name for stage in long if not stage.parameters.model_dump().get("checkpoint_steps")] == []

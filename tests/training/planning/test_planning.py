@@ -318,11 +318,16 @@ def test_the_shipped_data_of_evaluations_is_sound() -> None:
 
 
 def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
-    """Their figures stand in the documentation: parameters that change need them measured anew."""
+    """Their figures stand in the documentation: parameters that change need them measured anew.
+
+    What is kept to resume from changes no figure.
+    """
     found: dict[str, str] = {}
     for name in SPECS:
         spec = shipped(name, "cpu").spec
-        found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
+        found[name] = digest_value(
+            {one.name: one.parameters.model_dump(mode="json", exclude={"checkpoint_steps"}) for one in spec.stages}
+        )
     assert found == {
         "self_instruct_sft": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
         "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
