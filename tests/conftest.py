@@ -22,6 +22,7 @@ from reviews.trail.tables.sqlite_table import SqliteTable
 from sessions.pages.report import plots
 from testing.fixtures import postgres_server
 from testing.fixtures.reviewer_here import key_here
+from testing.fixtures.skip_reasons import MAY_BE_MISSING, lines_of_skipped
 
 # Until all is collected: what modules define stays. Collecting 4,633 tests takes 12.8 s of processor instead of 18.1.
 gc.disable()
@@ -39,30 +40,6 @@ MANY_MODULES = 200
 """So many new ones are a library."""
 PASSED_OVER = {"modules": 0}
 """How many modules there were when the garbage collector was last told to pass over all that is there."""
-
-MAY_BE_MISSING = (
-    *(
-        "llama",
-        "vllm",
-        "lm-eval",
-        "bitsandbytes",
-        "torchft",
-        "Ray is not",
-        "SkyPilot",
-        "inspect_ai",
-        "Axolotl",
-        "atheris",
-        "s3fs",
-        "make .venv-release",
-    ),
-    *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
-    "the agent program",
-    *("PEERGATE_TRACES", "there is no NVIDIA GPU"),
-    *("apprise", "wandb", "mlflow", "trackio"),
-    *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
-)
-"""Of the reasons tests give for skipping, those of optional parts and of the machine itself."""
-
 
 REAL_PARTS = {"conformance", "e2e", "faults", "kill", "thirdparty"}
 """The folders whose every test has real parts."""
@@ -303,8 +280,6 @@ def database(postgres: postgres_server.Server, monkeypatch: pytest.MonkeyPatch) 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print one line for each reason why tests were skipped, with how many were; the reason says how to run them."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple))
-    for reason, count in sorted(reasons.items()):
-        terminalreporter.write_line(f"skipped {count:4} tests: {reason.removeprefix('Skipped: ')}")
+    """Print one line for each reason why tests were skipped, with how many were and how to run them."""
+    for line in lines_of_skipped(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)

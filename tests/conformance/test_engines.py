@@ -44,7 +44,12 @@ NAMES = [
             pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)} (make -f more.mk test-llama)"),
         ],
     ),
-    pytest.param("vllm", marks=pytest.mark.skipif(without_vllm(), reason="not here: vllm, a GPU or its CPU build")),
+    pytest.param(
+        "vllm",
+        marks=pytest.mark.skipif(
+            without_vllm(), reason="not here: vllm, a GPU or its CPU build (make -f more.mk test-vllm)"
+        ),
+    ),
 ]
 ROWS = 4
 """Rows at a time: fewer than the prompts, so that places are filled again."""

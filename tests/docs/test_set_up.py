@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from release import set_up
 from specs.system.home import HOME
+from testing.fixtures.skip_reasons import OPTIONAL, how_to_run, lines_of_skipped
 
 SCRIPT = HOME / "release" / "system_packages.sh"
 LISTING = """\
@@ -61,6 +67,46 @@ def test_a_failed_step_says_how_to_install_with_pip(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(set_up.SetUp, "step", fails)
     with pytest.raises(SystemExit, match=r"set_up\.py --pip"):
         set_up.SetUp(tmp_path)._install({}, with_pip=False)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_each_step_says_what_it_does_its_seconds_and_the_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    makes = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_bytes(bytes(2_500_000)); sys.exit(int(sys.argv[2]))"
+    made = set_up.SetUp(tmp_path)
+    assert made.step("90 packages by their hashes", sys.executable, "-c", makes, tmp_path / "a", "0")
+    assert not made.step("torch==2.13.0", sys.executable, "-c", makes, tmp_path / "b", "3")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0::2] == ["90 packages by their hashes ...", "torch==2.13.0 ..."]
+    assert re.fullmatch(rf"  \d+\.\d s, 2 MB in {tmp_path}", lines[1])
+    assert re.fullmatch(rf"  failed \(exit code 3\), \d+\.\d s, 5 MB in {tmp_path}", lines[3])
+
+
+def reasons_of(text: str) -> Iterator[str]:
+    """Yield the reasons for skipping that tests write down, as source."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.skip":
+            yield from map(ast.unparse, node.args)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.mark.skipif", "pytest.importorskip"):
+            yield from (ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "reason")
+
+
+def test_whoever_needs_what_set_up_does_not_install_says_how_it_is_had() -> None:
+    paths = [*(HOME / "tests").rglob("*.py"), *(HOME / "testing").rglob("*.py")]
+    reasons = {reason for path in paths for reason in reasons_of(path.read_text(encoding="utf-8"))}
+    assert len(reasons) > 40
+    silent = {reason for reason in reasons if any(word in reason for word in OPTIONAL) and how_to_run(reason) != reason}
+    assert silent == set()
+
+
+def test_the_summary_has_a_line_a_reason_that_says_how_to_have_the_tests_run() -> None:
+    given = ["chromium is not installed", "chromium is not installed", "no permission stops root", "x (the extra 'y')"]
+    reports = [SimpleNamespace(longrepr=("file.py", 1, f"Skipped: {reason}")) for reason in given]
+    assert list(lines_of_skipped(reports)) == [
+        "skipped    2 tests: chromium is not installed (`make system` installs it, or says how)",
+        "skipped    1 tests: no permission stops root",
+        "skipped    1 tests: x (the extra 'y')",
+    ]
 
 
 @pytest.fixture

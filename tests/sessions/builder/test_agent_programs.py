@@ -27,7 +27,7 @@ def works_as_the_builder(folder: Path, run: Path, vendor: str, name: str) -> Non
     """Let an agent program build the session, and require its accepted end."""
     found = program(name)
     if found is None:
-        pytest.skip(f"the agent program '{name}' is not installed")
+        pytest.skip(f"the agent program '{name}' is not installed: its vendor says how to install it")
     model = PlayedModel(vendor)
     home = folder / "home"
     home.mkdir()

@@ -35,7 +35,7 @@ from testing.fixtures.quick_session import open_quick
 
 def needs(package: str, what: str = "") -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
-    return pytest.mark.skipif(missing, reason=f"{what or package} is not installed")
+    return pytest.mark.skipif(missing, reason=f"{what or package} is not installed (make -f more.mk test-trackers)")
 
 
 def source_of(run: Path) -> ExportSource:

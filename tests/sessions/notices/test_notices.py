@@ -230,7 +230,7 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_apprise_delivers_to_its_own_addresses(receiver: Receiver) -> None:
-    pytest.importorskip("apprise", reason="apprise is not installed")
+    pytest.importorskip("apprise", reason="apprise is not installed (the extra 'notify')")
     address = receiver.address.replace("http://", "json://")
     assert deliver(address, {"title": "Peergate", "text": "closed"}) == ""
     assert receiver.got[0]["message"] == "closed"

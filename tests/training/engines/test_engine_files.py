@@ -212,7 +212,7 @@ def test_an_answer_that_is_not_whole_is_an_error(folder: Path, ways: list[str], 
         engine.complete(prompts_of(engine.tokenizer), TokenSampling(6))
 
 
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed")
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed (make -f more.mk test-vllm)")
 def test_the_installed_vllm_takes_what_it_is_given() -> None:
     library: Any = __import__("vllm")
     taken = {name for one in (library.LLM.__init__, library.EngineArgs) for name in inspect.signature(one).parameters}

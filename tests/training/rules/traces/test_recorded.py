@@ -285,7 +285,7 @@ def _strings(path: Path) -> list[str]:
 def test_the_installed_program_is_recorded_again_and_read(name: str, scenario: str, tmp_path: Path) -> None:
     path = program(name)
     if path is None:
-        pytest.skip(f"the agent program '{name}' is not installed")
+        pytest.skip(f"the agent program '{name}' is not installed: its vendor says how to install it")
     assert record(name, Path(path), SCENARIOS[scenario], tmp_path / "out") == []
     if name == "claude":
         assert shown(read(tmp_path / "out")) == sent(tmp_path / "out")
