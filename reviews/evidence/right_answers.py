@@ -70,7 +70,7 @@ def right_answers(spec: Design, task: str, items: Sequence[Item]) -> RightAnswer
         PluginFault: a verifier of the user's own breaks.
     """
     if task == CONVERSATION:
-        return _shares([_required(item) for item in items], spec)
+        return _shares([_requirements(item) for item in items], spec)
     if task in TASKS and task != "exact_answer":
         return RightAnswers()
     if task == "exact_answer":
@@ -100,7 +100,7 @@ def targets_of(item: Item) -> list[str]:
     return [chr(ord("A") + answer - 1), choices[answer - 1]] if 1 <= answer <= len(choices) else []
 
 
-def _required(item: Item) -> dict[str, str]:
+def _requirements(item: Item) -> dict[str, str]:
     """Return the words that a conversation's answers must hold, as one text; nothing where it requires none."""
     text = "\n".join(str(value) for key, value in sorted(item.constraint.items()) if key.startswith("require_"))
     return {text.casefold(): text} if text else {}

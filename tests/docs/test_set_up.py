@@ -100,8 +100,13 @@ def test_whoever_needs_what_set_up_does_not_install_says_how_it_is_had() -> None
 
 
 def test_the_summary_has_a_line_a_reason_that_says_how_to_have_the_tests_run() -> None:
-    given = ["chromium is not installed", "chromium is not installed", "no permission stops root", "x (the extra 'y')"]
-    reports = [SimpleNamespace(longrepr=("file.py", 1, f"Skipped: {reason}")) for reason in given]
+    reasons = [
+        "chromium is not installed",
+        "chromium is not installed",
+        "no permission stops root",
+        "x (the extra 'y')",
+    ]
+    reports = [SimpleNamespace(longrepr=("file.py", 1, f"Skipped: {reason}")) for reason in reasons]
     assert list(lines_of_skipped(reports)) == [
         "skipped    2 tests: chromium is not installed (`make system` installs it, or says how)",
         "skipped    1 tests: no permission stops root",

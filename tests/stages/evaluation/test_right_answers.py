@@ -85,14 +85,14 @@ def test_no_share_of_health_refuses_a_classifier_that_is_always_right(
 
 def conversing(folder: Path, right: Sequence[str], outputs: Sequence[str]) -> Evidence:
     """Return evidence of conversations whose second answer must hold a label."""
-    asked = "In a word, please."
+    question = "In a word, please."
     items = tuple(
-        item.model_copy(update={"constraint": {"turn_2": asked, "require_2": label}})
+        item.model_copy(update={"constraint": {"turn_2": question, "require_2": label}})
         for item, label in zip(items_with(right), right, strict=True)
     )
     rows = [
         ConversationRow(
-            item=item.id, turns=tuple(answered_turn(*turn) for turn in ((item.prompt, "Yes."), (asked, text)))
+            item=item.id, turns=tuple(answered_turn(*turn) for turn in ((item.prompt, "Yes."), (question, text)))
         )
         for item, text in zip(items, outputs, strict=True)
     ]
@@ -257,7 +257,7 @@ def test_each_share_of_health_has_a_negative_control(tmp_path: Path) -> None:
     healthy = evaluated(tmp_path / "right", "tuned", right, right, task)
     assert right_answers(healthy.resolved.spec, task, healthy.heldout) == (40, Fraction(1, 8), 0, Fraction(4, 5))
     assert {result.status for result in health_of(healthy).values()} == {"PASS", "NOT_APPLICABLE"}
-    found = {}
+    statuses = {}
     for name, outputs in {
         "health.collapse": ["the same sentence over and over again"] * 40,
         "health.empty": [""] * 40,
@@ -267,8 +267,13 @@ def test_each_share_of_health_has_a_negative_control(tmp_path: Path) -> None:
             for place in range(40)
         ],
     }.items():
-        found[name] = health_of(evaluated(tmp_path / name, "tuned", right, outputs, task))[name].status
-    assert found == {"health.collapse": "FAIL", "health.empty": "FAIL", "health.labels": "FAIL", "health.near": "WARN"}
+        statuses[name] = health_of(evaluated(tmp_path / name, "tuned", right, outputs, task))[name].status
+    assert statuses == {
+        "health.collapse": "FAIL",
+        "health.empty": "FAIL",
+        "health.labels": "FAIL",
+        "health.near": "WARN",
+    }
 
 
 def length_check(folder: Path, before: Sequence[str], after: Sequence[str], right: Sequence[str]) -> Any:
