@@ -12,6 +12,7 @@ from typing import Any
 
 from specs.system.regular_files import read_regular
 from training.engines.gguf_weights import NoGguf
+from training.rules.packaging.checkpoint_folder import GENERATION, CheckpointFolder
 from training.rules.packaging.gguf_rules import split_name
 
 _ROLES = ("bos", "eos", "unk", "pad")
@@ -65,3 +66,9 @@ def add_vocabulary(writer: Any, folder: Path, rows: int) -> None:
     writer.add_add_bos_token(tokenizer.bos_token_id is not None and first == [tokenizer.bos_token_id])
     if isinstance(tokenizer.chat_template, str):
         writer.add_chat_template(tokenizer.chat_template)
+    made = CheckpointFolder(folder)
+    penalty = made.generation.get("repetition_penalty") if made.has(GENERATION) else None
+    if isinstance(penalty, int | float) and penalty != 1:
+        writer.add_sampling_penalty_repeat(penalty)
+        # transformers penalises every token before, llama.cpp the last 64 unless told otherwise.
+        writer.add_sampling_penalty_last_n(-1)

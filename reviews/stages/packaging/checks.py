@@ -16,14 +16,11 @@ from specs.system.digests import digest_file, digest_path
 from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
 from training.rules.packaging.checkpoint_folder import GENERATION
+from training.rules.packaging.gguf_settings import FORCED
 from training.rules.weight_files import describing, said_in
 
 CHECKS = CheckRegistry(("package",))
-_GREEDY: dict[str, Any] = {
-    **{"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0},
-    **{"no_repeat_ngram_size": 0, "length_penalty": 1.0, "min_new_tokens": 0, "min_length": 0, "penalty_alpha": 0},
-    **{"suppress_tokens": [], "begin_suppress_tokens": [], "bad_words_ids": [], "sequence_bias": {}},
-}
+_GREEDY: dict[str, Any] = {**FORCED, "do_sample": False, "length_penalty": 1.0}
 """Settings of generation_config.json that change greedy answers, with the values at which they do not."""
 _WRITTEN_BY = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 _LOADED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".pkl", ".py")

@@ -16,6 +16,7 @@ from training.rules.packaging.checkpoint_folder import CheckpointFolder
 from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.gguf_header import GgufTensor, read_header
 from training.rules.packaging.gguf_rules import architecture_of
+from training.rules.packaging.gguf_settings import rope_factors
 from training.rules.packaging.model_families import EMBEDDING, HEAD
 from training.rules.weight_files import FLOATS, Tensor, WrongWeights, quote_name, values_of
 
@@ -51,6 +52,7 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         raise NotRun("values were not compared: config.json names no known family")
     yield from _left_out(config, ours, theirs, path.name)
     unknown = sorted({gguf_tensor.dtype for gguf_tensor in theirs.values()} - {"F32", "F16", "Q8_0"})
+    yield from _other_factors(config, theirs, path)
     visible = 0
     for name, tensor in sorted(theirs.items()):
         source = _source(name)
@@ -82,6 +84,20 @@ def _left_out(
         why = f"lacks {quote_name(name)} of the checkpoint"
         why += ": llama.cpp takes the input embeddings in its place" if name == HEAD else ""
         yield Flaw("gguf", "left_out", file, why, _AGAIN)
+
+
+def _other_factors(config: dict[str, Any], theirs: dict[str, GgufTensor], path: Path) -> Iterator[Flaw]:
+    """Yield the factors of positions that are not those of config.json; raises NotRun if they cannot be computed."""
+    import numpy
+
+    factors, tensor = rope_factors(config), theirs.get("rope_freqs.weight")
+    if not factors or tensor is None or tensor.dtype != "F32":
+        return
+    if tensor.shape != (len(factors),) or not numpy.allclose(
+        _read_values(path, tensor, 0, len(factors)), factors, rtol=1e-4, atol=0
+    ):
+        why = "tensor rope_freqs.weight holds other factors of positions than config.json states"
+        yield Flaw("gguf", "rope_scaling", path.name, why, _AGAIN)
 
 
 def _ties(config: dict[str, Any]) -> bool:

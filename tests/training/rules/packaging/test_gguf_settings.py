@@ -10,19 +10,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from testing.fixtures.real_model import smollm2_checkpoint
+from testing.fixtures.small_text import small_model
 from testing.fixtures.tiny_training import tiny_checkpoint
+from training.engines.gguf_file import write_gguf
 from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
 from training.rules.packaging.checkpoint_folder import CheckpointFolder
-from training.rules.packaging.flaw import NotRun
+from training.rules.packaging.flaw import Flaw, NotRun
 from training.rules.packaging.gguf_header import BLOCKS, GgufHeader, GgufTensor, read_header
-from training.rules.packaging.gguf_settings import SIZES, rope_of, settings, unknown_settings
+from training.rules.packaging.gguf_settings import (
+    COMPARED,
+    FORCED,
+    PENALTY,
+    ROPE_TENSORS,
+    SAMPLING,
+    SIZES,
+    rope_factors,
+    rope_of,
+    settings,
+    unknown_settings,
+)
+from training.rules.packaging.gguf_values import values as gguf_values
 from training.rules.packaging.ship_rules import apply, check_files
 from training.rules.packaging.structure_rules import runs_code
 
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64,
+          "low_freq_factor": 1.0, "high_freq_factor": 4.0}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e5, "factor": 4.0, "original_max_position_embeddings": 64}
 
 
@@ -93,9 +109,12 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_setting_that_the_export_lost_is_found(good: Path, tmp_path: Path, name: str) -> None:
     folder = Path(shutil.copytree(good, tmp_path / "model"))
-    values, flaw = CHANGED[name]
+    values, lost = CHANGED[name]
     written(folder, "config.json", **values)
-    assert flaw in flaws_of(folder)
+    flaws: list[Flaw] = []
+    with suppress(NotRun):
+        flaws += settings(CheckpointFolder(folder), "m.gguf", header_of(folder), "llama")
+    assert lost in {flaw.name for flaw in flaws}
 
 
 def test_scaling_that_the_export_carries_is_no_flaw(good: Path, tmp_path: Path) -> None:
@@ -127,13 +146,76 @@ def test_an_end_of_turn_that_is_not_carried_is_found(good: Path, tmp_path: Path)
     assert flaws_of(folder, lambda said: said.update({"tokenizer.ggml.eot_token_id": other})) == set()
 
 
-def test_what_is_forced_and_what_is_unknown_is_named(good: Path, tmp_path: Path) -> None:
+UNCOMPARED: dict[str, tuple[str, dict[str, Any]]] = {
+    "a key of config.json": ("logit_scale", {"logit_scale": 0.5}),
+    "layers of two kinds": ("sliding_attention", {"layer_types": ["sliding_attention", "full_attention"],
+                                                  "sliding_window": 16}),
+    "layers of two kinds, as Qwen says it": ("sliding_attention", {"max_window_layers": 1, "use_sliding_window": True,
+                                                                   "sliding_window": 16}),
+    "another attention": ("linear_attention", {"layer_types": ["linear_attention"]}),
+    "yarn": ("beta_fast", {"rope_parameters": YARN | {"beta_fast": 16}}),
+    "another scaling": ("dynamic", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNCOMPARED)
+def test_what_cannot_be_compared_is_unknown(name: str, good: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(good, tmp_path / "model"))
-    written(folder, "generation_config.json", suppress_tokens=[4])
-    assert flaws_of(folder) == {"forced"}
-    written(folder, "config.json", logit_scale=0.5)
-    with pytest.raises(NotRun, match="'logit_scale'"):
+    word, values = UNCOMPARED[name]
+    written(folder, "config.json", **values)
+    with pytest.raises(NotRun, match=word):
         flaws_of(folder)
+
+
+def test_every_key_of_generation_is_compared_or_the_callers_choice(good: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    keys = {key for key in transformers.GenerationConfig().to_dict() if not key.startswith("_")}
+    assert keys <= FORCED.keys() | SAMPLING and not FORCED.keys() & SAMPLING
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    generation = (folder / "generation_config.json").read_bytes()
+    for key, neutral in FORCED.items():
+        (folder / "generation_config.json").write_bytes(generation)
+        written(folder, "generation_config.json", **{key: neutral})
+        assert flaws_of(folder) == set(), key
+        written(folder, "generation_config.json", **{key: [4] if neutral in (None, [], {}) else 3})
+        assert flaws_of(folder) == {"forced"}, key
+    (folder / "generation_config.json").write_bytes(generation)
+    written(folder, "generation_config.json", repetition_penalty=1.1)
+    assert flaws_of(folder, lambda said: said.update({PENALTY: 1.1})) == set()
+    written(folder, "generation_config.json", key_of_next_year=1)
+    with pytest.raises(NotRun, match="'key_of_next_year' of generation_config"):
+        flaws_of(folder)
+
+
+IDLE = {("default", "factor"), ("default", "original_max_position_embeddings"),
+        ("linear", "original_max_position_embeddings")}  # fmt: skip
+"""Settings that transformers does not read where positions are scaled in this way."""
+
+
+def rope_outcome(folder: Path, kind: str, **values: Any) -> Any:
+    """Return the flaws of an export that carries YARN as ``kind``, and its factors; None where that is unknown."""
+    stated: dict[str, Any] = {"type": "none" if kind in ("default", "llama3") else kind, "factor": 4.0}
+    carried = {f"llama.rope.scaling.{key}": value for key, value in stated.items()}
+    carried |= {"llama.rope.freq_base": 1e5, "llama.rope.scaling.original_context_length": 64}
+    own = LLAMA3 if kind == "llama3" else {}
+    written(folder, "config.json", rope_parameters=own | YARN | {"rope_type": kind} | values)
+    try:
+        flaws = flaws_of(folder, lambda said: said.update(carried), *ROPE_TENSORS.get(kind, ()))
+        return flaws, rope_factors(CheckpointFolder(folder).config)
+    except NotRun:
+        return None
+
+
+def test_every_setting_of_rope_is_compared_or_unknown(good: Path, tmp_path: Path) -> None:
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
+    for kind in ("default", *rope.ROPE_INIT_FUNCTIONS):
+        faithful = rope_outcome(folder, kind)
+        assert faithful is None or faithful[0] == set(), kind
+        for key in {*rope.RopeParameters.__annotations__, "truncate"} - {"rope_type"}:
+            if (kind, key) not in IDLE:
+                changed = rope_outcome(folder, kind, **{key: 0.25})
+                assert changed is None or changed != faithful, (kind, key)
 
 
 def test_notes_of_the_library_change_nothing(good: Path, tmp_path: Path) -> None:
@@ -154,6 +236,66 @@ def test_every_key_of_the_demos_model_is_known() -> None:
 def test_every_key_that_the_library_writes_is_compared_or_changes_nothing(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
     assert unknown_settings(getattr(transformers, f"{kind}Config")().to_dict()) == []
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
+    folder = small_model(tmp_path_factory.mktemp("exported") / "model", chat=True)
+    written(folder, "generation_config.json", repetition_penalty=1.1)
+    write_gguf(folder, folder / "model.gguf", vocabulary=True)
+    return folder
+
+
+def seen(folder: Path) -> list[str]:
+    return [outcome.why or str(outcome.flaws) for outcome in check_files(folder)
+            if outcome.status == "FAIL" or (outcome.status == "NOT_RUN" and outcome.applies)]  # fmt: skip
+
+
+OTHER: dict[str, dict[str, Any]] = {
+    **{"architectures": {"architectures": ["Qwen2ForCausalLM"]}, "model_type": {"model_type": "mamba"}},
+    **{"rope_scaling": {"rope_parameters": None, "rope_scaling": YARN}, "rope_parameters": {"rope_parameters": YARN}},
+    **{"rope_theta": {"rope_parameters": None, "rope_theta": 7.0}, "hidden_act": {"hidden_act": "gelu"}},
+    "partial_rotary_factor": {"rope_parameters": None, "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    "sliding_window": {"sliding_window": 8},
+    "use_sliding_window": {"use_sliding_window": True, "sliding_window": 8},
+    "max_window_layers": {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+    "layer_types": {"layer_types": ["chunked_attention"]},
+    "quantization_config": {"quantization_config": {"quant_method": "gptq"}},
+    "auto_map": {"auto_map": {"AutoModel": "x.Y"}},
+}
+"""What is written for a key that is no number."""
+
+
+@pytest.mark.parametrize("key", sorted(COMPARED))
+def test_a_changed_value_of_every_compared_key_is_seen(key: str, exported: Path, tmp_path: Path) -> None:
+    assert seen(exported) == []
+    folder = Path(shutil.copytree(exported, tmp_path / "model"))
+    config = CheckpointFolder(folder).config
+    written(folder, "config.json", **OTHER.get(key, {key: not config[key] if config.get(key) in (True, False) else 7}))
+    if key == "eos_token_id":
+        (folder / "generation_config.json").unlink()
+    assert seen(folder)
+
+
+def test_the_factors_of_llama3_are_those_that_the_library_computes(exported: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    folder = Path(shutil.copytree(exported, tmp_path / "model"))
+    written(folder, "config.json", rope_parameters=LLAMA3)
+    read = CheckpointFolder(folder)
+    factors = rope_factors(read.config)
+    theirs, _ = rope.ROPE_INIT_FUNCTIONS["llama3"](transformers.AutoConfig.from_pretrained(folder), "cpu")
+    plain = 5e5 ** -(numpy.arange(len(factors)) / len(factors))
+    assert numpy.allclose(plain / factors, theirs, rtol=1e-4, atol=0)
+    assert {1.0, 8.0} < set(factors)
+    for values, flaws in ((factors, set[str]()), ([*factors[:-1], 7.9], {"rope_scaling"}), ([1, 1], {"rope_scaling"})):
+        writer = pytest.importorskip("gguf").GGUFWriter(folder / "factors.gguf", "llama")
+        writer.add_tensor("rope_freqs.weight", numpy.array(values, "f4"))
+        for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
+            write()
+        writer.close()
+        assert {flaw.name for flaw in gguf_values(read, folder / "factors.gguf")} - {"left_out"} == flaws
 
 
 def test_a_type_that_is_not_known_is_unknown_and_not_broken(tmp_path: Path) -> None:
