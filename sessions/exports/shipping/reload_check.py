@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import statistics
 import subprocess
 import sys
@@ -83,8 +84,8 @@ class ReloadProbe:
             raise ValueError(f"took more than {_MOST_SECONDS} s") from error
         if done.returncode != 0:
             last = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:]
-            ending = ending_of("", " ".join(last))
-            if ending.name in ("package", "memory", "disk"):
+            ending = ending_of("killed" if done.returncode == -signal.SIGKILL else "", " ".join(last))
+            if ending.name in ("package", "memory", "disk", "killed"):
                 # Nothing is known of the file: its reader could not be run.
                 raise NotRun(f"{ending.description}: {ending.remedy}")
             raise ValueError(f"ended with code {done.returncode}: {one_line(' '.join(last), 300)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reviews.checks.job_endings import ending_of
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import Item
 from specs.stages.packaging import parameters as packaging_parameters
@@ -85,9 +87,31 @@ def test_a_file_that_llama_cpp_refuses_ends_the_job_with_its_reason(
         return {}
 
     monkeypatch.setattr("training.jobs.packaging.export.write_gguf", spoiled)
-    with pytest.raises(SystemExit, match="cannot read the export"):
+    with pytest.raises(SystemExit, match=r"reads the export with .* ended with exit code"):
         export(job_of(tmp_path, checkpoints["llama"], verify="llama_cpp"))
     assert "gguf" in capfd.readouterr().err.lower()
+
+
+@pytest.mark.parametrize(
+    ("log", "ending"),
+    [
+        ("ModuleNotFoundError: No module named 'cyllama'", "package"),
+        ("OSError: [Errno 28] No space left on device", "disk"),
+        ("MemoryError", "memory"),
+    ],
+)
+def test_a_reader_that_could_not_run_says_nothing_of_the_file(
+    log: str, ending: str, checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "python"
+    child.write_text(f'#!/bin/sh\necho "{log}"\nexit 1\n', encoding="utf-8")
+    child.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(child))
+    with pytest.raises(SystemExit) as raised:
+        export(job_of(tmp_path, checkpoints["llama"], verify="llama_cpp"))
+    message = str(raised.value)
+    assert message.endswith(f"exit code 1: {log}") and "cannot" not in message
+    assert ending_of("exited", message).name == ending
 
 
 def test_without_a_reading_the_file_is_written_and_the_answers_are_there(

@@ -11,6 +11,7 @@ from typing import Any
 
 from specs.stages.packaging.parameters import ExportParameters
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
+from specs.system.text import one_line
 from training.engines.checkpoint import device_of, load
 from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
@@ -99,8 +100,10 @@ class _Reading:
         )
         if done.returncode != 0:
             # llama.cpp says why on its own, and its binding only that it failed.
-            print(*done.stdout.decode("utf-8", "replace").splitlines()[-_LOG_LINES:], sep="\n", file=sys.stderr)
-            raise SystemExit(f"llama.cpp cannot read the export (exit code {done.returncode})")
+            lines = done.stdout.decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
+            print(*lines, sep="\n", file=sys.stderr)
+            how = f"ended with exit code {done.returncode}: {one_line(' '.join(lines[-1:]), 300)}"
+            raise SystemExit(f"the process that reads the export with llama.cpp {how}")
         statement = json.loads((self._folder / "answers.json").read_bytes())
         self.told = statement["told"]
         return statement["texts"]
