@@ -50,6 +50,14 @@ def test_a_good_folder_passes_and_what_is_not_run_is_said(folder: Path) -> None:
     assert lines[-1] == f"{folder}: no fault was found; not looked at: training, lineage, digests, gguf"
 
 
+def test_a_layer_that_applies_and_could_not_be_run_ends_with_4(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_bytes()) | {"model_type": "mamba"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    done = called("ship", "check", folder, "--files-only")
+    assert done.returncode == 4
+    assert "unknown whether it can be used, these could not be compared: config, weights" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.integration
 def test_fresh_processes_answer_alike_and_have_a_rate(folder: Path) -> None:

@@ -308,6 +308,23 @@ def test_a_type_that_is_not_known_is_unknown_and_not_broken(tmp_path: Path) -> N
     assert {"IQ4_NL", "MXFP4"} <= {name for name, _, _ in BLOCKS.values()}
 
 
+UNREAD = {number: name for number, (name, values, _) in BLOCKS.items() if values <= 32} | {77: "type 77"}
+
+
+@pytest.mark.parametrize("number", sorted(UNREAD.keys() - {0, 1, 8}))
+def test_a_file_with_a_type_whose_values_cannot_be_read_is_unknown(number: int, exported: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "model"))
+    data = bytearray((folder / "model.gguf").read_bytes())
+    stem = b"blk.0.ffn_up.weight"
+    at = data.index(stem) + len(stem) + 4 + 16
+    assert data[at : at + 4] == struct.pack("<I", 0)
+    data[at : at + 4] = struct.pack("<I", number)
+    (folder / "model.gguf").write_bytes(data)
+    outcome = next(outcome for outcome in check_files(folder) if outcome.layer == "gguf")
+    assert (outcome.status, outcome.applies) == ("NOT_RUN", True)
+    assert outcome.why == f"values of the types {UNREAD[number]} were not compared"
+
+
 def test_a_layer_that_applies_and_was_not_run_is_told_from_one_that_has_nothing_to_read(good: Path) -> None:
     applies = {outcome.layer: outcome.applies for outcome in check_files(good) if outcome.status == "NOT_RUN"}
     assert applies == dict.fromkeys(("training", "lineage", "digests", "gguf"), False)
