@@ -87,8 +87,10 @@ class ChatTemplate:
         config = read_object(folder, "special_tokens_map.json") | read_object(folder, "tokenizer_config.json")
         named = {name: _token_text(token) for name, token in config.items() if name.endswith("_token")}
         tokens = {name: text for name, text in named.items() if text}
-        added = read_object(folder, "tokenizer.json").get("added_tokens") or ()
-        texts = {token["id"]: token["content"] for token in added}
+        tokenizer = read_object(folder, "tokenizer.json")
+        vocabulary = (tokenizer.get("model") or {}).get("vocab")
+        texts = {id: text for text, id in vocabulary.items()} if isinstance(vocabulary, dict) else {}
+        texts |= {token["id"]: token["content"] for token in tokenizer.get("added_tokens") or ()}
         ids: list[Any] = []
         for name in ("generation_config.json", "config.json"):
             named = read_object(folder, name).get("eos_token_id")
@@ -280,8 +282,11 @@ def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, answer:
         message = "the prompt opens <think>, and what is learned closes it before the answer: it is asked otherwise"
         yield TemplateFault("think", message, "use a template that opens an answer as it writes one")
     ends = sorted(template.ends)
+    if not ends:
+        hint = "write eos_token_id to its generation_config.json, and eos_token to its tokenizer_config.json"
+        yield TemplateFault("end", "the model names no end token of its tokenizer: answers would not stop", hint)
     # Cohere closes the answer, then the turn.
-    if ends and not re.match(rf"(?:\s*<\|\w+\|>)*?\s*(?:{'|'.join(map(re.escape, ends))})", tail):
+    elif not re.match(rf"(?:\s*<\|\w+\|>)*?\s*(?:{'|'.join(map(re.escape, ends))})", tail):
         what = f"with {tail.strip()[:40]!r}" if tail.strip() else "with nothing"
         named = ", ".join(ends)
         message = f"the chat template ends an answer {what}, and the model stops at {named}: it would learn not to stop"

@@ -22,6 +22,7 @@ from training.engines.checkpoint import tokenizer_in
 from training.planning.data_fit import data_faults
 from training.rules import chat_template
 from training.rules.chat_template import ChatTemplate, TemplateRefusal, fix_date, template_faults
+from training.rules.packaging.checkpoint_folder import CheckpointFolder
 
 NOW = datetime(2026, 1, 2)  # noqa: DTZ001 - a template has the local time
 TOKENS = {"bos_token": "<s>", "eos_token": "<|im_end|>"}
@@ -109,6 +110,26 @@ def test_each_kind_of_fault_is_named(name: str) -> None:
     code, text = name.partition(":")[0], BROKEN[name]
     long = [*LONG[:3], {"role": "user", "content": "a long question " * 20}, LONG[-1]]
     assert code in faults(text, SINGLE, LONG, long), faults(text, SINGLE, LONG, long)
+
+
+def test_a_model_that_names_no_end_is_refused(tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path / "model")
+
+    def codes(**ends: dict[str, Any]) -> set[str]:
+        for name in ("generation_config", "config", "tokenizer_config"):
+            data = json.loads((folder / f"{name}.json").read_bytes()) | {"eos_token": None, "eos_token_id": None}
+            (folder / f"{name}.json").write_text(json.dumps(data | ends.get(name, {})), encoding="utf-8")
+        template = ChatTemplate.read(folder)
+        assert template is not None
+        return {fault.code for fault in template_faults(template, [SINGLE])}
+
+    end = CheckpointFolder(folder).token_ids["<|end|>"]
+    assert codes() == {"end"}
+    for named in ({"config": {"eos_token_id": end}}, {"tokenizer_config": {"eos_token": "<|end|>"}},
+                  {"generation_config": {"eos_token_id": [end]}}):  # fmt: skip
+        assert codes(**named) == set()
+    # An end that is a word of the vocabulary, and that the template does not write.
+    assert codes(config={"eos_token_id": CheckpointFolder(folder).token_ids["a"]}) == {"end"}
 
 
 def test_a_refusal_names_the_systems_turn_only_where_there_is_one() -> None:
