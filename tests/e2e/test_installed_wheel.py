@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +17,7 @@ from typing import get_args
 
 import pytest
 
+from release import set_up
 from sessions.commands.starters.starter import Template
 from sessions.pods.install import wheel_of_this
 from specs.loading.loading import list_shipped_specs
@@ -111,3 +114,33 @@ def test_a_session_runs_to_its_end_and_verifies(installed: Installed, tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     verified = installed.peergate("audit", "verify", "small", cwd=tmp_path)
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout + verified.stderr
+
+
+@pytest.mark.slow
+def test_the_command_of_the_page_on_installation_installs_a_peergate(wheel: Path, tmp_path: Path) -> None:
+    """Fetch 2 GB, less what uv has already."""
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("uv is not in this environment (`make setup` fetches it)")
+    page = (HOME / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    install, *commands = re.findall(r"^```\n(uv tool install .*?)```", page, re.M | re.S)[0].splitlines()
+    assert commands == ["peergate spec check demo", "peergate start demo"]
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    for path in (wheel, HOME / "constraints.txt", HOME / "release" / "overrides.txt"):
+        shutil.copy(path, dist)
+    pip = [sys.executable, "-m", "pip", "config", "list"]
+    sources = set_up.pip_settings(subprocess.run(pip, capture_output=True, text=True, check=True).stdout)
+    if not set_up.torch_backend(sources, os.environ):
+        # A mirror of packages has one build of torch, as in `make setup`.
+        install = install.replace(" --torch-backend auto", "")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PEERGATE_"))}
+    clean |= set_up.uv_variables(sources, clean)
+    clean |= {"UV_TOOL_DIR": f"{tmp_path}/tools", "UV_TOOL_BIN_DIR": f"{tmp_path}/bin"}
+    clean["PATH"] = f"{tmp_path}/bin:{uv.parent}:{clean['PATH']}"
+    for command in (install, commands[0]):
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False, timeout=850
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "bin" / "peergate").exists()
