@@ -27,7 +27,6 @@ from reviews.trail.trail import Trail
 from sessions.exports.mirrors import Mirrors
 from sessions.exports.notices.notifier import Notifier
 from sessions.jobs import machine_capacity
-from sessions.jobs.benchmarks.environment import asks_lm_eval, require_own
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
@@ -102,8 +101,6 @@ def require_machine(spec: SessionSpec) -> None:
         if kind_of(stage).environment:
             _require_sandbox(stage.name, "it runs another library's task")
         machine_capacity.require(stage.resources, stage.parameters.model_dump(), stage.name)
-        if asks_lm_eval(stage):
-            require_own("lm-eval", stage.name)
         if missing := script_file.lacking(getattr(stage.parameters, "requires", ())):
             named = " ".join(f"'{text}'" if {*text} & {*"<>"} else text for text in missing)
             # What a script needs may pin other versions than Peergate: its own environment stays as it is.

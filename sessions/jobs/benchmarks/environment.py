@@ -20,7 +20,7 @@ import platformdirs
 from filelock import FileLock
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import Stage, kind_of
+from specs.stages.registry import kind_of
 from specs.system.digests import digest_bytes, digest_value
 from specs.system.errors import BlockedError
 from specs.system.extras import install_hint
@@ -98,21 +98,11 @@ def _query_python(python: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def asks_lm_eval(stage: Stage) -> bool:
-    """Return whether a stage's job needs lm-eval in Peergate's own environment."""
-    return kind_of(stage).environment == "lm_eval" or bool(getattr(stage.parameters, "asked_by_lm_eval", False))
-
-
-def require_own(library: str, where: str = "") -> None:
-    """Raise Blocked if a library is not in Peergate's own environment."""
-    if find_spec(library.replace("-", "_")) is None:
-        hint = install_hint(library)
-        raise BlockedError(f"{library} is not installed in Peergate's environment", where=where or library, hint=hint)
-
-
 def own(library: str) -> Environment:
     """Return Peergate's own environment, which has to hold a library; raises Blocked if it does not."""
-    require_own(library)
+    if find_spec(library.replace("-", "_")) is None:
+        message = f"{library} is not installed in Peergate's environment"
+        raise BlockedError(message, where=library, hint=install_hint(library))
     facts = _query_python(sys.executable)
     digest = digest_value(facts["files"])
     return Environment(sys.executable, (facts["prefix"], facts["base"]), facts["packages"], digest, library)

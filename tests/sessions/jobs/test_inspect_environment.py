@@ -9,8 +9,10 @@ import pytest
 
 from sessions.jobs.benchmarks import environment
 from sessions.jobs.job_environment import job_environment
+from sessions.runtime.preflight import require_packages
 from sessions.runtime.wiring import require_machine
 from specs.loading.loading import load_spec
+from specs.session import needed_packages
 from specs.system.errors import BlockedError
 from specs.system.extras import install_hint
 from specs.system.home import HOME
@@ -61,13 +63,22 @@ def test_a_session_without_such_a_stage_needs_none() -> None:
     environment.prepare(spec, lambda _: pytest.fail("nothing is to be made"))
 
 
+def _without_lm_eval(name: str) -> str | None:
+    return None if name == "lm_eval" else name
+
+
 def test_lm_eval_is_missing_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_spec(EXAMPLE.with_name("lm_eval.yaml")).spec
-    monkeypatch.setattr(environment, "find_spec", {}.get)
-    with pytest.raises(BlockedError, match="lm-eval is not installed in Peergate's environment") as error:
-        require_machine(spec)
+    for module in (environment, needed_packages):
+        monkeypatch.setattr(module, "find_spec", _without_lm_eval)
+    # One function asks for packages: a second list would differ from it before long.
+    require_machine(spec)
+    with pytest.raises(BlockedError, match="needs packages that are not installed: lm_eval") as error:
+        require_packages(spec)
     assert error.value.hint == install_hint("lm-eval") and error.value.where == "before"
-    require_machine(load_spec(EXAMPLE).spec)
+    require_packages(load_spec(EXAMPLE).spec)
+    with pytest.raises(BlockedError, match="lm-eval is not installed in Peergate's environment"):
+        environment.own("lm-eval")
 
 
 def test_jobs_find_it_where_the_session_did(monkeypatch: pytest.MonkeyPatch) -> None:
