@@ -35,7 +35,8 @@ def _circular(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     taught = [preference.taught for preference in rows if preference.taught is not None]
     if not taught:
         return CheckOutcome("NOT_APPLICABLE", "no pair says that another model wrote it")
-    own = family_in(evidence.resolved.spec.model.source)
+    model = evidence.resolved.spec.model
+    own = family_in(model.source) or family_in(model.shape or "")
     circle = [
         current_taught
         for current_taught in taught
@@ -55,7 +56,8 @@ def _circular(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             "WARN", f"{message}: {len(circle)} in a circle, accepted: {circle[0].override}", figure, visible
         )
     students = {current_taught.student for current_taught in taught}
-    if own is not None and students != {own}:
-        return CheckOutcome("WARN", f"{message}, made for {', '.join(sorted(students))}; the model is of {own}", figure)
+    if students != {own}:
+        of = own or f"an unknown family ({model.source}), which may be among them"
+        return CheckOutcome("WARN", f"{message}, made for {', '.join(sorted(students))}; the model is of {of}", figure)
     licenses = sorted({text for current_taught in taught for text in current_taught.licenses})
     return CheckOutcome("PASS", f"{message}; {'; '.join(licenses) or 'no licence is stated'}", figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,28 @@ def test_a_circle_is_found_unless_a_person_accepted_it(
     result = results_of(evidence)["lineage.circular"]
     assert (result.status, told in result.detail) == (status, True), result.detail
     assert result.repairable == (status != "FAIL")
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "told"),
+    [
+        ({"source": "hub:acme/x"}, "WARN", "the model is of an unknown family (hub:acme/x)"),
+        ({"source": "path:mine", "shape": "SmolLM2-135M"}, "PASS", "llama, qwen did"),
+        ({"source": "path:mine", "shape": "Qwen2.5-7B"}, "FAIL", "imitate the model's own family"),
+    ],
+)
+def test_a_model_of_an_unknown_family_does_not_pass(
+    tmp_path: Path, model: dict[str, str], status: str, told: str
+) -> None:
+    evidence = dpo_evidence(tmp_path)
+    path = evidence.inputs["preferences"]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    write_rows(path, [row | {"taught": TAUGHT} for row in rows])
+    spec = evidence.resolved.spec
+    spec = spec.model_copy(update={"model": spec.model.model_copy(update=model)})
+    resolved = evidence.resolved.model_copy(update={"spec": spec})
+    result = results_of(replace(evidence, resolved=resolved))["lineage.circular"]
+    assert (result.status, told in result.detail) == (status, True), result.detail
 
 
 def test_the_family_of_a_source() -> None:
