@@ -13,6 +13,7 @@ import pytest
 from specs.loading.loading import load_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.generated_rows import LANGUAGES, TASKS, DataSet, data_sets
+from testing.fixtures.sandbox import needs_sandbox
 
 QUICK = [
     DataSet(task, LANGUAGES[place % len(LANGUAGES)], 150 if task in ("rare label", "several") else 66, form)
@@ -94,6 +95,39 @@ def test_what_the_gate_rejects_is_not_written(tmp_path: Path) -> None:
     assert "`start` would refuse these rows" in done.stderr and "design.answers" in done.stderr
     # A person reads the row, not its id.
     assert "(Answer:" in done.stderr
+
+
+VERIFY = """
+def verify(item, answer):
+    return item.constraint["unit"] == "m" and answer.strip() == str(2 * int(item.prompt.split()[2]))
+"""
+COLUMNS: list[Any] = [
+    ("ignored: source", {"source": "web"}, (), ()),
+    ("ignored: source", {"source": "web", "tools": "[search]"}, (), ("--drop", "tools")),
+    pytest.param("for the verifier alone: unit", {"unit": "m"}, ("--verifier", "verify.py"), (), marks=needs_sandbox),
+]
+"""What `init` says of a column: the columns, other options, and the option without which it refuses them."""
+
+
+@pytest.mark.parametrize(("note", "extra", "options", "needed"), COLUMNS)
+def test_init_lists_the_columns_that_nothing_reads(
+    note: str,
+    extra: dict[str, str],
+    options: tuple[str, ...],
+    needed: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "verify.py").write_text(VERIFY, encoding="utf-8")
+    rows = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n), **extra} for n in range(66)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    command = ("init", "made", "--data", "rows.jsonl", *options)
+    if needed:
+        refused = called(*command)
+        assert refused.returncode == 2 and needed[1] in refused.stderr and not (tmp_path / "made").exists(), refused
+    done = called(*command, *needed)
+    assert done.returncode == 0 and f"  {note}\n" in done.stdout, done
 
 
 def test_a_spec_maps_columns_and_check_lists_what_is_ignored(tmp_path: Path) -> None:
