@@ -41,6 +41,6 @@ def test_make_release_leaves_the_files_that_both_name() -> None:
     made = (HOME / "Makefile").read_text(encoding="utf-8").partition("\nrelease:")[2].partition("\n\n")[0]
     copied = re.findall(r"^\tcp (.*) dist$", made, re.M)[0].split()
     assert all((HOME / name).is_file() for name in copied)
-    left = {name.rpartition("/")[2] for name in copied}
-    assert set(re.findall(r"(?:-c|--overrides) dist/(\S+)", COMMAND)) == left
-    assert set(re.findall(r"dist/(\S+)", re.findall(r"^COPY (.*) /dist/$", CONTAINER, re.M)[0])) == left | {"*.whl"}
+    files = {name.rpartition("/")[2] for name in copied}
+    assert set(re.findall(r"(?:-c|--overrides) dist/(\S+)", COMMAND)) == files
+    assert set(re.findall(r"dist/(\S+)", re.findall(r"^COPY (.*) /dist/$", CONTAINER, re.M)[0])) == files | {"*.whl"}

@@ -75,7 +75,7 @@ class TemplateFault(NamedTuple):
 class ChatTemplate:
     """A template with the special tokens that it may write."""
 
-    def __init__(self, text: str, tokens: Mapping[str, str], ends: frozenset[str]) -> None:
+    def __init__(self, text: str, tokens: Mapping[str, str], ends: frozenset[str] | None) -> None:
         self._text, self._tokens, self.ends = text, tokens, ends
 
     @classmethod
@@ -88,15 +88,20 @@ class ChatTemplate:
         named = {name: _token_text(token) for name, token in config.items() if name.endswith("_token")}
         tokens = {name: text for name, text in named.items() if text}
         tokenizer = read_object(folder, "tokenizer.json")
-        vocabulary = (tokenizer.get("model") or {}).get("vocab")
-        texts = {id: text for text, id in vocabulary.items()} if isinstance(vocabulary, dict) else {}
+        model: Any = tokenizer.get("model")
+        vocabulary: Any = model.get("vocab") if isinstance(model, dict) else None
+        words: dict[str, Any] = vocabulary if isinstance(vocabulary, dict) else {}
+        texts = {id: text for text, id in words.items() if isinstance(id, int)}
         texts |= {token["id"]: token["content"] for token in tokenizer.get("added_tokens") or ()}
         ids: list[Any] = []
         for name in ("generation_config.json", "config.json"):
             named = read_object(folder, name).get("eos_token_id")
             ids += named if isinstance(named, list) else [named]
-        ends = {texts[id] for id in ids if id in texts} | ({tokens["eos_token"]} if "eos_token" in tokens else set())
-        return cls(text, tokens, frozenset(ends))
+        ends = {texts[id] for id in ids if isinstance(id, int) and id in texts} | (
+            {tokens["eos_token"]} if "eos_token" in tokens else set()
+        )
+        # Without its vocabulary nothing is known of the tokens that are named by their ids.
+        return cls(text, tokens, frozenset(ends) if ends or texts else None)
 
     @property
     def writes_date(self) -> bool:
@@ -281,12 +286,12 @@ def _answer(template: ChatTemplate, prompt: str, closed: str, rest: str, answer:
     if prompt.rpartition("<think>")[1] and "</think>" not in prompt.rpartition("<think>")[2] and "</think>" in lead:
         message = "the prompt opens <think>, and what is learned closes it before the answer: it is asked otherwise"
         yield TemplateFault("think", message, "use a template that opens an answer as it writes one")
-    ends = sorted(template.ends)
-    if not ends:
+    ends = sorted(template.ends or ())
+    if not ends and template.ends is not None:
         hint = "write eos_token_id to its generation_config.json, and eos_token to its tokenizer_config.json"
         yield TemplateFault("end", "the model names no end token of its tokenizer: answers would not stop", hint)
     # Cohere closes the answer, then the turn.
-    elif not re.match(rf"(?:\s*<\|\w+\|>)*?\s*(?:{'|'.join(map(re.escape, ends))})", tail):
+    elif ends and not re.match(rf"(?:\s*<\|\w+\|>)*?\s*(?:{'|'.join(map(re.escape, ends))})", tail):
         what = f"with {tail.strip()[:40]!r}" if tail.strip() else "with nothing"
         named = ", ".join(ends)
         message = f"the chat template ends an answer {what}, and the model stops at {named}: it would learn not to stop"

@@ -46,7 +46,7 @@ def test_a_circle_is_found_unless_a_person_accepted_it(
 
 
 @pytest.mark.parametrize(
-    ("model", "status", "told"),
+    ("model", "status", "words"),
     [
         ({"source": "hub:acme/x"}, "WARN", "the model is of an unknown family (hub:acme/x)"),
         ({"source": "path:mine", "shape": "SmolLM2-135M"}, "PASS", "llama, qwen did"),
@@ -54,7 +54,7 @@ def test_a_circle_is_found_unless_a_person_accepted_it(
     ],
 )
 def test_a_model_of_an_unknown_family_does_not_pass(
-    tmp_path: Path, model: dict[str, str], status: str, told: str
+    tmp_path: Path, model: dict[str, str], status: str, words: str
 ) -> None:
     evidence = dpo_evidence(tmp_path)
     path = evidence.inputs["preferences"]
@@ -64,7 +64,7 @@ def test_a_model_of_an_unknown_family_does_not_pass(
     spec = spec.model_copy(update={"model": spec.model.model_copy(update=model)})
     resolved = evidence.resolved.model_copy(update={"spec": spec})
     result = results_of(replace(evidence, resolved=resolved))["lineage.circular"]
-    assert (result.status, told in result.detail) == (status, True), result.detail
+    assert (result.status, words in result.detail) == (status, True), result.detail
 
 
 def test_the_family_of_a_source() -> None:

@@ -181,7 +181,7 @@ def test_every_key_of_generation_is_compared_or_the_callers_choice(good: Path, t
         assert flaws_of(folder) == {"forced"}, key
     (folder / "generation_config.json").write_bytes(generation)
     written(folder, "generation_config.json", repetition_penalty=1.1)
-    assert flaws_of(folder, lambda said: said.update({PENALTY: 1.1})) == set()
+    assert flaws_of(folder, lambda metadata: metadata.update({PENALTY: 1.1})) == set()
     written(folder, "generation_config.json", key_of_next_year=1)
     with pytest.raises(NotRun, match="'key_of_next_year' of generation_config"):
         flaws_of(folder)
@@ -200,7 +200,7 @@ def rope_outcome(folder: Path, kind: str, **values: Any) -> Any:
     own = LLAMA3 if kind == "llama3" else {}
     written(folder, "config.json", rope_parameters=own | YARN | {"rope_type": kind} | values)
     try:
-        flaws = flaws_of(folder, lambda said: said.update(carried), *ROPE_TENSORS.get(kind, ()))
+        flaws = flaws_of(folder, lambda metadata: metadata.update(carried), *ROPE_TENSORS.get(kind, ()))
         return flaws, rope_factors(CheckpointFolder(folder).config)
     except NotRun:
         return None
