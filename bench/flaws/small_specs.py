@@ -173,7 +173,7 @@ def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, revises: str = "", la
     path = folder / "-".join(("model", *kinds, *filter(None, [revises, language])))
     if (path / "model.safetensors").exists():
         return path
-    return _taught(path, list(_lessons(4000 if revises else 3000, kinds, revises, language)), chat=True)
+    return _taught(path, list(_lessons(4000 if revises or language else 3000, kinds, revises, language)), chat=True)
 
 
 REVISIONS: dict[str, Callable[[str, str, str], str]] = {

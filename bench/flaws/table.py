@@ -20,8 +20,8 @@ Each operator plants one flaw in a session of real jobs, gates and witnesses on 
 twin is accepted. What has to name the flaw was written down before the operator ran. *Stopped*: such a check failed, or
 an audit found the damage, and no effect was accepted; *refused*: the spec's own rules refused the design before
 anything ran; *named*: the report says it, and the effect was accepted all the same; *warned*: such a check only
-warned; *otherwise*: something else stopped it; *accepted*: nothing did. Intervals are 95 % score intervals (Wilson
-1927).
+warned; *otherwise*: something else stopped it; *accepted*: nothing did. *Named by any check* also counts what
+something else stopped and such a check warned of. Intervals are 95 % score intervals (Wilson 1927).
 
 Operators of the first set were there when the checks were written, and show that nothing was lost. Those of the second
 were written, with what has to stop them, before the checks that they led to. Those of the third were sealed: written
@@ -66,8 +66,15 @@ def _count_sets(flaws: dict[str, Row]) -> str:
     for title, operators in SETS.items():
         ran = [flaws[operator.name] for operator in operators if operator.name in flaws]
         counts = [sum(flaw["result"] in names for flaw in ran) for names in (RESULTS[:3], RESULTS[3:4], RESULTS[5:])]
+        # What something else stopped may have been named by a warning.
+        counts.append(sum(flaw["result"] in RESULTS[:4] or _is_warned(flaw) for flaw in ran))
         rows.append([title, *(_share(count, len(ran)) for count in counts)])
-    return _table(("set", "stopped, refused or named", "only warned", "accepted"), rows)
+    return _table(("set", "stopped, refused or named", "only warned", "accepted", "named by any check"), rows)
+
+
+def _is_warned(flaw: Row) -> bool:
+    expected = next(operator.expected for operator in OPERATORS if operator.name == flaw["operator"])
+    return any(wanted in text for wanted in expected for text in flaw["warned"])
 
 
 def _count_families(title: str, flaws: dict[str, Row]) -> str:
@@ -89,6 +96,8 @@ def _compare_reviewers(results: Sequence[Row]) -> str:
         "Each is put the packets that nothing else closes, those of planted sessions and of their healthy twins, and "
     )
     text += "edits of the latter. A flaw is named by a blocking finding at its place. The test is exact McNemar's.\n"
+    if all(who == "checklist" for (who, _), _ in _by_reviewer(results)):
+        text += "No model was asked: that takes a key, or a server of your own in `--reviewer`.\n"
     return f"{text}\n{_table((*head, *more), rows)}"
 
 

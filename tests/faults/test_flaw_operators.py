@@ -62,10 +62,15 @@ def test_a_flaw_is_stopped_by_what_was_expected_only() -> None:
 
 def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
     found = {"outcome": "reject", "failed": ["witness.answers"], "warned": [], "blocked": []}
+    other = {"operator": "hinted", "family": "answers", "result": "ended without acceptance", "seconds": 1.0}
+    counted = page([found | other, found | other | {"operator": "few-repaired", "warned": ["witness.answers"]}])
+    assert "| first | 0 of 2 (0.0% [0.0%, 65.8%]) | 0 of 2 (0.0% [0.0%, 65.8%]) | 0 of 2" in counted
+    assert "| 1 of 2 (50.0% [9.5%, 90.5%]) |\n| second" in counted
     result = found | {"operator": "repaired", "family": "answers", "result": "stopped", "seconds": 1.0}
     healthy = {"healthy": 1, "variation": "lora float32 batched quoted", "result": "rejected"}
     healthy |= {"outcome": "waiting", "failed": ["strata.sensitivity"]}
     told = page([result, healthy])
+    assert "No model was asked" in told and "No model was asked" not in page([{**MODEL_ROW}])
     assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("` | not run |") == len(OPERATORS) - 1
     assert (
         "Refused: 1 of 1 (100.0% [20.7%, 100.0%])" in told
@@ -75,8 +80,12 @@ def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
     assert "rejected by: strata.sensitivity 1" in told
 
 
+MODEL_ROW = {"reviewer": "openai:m", "evidence": "packets", "usd": 0.01, "gate": "design.1", "places": []}
+MODEL_ROW |= {"case": "twin-sft", "approve": True, "kind": "sound"}
+
+
 def test_the_page_compares_reviewers_with_intervals() -> None:
-    row = {"reviewer": "openai:m", "evidence": "packets", "usd": 0.01, "gate": "design.1", "places": []}
+    row = {name: MODEL_ROW[name] for name in ("reviewer", "evidence", "usd", "gate", "places")}
     approved = {"case": "twin-sft", "approve": True}
     place = ["/registered/stages/0"]
     rows = [
