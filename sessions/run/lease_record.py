@@ -6,8 +6,9 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from reviews.trail.chain.store import write_durably
 from sessions.run.heartbeat import mark_of
@@ -31,7 +32,7 @@ class LeaseRecord(Contract):
     started: float
     """When the process was started, because its id may be reused."""
     since: float
-    lock: str = LOCK
+    lock: Annotated[str, Field(pattern=r"^lease(\.[0-9]+)?\.lock$")] = LOCK
     """The file whose lock the owner holds: a new one after each take-over, as the old one may still be held."""
     released: bool = False
 

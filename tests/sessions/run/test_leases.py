@@ -22,12 +22,14 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.nodes import act
 from sessions.pages.report.live_display import Terminal
+from sessions.pages.report.session_list import INDEX
 from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
-from sessions.run.lease_record import NAME, LeaseRecord
+from sessions.run.lease_record import LOCK, NAME, LeaseRecord
 from sessions.runtime import runtime
 from specs.system.errors import LeaseHeld, LeaseLost
+from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import Silent, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
@@ -267,6 +269,19 @@ def test_a_lost_record_begins_again_above_what_the_trail_says(tmp_path: Path) ->
         take_up(trail, held)
         assert trail.epoch() == 4 and held.record.number == 1
     trail.close()
+
+
+@pytest.mark.parametrize("lock", ["{outside}", "../../outside", "store/outside", "outside", ".", "lease.1.lock\n"])
+def test_reading_a_strangers_record_makes_no_file_that_it_names(tmp_path: Path, lock: str) -> None:
+    run = open_quick(tmp_path)
+    record(run)
+    changed = json.loads((run / NAME).read_bytes()) | {"lock": lock.format(outside=tmp_path / "outside")}
+    (run / NAME).write_text(json.dumps(changed), encoding="utf-8")
+    before = set(tmp_path.rglob("*"))
+    for command in (("status", run), ("list", "--runs", run.parent)):
+        assert called(*command).returncode == 0
+    made = set(tmp_path.rglob("*")) - before
+    assert made == {run / LOCK, run.parent / INDEX}
 
 
 def test_a_process_of_this_machine_that_is_gone_owns_nothing(run: Path) -> None:
