@@ -15,6 +15,7 @@ from sessions.commands.output import print_json, print_line
 from sessions.run.run_layout import session_name
 from specs.data.columns import Selection
 from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
 
 app = typer.Typer()
 
@@ -122,7 +123,7 @@ def _selection(columns: str, drop: str) -> Selection:
 
 def _same(path: Path, text: bytes) -> bool:
     """Return whether a file holds this already: a person's own verifier stays where it is."""
-    return path.is_file() and path.read_bytes() == text
+    return path.is_file() and read_regular(path) == text
 
 
 def _name_of(folder: Path) -> str:

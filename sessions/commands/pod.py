@@ -40,6 +40,7 @@ from sessions.run.terminal import masked_line
 from specs.loading.loading import find_spec, load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import ExitCode, UserError
+from specs.system.regular_files import read_regular
 
 app = typer.Typer(help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
 
@@ -163,7 +164,7 @@ def start(
     need_reason(answer, reason)
     place, record, connection = _load_pod(name, pods)
     with closing(connection):
-        resolved = read_resolved(place.resolved_path.read_bytes())
+        resolved = read_resolved(read_regular(place.resolved_path))
         started = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
     verb = "continues" if started["begun"] else "started"
     say(

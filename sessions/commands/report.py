@@ -28,6 +28,7 @@ from sessions.run.run_layout import STORE, TRAIL, require_run
 from specs.session_words import session_words
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing, UserError
+from specs.system.regular_files import read_regular
 from specs.trail.gate_bodies import RetractionEntry
 
 app = typer.Typer()
@@ -44,7 +45,7 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
     history, data, taken_back = read_history(run), dict[str, Any](), list[str]()
     if path.is_file():
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
         # A report is not written again: later retractions, and further seeds, are shown above it.
         if overview(run).decision == "retracted":
             taken_back = [line for entry in history.of(RetractionEntry) for line in entry.body.reasons]

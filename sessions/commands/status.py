@@ -32,6 +32,7 @@ from sessions.run.terminal import masked_line
 from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path
 from specs.system.errors import UserError
+from specs.system.regular_files import read_regular
 from specs.trail.gate_bodies import DecisionEntry, ToolCallEntry, ToolResultEntry, TurnEntry
 
 app = typer.Typer()
@@ -211,7 +212,7 @@ def print_summary(run: Path) -> None:
     where = shown_path(run)
     print_line()
     if state.state == "closed":
-        data = json.loads((run / REPORT_JSON).read_bytes())
+        data = json.loads(read_regular(run / REPORT_JSON))
         print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
             print_line(f"  {masked_line(line, 2000)}")

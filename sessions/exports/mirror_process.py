@@ -18,6 +18,7 @@ from reviews.trail.chain.store import write_durably
 from sessions.exports.formats import FORMATS
 from sessions.exports.tracked_run import TrackedRun, tracked_of
 from specs.system.extras import install_hint
+from specs.system.regular_files import read_regular
 
 WAIT_S = 60.0
 """For another process that shows the same session."""
@@ -29,7 +30,7 @@ def show(run: TrackedRun, name: str, folder: Path, *, online: bool = False) -> N
     with FileLock(folder / f"{name}.lock", timeout=WAIT_S):
         known = set[str]()
         with suppress(OSError, ValueError, TypeError):
-            known = set(json.loads(record.read_bytes()))
+            known = set(json.loads(read_regular(record)))
         if known.issuperset(run.parts()):
             return
         form = FORMATS[name]

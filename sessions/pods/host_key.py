@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from reviews.trail.chain.store import write_durably
 from sessions.pods.connection import ALIAS, CONNECT_S, HostKeyMismatch, PodConnection, environment, failure
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 
 _TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
@@ -93,7 +94,7 @@ def learn(connection: PodConnection) -> HostKey:
 def read_known_key(path: Path) -> HostKey | None:
     """Return the pod's key from a known_hosts file; None if it holds none."""
     with suppress(OSError, ValueError):
-        for line in path.read_text("ascii").splitlines():
+        for line in read_regular(path, 1 << 16).decode("ascii").splitlines():
             match line.split():
                 case [name, kind, data] if name == ALIAS and kind in _TYPES and base64.b64decode(data, validate=True):
                     return HostKey(kind, data)

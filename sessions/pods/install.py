@@ -26,6 +26,7 @@ from specs.system.confinement.task_file import is_file, path_of
 from specs.system.digests import digest_file, list_tree
 from specs.system.errors import BlockedError, PeergateError, UserError
 from specs.system.home import HOME, PACKAGES, SHARED_FILES
+from specs.system.regular_files import open_regular
 from specs.system.text import plain
 
 INSTALL_S = 3600.0
@@ -222,7 +223,7 @@ def ship(connection: PodConnection, python: str, files: Mapping[str, Path]) -> i
 
 
 def _send(connection: PodConnection, python: str, path: Path, target: str, digest: str) -> None:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         process = connection.start(shell(python, "-I", "-c", _RECEIVE, target, digest), file)
         try:
             _, output = process.communicate(timeout=_UPLOAD_S)

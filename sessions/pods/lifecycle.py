@@ -25,6 +25,7 @@ from specs.session.needed_packages import needed_packages, sandboxed_parts
 from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.system.errors import BlockedError, PeergateError, UserError
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 from specs.system.vendors.api_keys import find_key
 
@@ -252,7 +253,7 @@ def revision_here(name: str) -> str:
         return ""
     ref = Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "refs" / "main"
     with suppress(OSError):
-        return ref.read_text(encoding="utf-8").strip()
+        return read_regular(ref, 1 << 16).decode("utf-8").strip()
     return ""
 
 

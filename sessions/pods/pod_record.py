@@ -16,6 +16,7 @@ from sessions.pods.pod_file import PodFile, read_address
 from specs.session.session_spec import ResolvedSpec
 from specs.system.digests import Contract
 from specs.system.errors import AuditDamage, UserError
+from specs.system.regular_files import read_regular
 from specs.trail.key_policy import Policy
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -56,7 +57,7 @@ class PodPlace:
     def read(self) -> PodRecord:
         """Return what `pod up` wrote, or raise UserError if there is no such pod here."""
         try:
-            return PodRecord.model_validate_json(self.record_path.read_bytes(), strict=True)
+            return PodRecord.model_validate_json(read_regular(self.record_path), strict=True)
         except OSError as error:
             there = ", ".join(sorted(path.parent.name for path in self.folder.parent.glob("*/pod.json"))) or "none"
             hint = f"pods in {self.folder.parent}: {there}; `peergate pod up SPEC` makes one, --pods names the folder"

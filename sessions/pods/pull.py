@@ -36,6 +36,7 @@ from sessions.pods.connection import Channel, PodRefusal
 from sessions.pods.pod_record import PodPlace
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.errors import AuditDamage, PeergateError
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 
 MAX_TRAIL = 1 << 30
@@ -167,7 +168,7 @@ class _Courier:
     def bring_files(self, walk: TrailVerification) -> None:
         """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
         index = self.place.folder / _KEPT
-        remaining: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
+        remaining: dict[str, str] = json.loads(read_regular(index)) if index.exists() else {}
         history = RecordedHistory(walk.entries)
         pruned = pruned_weights(history)
         wanted = {path: digest for _, path, digest in named_files(history) if path not in pruned}

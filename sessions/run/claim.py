@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from specs.jobs.job_records import MachineClock
+from specs.system.regular_files import read_regular
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -46,7 +47,7 @@ def is_alive(owner: dict[str, Any]) -> bool:
 def read_record(path: Path) -> dict[str, Any] | None:
     """Return a small JSON object; None if the file is missing or holds something else."""
     with suppress(OSError, ValueError):
-        result = json.loads(path.read_bytes())
+        result = json.loads(read_regular(path, 1 << 16))
         return result if isinstance(result, dict) else None
     return None
 

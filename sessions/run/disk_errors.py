@@ -15,7 +15,11 @@ from pathlib import Path
 from specs.system.errors import BlockedError, DiskUnwritable
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EOVERFLOW)
+_NO_ACCESS = (
+    *(errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    # What specs/system/regular_files.py refuses.
+    *(errno.EOVERFLOW, errno.EINVAL, errno.ENXIO),
+)
 _SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from reviews.trail.chain.store import write_durably
 from sessions.run.heartbeat import mark_of
 from specs.system.digests import Contract
+from specs.system.regular_files import read_regular
 
 LEASE_S = 60.0
 """Without a sign of life for this long, the owner counts as gone. Network folders delay signs by less."""
@@ -46,7 +47,7 @@ class FileRecords:
     def read(self) -> LeaseRecord | None:
         """Return the record; None if it is missing or unreadable, and then the trail gives the number."""
         try:
-            return LeaseRecord.model_validate_json(self._path.read_bytes())
+            return LeaseRecord.model_validate_json(read_regular(self._path, 1 << 16))
         except (FileNotFoundError, ValidationError):
             return None
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 from reviews.trail.chain.store import write_durably
 from sessions.run.run_history import read_history
 from specs.system.errors import LeaseHeld, PeergateError
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 
 PAUSE, CANCEL = "pause", "cancel"
@@ -34,7 +35,7 @@ def ask_for(run: Path, what: str) -> None:
 def asked_by(run: Path, what: str = PAUSE) -> str:
     """Return who asks for the pause or the end: the request's author, without a request the user of this process."""
     with suppress(OSError):
-        if name := plain((run / what).read_text(encoding="utf-8", errors="replace"), 100):
+        if name := plain(read_regular(run / what, 1 << 16).decode("utf-8", "replace"), 100):
             return name
     return getpass.getuser()
 

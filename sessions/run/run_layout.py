@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from specs.system.errors import BlockedError, UserError
+from specs.system.regular_files import open_regular
 
 TRAIL, STORE = "trail.sqlite", "store"
 POINTER = "trail.postgres"
@@ -32,7 +33,7 @@ def why_unreadable(run: Path) -> str:
             pass
         for name in (TRAIL, POINTER):
             if (run / name).is_file():
-                (run / name).open("rb").close()
+                open_regular(run / name).close()
     except OSError as error:
         return error.strerror or str(error)
     return ""

@@ -14,6 +14,7 @@ from specs.stages.base.stage import TASKS
 from specs.stages.registry import kind_of
 from specs.system.confinement import task_file
 from specs.system.errors import BlockedError
+from specs.system.regular_files import read_regular
 from specs.trail.session_bodies import SpecSignature
 
 SIGNED = Path(".peergate") / "signed"
@@ -60,7 +61,7 @@ def keep_signature(runs: Path, registration: str, by: str) -> Path:
 def find_signature(runs: Path, registration: str) -> SpecSignature | None:
     """Return the unused signature on a registration by the workspace's key for people; None without one."""
     try:
-        signed = SpecSignature.model_validate_json(_place(runs, registration).read_bytes())
+        signed = SpecSignature.model_validate_json(read_regular(_place(runs, registration)))
     except (OSError, ValidationError):
         return None
     ours = KeyFolder(runs.resolve() / FOLDER).public("human").hex()

@@ -26,6 +26,7 @@ from sessions.run.signed_specs import needs_signature
 from sessions.session import PauseSignal, Session
 from specs.loading.loading import find_spec, load_spec
 from specs.system.errors import PeergateError, UserError
+from specs.system.regular_files import read_regular
 
 LOOK_S = 1.0
 MOST_REFUSAL = 500
@@ -167,7 +168,7 @@ def _require_external(vendor: object, where: Path) -> None:
 def _why_no_phase(run: Path, state: Overview) -> str:
     """Return why no phase is open, without reasons: they may quote what a builder must not read."""
     if state.state == "closed":
-        result = json.loads((run / REPORT_JSON).read_bytes())["result"]
+        result = json.loads(read_regular(run / REPORT_JSON))["result"]
         return f"the session is closed, {state.decision}: {result}. There is nothing left to do."
     return (
         "the session waits for a person, who sees why with `peergate status` and answers with `peergate resume` or "

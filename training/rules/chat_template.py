@@ -13,6 +13,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specs.system.regular_files import read_regular
 from training.rules.tokenizer_files import CONFIG, TEMPLATE, chat_template_of, read_object
 
 _CLOCK = re.compile(r"""strftime_now\(\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\)""")
@@ -33,7 +34,7 @@ def fix_date(folder: Path, day: date) -> None:
     """Fix the date in every chat template of a checkpoint; raises OSError or ValueError for files it cannot read."""
     path = folder / TEMPLATE
     if path.is_file():
-        path.write_text(with_date(path.read_text(encoding="utf-8"), day), encoding="utf-8")
+        path.write_text(with_date(read_regular(path).decode("utf-8"), day), encoding="utf-8")
     for name in (CONFIG, "chat_template.json"):
         data = read_object(folder, name)
         templates: Any = data.get("chat_template")

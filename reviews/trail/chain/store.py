@@ -44,7 +44,7 @@ def write_durably(
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a loss of power, not only the bytes of its files."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:

@@ -33,6 +33,7 @@ from sessions.run.lease import lease, stand_by
 from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL, trail_name
 from specs.system.errors import AuditDamage, PeergateError, UserError
+from specs.system.regular_files import read_regular
 from specs.trail.entry import Role
 
 app = typer.Typer()
@@ -46,7 +47,7 @@ def signed_head(place: Path) -> tuple[TrailVerification, Checkpoint, bytes]:
         UserError: no signed trail.
     """
     if is_export(place):
-        note = (place / CHECKPOINT).read_bytes()
+        note = read_regular(place / CHECKPOINT, 1 << 16)
         walk = TrailVerification().go_through(enumerate(read_bundles(place, parse_note(note, CHECKPOINT).size)))
         walk.check_head(note, CHECKPOINT)
     else:

@@ -17,6 +17,7 @@ from agents.turn_model import LONGEST_WAIT_S, TurnModel
 from specs.system.digests import digest_value
 from specs.system.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
 from specs.system.masking import current
+from specs.system.regular_files import read_regular
 from specs.system.vendors.conversation import ConversationMessage, ModelRequest
 from specs.system.vendors.http_exchange import RETRIES, backoff_s
 from specs.system.vendors.model_call import FailedCall
@@ -71,7 +72,7 @@ class Replies:
         self.found: dict[str, ReplyRecord] = {}
         self.spent_usd = 0.0
         open_calls: dict[str, float] = {}
-        data = self._path.read_bytes() if self._path.exists() else b""
+        data = read_regular(self._path) if self._path.exists() else b""
         whole, _, cut = data.rpartition(b"\n")
         for number, line in enumerate(whole.splitlines(), 1):
             try:

@@ -17,6 +17,7 @@ from sessions.exports.notices.news import News, news_of
 from specs.notices.notify import Notify
 from specs.session.session_spec import ResolvedSpec
 from specs.system.masking import current, know
+from specs.system.regular_files import read_regular
 from specs.system.strict_json import read_json
 
 RECORD = "notices.jsonl"
@@ -98,7 +99,7 @@ def _read_sent_notices(path: Path) -> set[tuple[str, str]]:
     """Return who was notified of what before; a line that a kill cut short is sent again."""
     pairs: set[tuple[str, str]] = set()
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(path).decode("utf-8", "replace").splitlines()
     except OSError:
         return pairs
     for line in lines:

@@ -33,6 +33,7 @@ from sessions.run.claim import lives, read_record, this_process
 from sessions.run.heartbeat import BEAT, Absence, Silence
 from specs.system.errors import UserError
 from specs.system.extras import install_hint
+from specs.system.regular_files import read_regular
 
 RECORD = "ray.json"
 """In the run folder: names the cluster of the session's jobs."""
@@ -112,7 +113,7 @@ def _read_cluster_record(run: Path) -> dict[str, Any]:
 
 
 def _cluster_of(recorded: dict[str, Any]) -> Cluster:
-    token = Path(recorded["folder"], "token").read_text(encoding="utf-8")
+    token = read_regular(Path(recorded["folder"], "token"), 1 << 16).decode("utf-8")
     return Cluster(recorded["address"], token)
 
 

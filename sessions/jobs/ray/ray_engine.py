@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from sessions.jobs.engine_launcher import EngineState, EngineStatus
 from sessions.jobs.job_state import EngineUnavailable
 from specs.system.errors import BlockedError, UserError
+from specs.system.regular_files import read_regular
 from specs.system.resources import Resources
 from specs.system.text import plain
 
@@ -168,7 +169,7 @@ def _token() -> str | None:
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
     path = Path(named) if named else Path.home() / ".ray" / "auth_token"
     try:
-        return path.read_text(encoding="utf-8").strip() or None
+        return read_regular(path, 1 << 16).decode("utf-8").strip() or None
     except OSError:
         return None
 

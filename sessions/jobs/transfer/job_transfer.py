@@ -18,6 +18,7 @@ from sessions.jobs.transfer.shared_place import TABLE_BYTES, FileTable, SharedPl
 from sessions.run.heartbeat import BEAT
 from specs.system.digests import canonical_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing
+from specs.system.regular_files import read_regular
 
 RECORD = "place.json"
 """In the run folder: names the place over which the session's jobs move."""
@@ -159,5 +160,5 @@ def place_of(run: Path) -> Transfer | None:
     named = os.environ.get("PEERGATE_PLACE")
     if not named:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            named = str(json.loads((run / RECORD).read_bytes())["place"])
+            named = str(json.loads(read_regular(run / RECORD, 1 << 16))["place"])
     return Transfer(SharedPlace(named)) if named else None

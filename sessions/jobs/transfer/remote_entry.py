@@ -21,7 +21,7 @@ import platformdirs
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
 from sessions.jobs.job_environment import job_environment
-from sessions.jobs.job_state import EngineUnavailable, patiently, read_order, shared_key
+from sessions.jobs.job_state import EXIT_BYTES, EngineUnavailable, patiently, read_order, shared_key
 from sessions.jobs.transfer.job_transfer import CANCEL, CLAIM, KEPT, LEFT, OUTPUTS, PRESENT, SENT, TOLD, job_at
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, FileTable, Piece, SharedPlace, read_table
 from sessions.jobs.untrusted_files import NotReadable, open_file
@@ -30,6 +30,7 @@ from sessions.run.heartbeat import beat
 from sessions.run.private_files import keep_private
 from specs.system.digests import canonical_bytes, digest_file
 from specs.system.errors import EvidenceMissing, PeergateError
+from specs.system.regular_files import read_regular
 
 LOOK_S = 1.0
 PATIENCE_S = 3600.0
@@ -117,7 +118,7 @@ def bring_back(place: SharedPlace, key: str, folder: Path) -> None:
             pieces = {}
         files |= {f"{OUTPUTS}/{path}": piece for path, piece in pieces.items()}
     place.write(job_at(key, LEFT), canonical_bytes({"job": FileTable(files=files).model_dump()}))
-    place.write(job_at(key, "exit.json"), (folder / "exit.json").read_bytes())
+    place.write(job_at(key, "exit.json"), read_regular(folder / "exit.json", EXIT_BYTES))
 
 
 def _watch(place: SharedPlace, key: str, run: Path, folder: Path, wrapper: subprocess.Popen[bytes]) -> None:

@@ -24,6 +24,7 @@ from sessions.run.signed_specs import DRAFT
 from specs.loading.loading import load_spec
 from specs.system.errors import EvidenceMissing, PeergateError
 from specs.system.masking import current
+from specs.system.regular_files import read_regular
 from specs.system.text import plain
 from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
 
@@ -145,7 +146,7 @@ class Project:
         """Return the report of a session, or the report so far; Refused before the first."""
         path = run / REPORT_MARKDOWN
         try:
-            text = path.read_text(encoding="utf-8") if path.is_file() else told_so_far(run, TRAIL, STORE)[1]
+            text = read_regular(path).decode("utf-8") if path.is_file() else told_so_far(run, TRAIL, STORE)[1]
         except EvidenceMissing:
             raise ToolCallRefusal("no report yet: the session neither ended nor waits for a person") from None
         return self.clean_for(run, text)

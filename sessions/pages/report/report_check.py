@@ -30,6 +30,7 @@ from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.metric import Metric, MetricSet
 from specs.system.digests import digest_bytes
 from specs.system.errors import PeergateError, UserError
+from specs.system.regular_files import read_regular
 from specs.system.text import one_line
 from specs.trail.gate_bodies import MetricsEntry, PacketEntry
 from specs.trail.session_bodies import ExitEntry, ReportEntry
@@ -131,7 +132,7 @@ class ReportCheck:
         saved: dict[str, bytes] = {}
         for name, digest in files.items():
             try:
-                saved[name] = (self._folder / name).read_bytes() if self._apart else self._store.get(digest)
+                saved[name] = read_regular(self._folder / name) if self._apart else self._store.get(digest)
             except (OSError, PeergateError) as error:
                 yield f"{name} cannot be read: {str(error).splitlines()[0]}"
                 continue

@@ -34,6 +34,7 @@ from sessions.run import lease, lease_rows
 from sessions.run.heartbeat import mark_of
 from sessions.run.run_layout import TRAIL, why_unreadable
 from specs.system.errors import AuditDamage, BlockedError, PeergateError, UserError
+from specs.system.regular_files import read_regular
 
 INDEX = Path(".peergate") / "list.json"
 _SEAL = seal_path(Path(TRAIL)).name
@@ -52,7 +53,7 @@ class _Index:
         self._path, self._has_new = runs / INDEX, False
         self._known: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            result = json.loads(self._path.read_bytes())
+            result = json.loads(read_regular(self._path))
             self._known = result if isinstance(result, dict) else {}
 
     def get(self, run: str, stamp: str) -> Overview | None:

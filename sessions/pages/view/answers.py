@@ -20,6 +20,7 @@ from sessions.pages.view.places import Read
 from sessions.run.terminal import masked_line
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import UserError
+from specs.system.regular_files import open_regular
 from specs.trail.gate_bodies import PacketEntry
 
 MOST_BYTES = 200_000
@@ -101,7 +102,9 @@ class PageAnswers:
                 return
             time.sleep(0.1)
         if process.returncode and not is_recorded():
-            texts = log.read_bytes()[began:].decode("utf-8", "replace").strip().splitlines()
+            with open_regular(log) as file:
+                file.seek(began)
+                texts = file.read().decode("utf-8", "replace").strip().splitlines()
             raise UserError(masked_line(texts[-1] if texts else f"it ended with {process.returncode}", 1000))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from reviews.trail.chain.store import Store
 from specs.system.errors import EvidenceMissing, UserError
 from specs.system.masking import current
-from specs.system.regular_files import read_regular
+from specs.system.regular_files import open_regular, read_regular
 from specs.system.text import plain
 
 MOST_LINES = 20_000
@@ -130,7 +130,7 @@ class RowFiles:
         count = len(starts) - 1
         first = max(0, (min(max(line, 1), count) - 1) // ROWS_AT_ONCE * ROWS_AT_ONCE)
         last = min(first + ROWS_AT_ONCE, count)
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             handle.seek(starts[first])
             data = handle.read(starts[last] - starts[first])
         rows = [part.decode("utf-8", "replace") for part in data.removesuffix(b"\n").split(b"\n")] if count else []

@@ -25,6 +25,7 @@ from sessions.pods.remote.process_sweep import sweep
 from sessions.run.claim import lives, read_record
 from sessions.run.run_layout import STORE
 from specs.system.digests import list_tree
+from specs.system.regular_files import open_regular
 
 LOG_BYTES = 1 << 16
 PIECE = 1 << 20
@@ -194,7 +195,7 @@ class Server:
     def read_file(self, requests: dict[str, Any]) -> None:
         """Send a file of the run folder from an offset to its present end."""
         path, offset = self._inside(requests["path"]), int(requests["offset"])
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             remaining = max(0, os.fstat(file.fileno()).st_size - offset)
             file.seek(offset)
             self.out.write(line_of({}, remaining))
