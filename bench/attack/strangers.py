@@ -7,6 +7,7 @@ what no trail has is not called damage.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -15,26 +16,37 @@ from pathlib import Path
 from unittest.mock import patch
 from uuid import uuid4
 
+from starlette.routing import Route
+
 from bench.attack.exports import closed_session
 from bench.attack.outcome import Outcome
 from reviews.audit.verify import verify_run
 from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.pointer import Pointer, database_file, pointer_path
+from sessions.mcp.reader.mcp_reader import TOOLS, SessionReader
+from sessions.pages.view.places import Scope
+from sessions.pages.view.server import Viewer
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.confinement import bubblewrap, task_file, verifier_process
 from testing.factories.task_files import GOOD, TASK
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.fixtures.view_client import Client
 
 UNCONFINED = (TASK[0], f"{TASK[1]}\nverifier: {{sandbox: false}}")
 READING = (
-    ("spec", "check", "SPEC"), ("spec", "check", "SPEC", "--json"), ("spec", "show", "SPEC"), ("pod", "plan", "SPEC"),
-    ("audit", "verify", "RUN"), ("audit", "show", "RUN", "claim"),
-    ("audit", "list", "RUN"), ("audit", "timeline", "RUN"), ("report", "RUN"), ("status", "RUN"), ("list",),
-    ("diagnose", "RUN"), ("backlog", "RUN"), ("retrospective", "RUN"), ("transcript", "RUN"), ("cost", "RUN"),
-    ("export", "RUN"), ("review", "draft", "SPEC"), ("seeds", "RUN"), ("get", "RUN"), ("graph", "SPEC"),
-)  # fmt: skip
-"""Commands that read a spec or a run."""
+    *("audit anchor RUN --folder HERE/heads", "audit cosign RUN --name ada --key HERE/key.pem", "audit diff RUN 0 1"),
+    *("audit export RUN HERE/export", "audit list RUN", "audit log RUN", "audit search RUN accuracy"),
+    *("audit show RUN claim", "audit verify RUN", "audit verify RUN --again", "backlog RUN", "check run RUN"),
+    *("cost RUN", "diagnose RUN", "export inspect RUN --out HERE/inspect", "get model RUN HERE/model"),
+    *("list --runs RUNS", "list --everywhere --runs RUNS", "pod plan SPEC --host me@there", "replay RUN"),
+    *("replicate RUN --show", "report RUN", "retrospective RUN", "review adversarial RUN --out HERE/answers"),
+    *("review ask --topic t --question q --session RUN", "review request SPEC --kind design --session RUN"),
+    *("review show RUN", "seeds RUN", "ship check RUN/jobs/small.train.1/out/checkpoint --files-only"),
+    *("ship push RUN hub:a/b --dry-run", "spec check SPEC", "spec check SPEC --json", "spec pin SPEC"),
+    *("spec show SPEC", "status RUN", "transcript RUN"),
+)
+"""Commands that read a spec or a run, and end; :func:`words_of` puts in what is in capitals."""
 FOREIGN = {
     "trigger": "CREATE TRIGGER more AFTER INSERT ON entry BEGIN DELETE FROM head; END",
     "trigger of our name": (
@@ -78,6 +90,24 @@ def canary_code(path: Path) -> str:
     return f"try:\n    open({str(path)!r}, 'w').close()\nexcept OSError:\n    pass\n{GOOD}"
 
 
+def words_of(command: str, run: Path, spec: Path, here: Path) -> list[str]:
+    """Return the words of a command of :data:`READING`."""
+    named = {"RUN": run, "RUNS": run.parent, "SPEC": spec, "HERE": here}
+    return [re.sub(r"\b[A-Z]{3,}\b", lambda match: str(named[match[0]]), word) for word in command.split()]
+
+
+def read_served(run: Path) -> None:
+    """Read all pages of `peergate view` and use all tools of `peergate mcp --read`."""
+    scope = Scope(run.parent)
+    client, reader = Client(scope), SessionReader(scope)
+    for route in Viewer(scope, None).app().routes:
+        if isinstance(route, Route) and not route.path.endswith("/events"):
+            client.get(re.sub(r"\{[^}]+\}", "1", route.path.replace("{name}", run.name)))
+    words = {"session": run.name, "metric": "accuracy", "stage": "train", "curve": "train.1/loss"}
+    for tool in TOOLS:
+        reader.call(tool.name, {name: words[name] for name in tool.arguments.model_fields})
+
+
 def _no_host(*_: object) -> None:
     """Describe a machine without bubblewrap."""
 
@@ -93,9 +123,11 @@ def _verifiers(outcome: Outcome, folder: Path) -> None:
         for command in READING:
             verifier_process.end_all()
             with patch.object(task_file, "_ALLOWED", set[tuple[str, bool]]()):
-                called(*({"SPEC": folder / "spec.yaml", "RUN": run}.get(word, word) for word in command), cwd=folder)
-            outcome.record(not canary.exists(), f"verifier without a sandbox: {' '.join(command)}")
+                called(*words_of(command, run, folder / "spec.yaml", folder / "here"), cwd=folder)
+            outcome.record(not canary.exists(), f"verifier without a sandbox: {command}")
             canary.unlink(missing_ok=True)
+        read_served(run)
+        outcome.record(not canary.exists(), "verifier without a sandbox: view, mcp --read")
 
 
 def _databases(outcome: Outcome, folder: Path) -> None:
@@ -104,10 +136,12 @@ def _databases(outcome: Outcome, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_accept, args=(server, heard), daemon=True).start()
         run = strangers_run(folder, f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/peergate?sslmode=disable")
-        for command in (*(words for words in READING if "SPEC" not in words), ("list", "--everywhere")):
-            called(*(run if word == "RUN" else word for word in command), cwd=folder)
-            outcome.record(not heard, f"database of a stranger: {' '.join(command)}")
+        for command in READING:
+            called(*words_of(command, run, folder / "spec.yaml", folder / "here"), cwd=folder)
+            outcome.record(not heard, f"database of a stranger: {command}")
             heard.clear()
+        read_served(run)
+        outcome.record(not heard, "database of a stranger: view, mcp --read")
 
 
 def strangers_run(folder: Path, address: str) -> Path:

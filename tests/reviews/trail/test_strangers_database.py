@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from bench.attack.strangers import strangers_run
+from bench.attack.strangers import READING, read_served, strangers_run, words_of
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import PARAMETERS, check_address, database_file, database_of, keep_database
 from specs.system.errors import UserError
@@ -17,14 +18,7 @@ from testing.fixtures.postgres_server import Server
 from testing.fixtures.sink import Sink
 
 PASSWORD = "canary-of-PGPASSWORD"
-READING = (
-    ("audit", "verify", "RUN"), ("audit", "list", "RUN"), ("audit", "log", "RUN"), ("audit", "show", "RUN", "0"),
-    ("audit", "timeline", "RUN"), ("audit", "export", "RUN"), ("audit", "anchors", "RUN"), ("report", "RUN"),
-    ("status", "RUN"), ("list",), ("list", "--everywhere"), ("diagnose", "RUN"), ("backlog", "RUN"),
-    ("transcript", "RUN"), ("cost", "RUN"), ("export", "RUN"), ("get", "RUN"), ("seeds", "RUN"),
-    ("retrospective", "RUN"), ("status",), ("prune", "RUN"),
-)  # fmt: skip
-ACTING = (("resume", "RUN"), ("cancel", "RUN"), ("pause", "RUN"))
+ACTING = ("resume RUN", "cancel RUN", "pause RUN", "prune RUN")
 """They leave a request in the folder."""
 
 
@@ -40,20 +34,22 @@ def sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
 
 def test_no_command_connects_to_a_database_that_a_strangers_folder_names(tmp_path: Path, sink: Sink) -> None:
     address = f"postgresql://me@127.0.0.1:{sink.port}/peergate?sslmode=disable"
-    run = strangers_run(tmp_path, address)
-    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    folder, here = tmp_path / "stranger", tmp_path / "here"
+    here.mkdir()
+    run = strangers_run(folder, address)
+    before = sorted(folder.rglob("*"))
     for command in (*READING, *ACTING):
         if command == ACTING[0]:
-            assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
-        done = called(*(run if word == "RUN" else word for word in command), "--runs", tmp_path / "runs")
-        if done.returncode == 2 and "No such option" in done.stderr:
-            done = called(*(run if word == "RUN" else word for word in command), cwd=tmp_path)
+            assert sorted(folder.rglob("*")) == before
+        done = called(*words_of(command, run, folder / "spec.yaml", here), cwd=here)
         assert not sink.heard, command
-        assert "Traceback" not in done.stderr, command
+        assert not re.search("Traceback|Usage:", done.stderr), (command, done.stderr)
+    read_served(run)
+    assert not sink.heard
     with pytest.raises(UserError, match="which you have not recorded for it"):
         read_trail(run / "trail.sqlite")
     # What they would have done, once this user has recorded it.
-    keep_database(tmp_path / "runs", address)
+    keep_database(folder / "runs", address)
     called("status", run)
     assert sink.heard and b"peergate" in sink.heard[0]
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from bench.attack.strangers import READING, UNCONFINED, canary_code
+from bench.attack.strangers import READING, UNCONFINED, canary_code, read_served, words_of
 from reviews.audit.verify import verify_run
 from reviews.gate.challenge import RepeatedChallenge
 from reviews.history.history import History
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.cli import app
 from sessions.jobs.repeated_witness import Repetition
 from sessions.run.signed_specs import trust_spec
 from specs.jobs.job_records import JobOrder
@@ -25,6 +28,20 @@ from testing.factories.task_files import GOOD, TASK, spec_with
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.sessions.acceptance.test_programs_in_session import CHANGES, SHIPPED, rows
+from tests.sessions.commands.test_run_argument import leaves
+
+SERVING = ("mcp", "view")
+ACTING = (
+    *("amend", "audit rotate", "cancel", "override", "pause", "prune", "resume", "retract", "review give"),
+    *("spec sign", "start"),
+)
+"""Commands that start or change a session, which is then this user's own."""
+WITHOUT_RUN = (
+    *("check explain", "check list", "graph", "init", "pod attach", "pod down", "pod start", "pod up"),
+    *("review draft-spec", "review import", "spec kinds", "spec schema"),
+    *("traces ingest", "traces replay", "traces show", "traces stats"),
+)
+"""Commands that read neither a spec nor a run."""
 
 
 def no_host(*_: object) -> None:
@@ -87,14 +104,23 @@ def test_no_reading_command_runs_a_strangers_verifier_without_a_sandbox(
     if not sandbox:
         without_sandbox()
     for command in READING:
-        done = called(*({"SPEC": spec, "RUN": run}.get(word, word) for word in command), cwd=tmp_path)
+        done = called(*words_of(command, run, spec, tmp_path), cwd=tmp_path)
         assert not canary.exists(), command
-        assert "Traceback" not in done.stderr, command
+        assert not re.search("Traceback|Usage:", done.stderr), (command, done.stderr)
         new_process()
+    read_served(run)
+    assert not canary.exists()
     # What they would have done.
     without_sandbox()
     load_spec(spec, unconfined="named")
     assert canary.exists()
+
+
+def test_every_command_that_reads_a_spec_or_a_run_is_among_those() -> None:
+    every = set(leaves(get_command(app)))
+    reading = {name for name in every if any(f"{command} ".startswith(f"{name} ") for command in READING)}
+    assert len(reading) == len({*READING}) - 3, "audit verify, list and spec check are there twice"
+    assert sorted([*reading, *SERVING, *ACTING, *WITHOUT_RUN]) == sorted(every)
 
 
 def test_without_a_sandbox_a_run_is_not_damaged_but_not_derived_again(
