@@ -77,7 +77,7 @@ def pull(channel: Channel, place: PodPlace, say: Callable[[str], None] = lambda 
     with FileLock(place.folder / ".pull.lock"):
         header, data = channel.ask("trail", most=MAX_TRAIL, seconds=SLOW_S)
         try:
-            walk = _keep_trail(place, data, header.get("seal"))
+            walk = keep_trail(place, data, header.get("seal"))
         except (_TrailFault, AuditDamage) as error:
             where = place.refused / time.strftime("trail-%Y%m%dT%H%M%SZ.sqlite", time.gmtime())
             write_durably(where, data)
@@ -109,8 +109,8 @@ def require_whole(place: PodPlace, audit: Audit) -> None:
         )
 
 
-def _keep_trail(place: PodPlace, data: bytes, seal: object) -> TrailVerification:
-    """Check the received trail, keep its head, and replace the earlier copy."""
+def keep_trail(place: PodPlace, data: bytes, seal: object) -> TrailVerification:
+    """Check the received trail, keep its head, and replace the earlier copy, with its seal if it can be one."""
     place.incoming.mkdir(parents=True, exist_ok=True)
     path = place.incoming / TRAIL
     for beside in ("-wal", "-shm", "-journal"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import socket
@@ -18,7 +19,10 @@ from reviews.trail.file_seal import seal_path
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail
 from sessions.mcp.transports import parse_address
+from sessions.nodes import job_end
 from sessions.pages.report.trail_page import page_damage, trail_page
+from sessions.pods import pull
+from sessions.pods.pod_record import PodPlace
 from specs.system.errors import AuditDamage, UserError
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
@@ -107,6 +111,35 @@ def test_a_hostile_seal_is_unreadable_and_nothing_worse(seal: str, closed_quick:
     run = shutil.copytree(closed_quick.parent, tmp_path / "runs") / closed_quick.name
     seal_path(run / "trail.sqlite").write_bytes(SEALS[seal])
     assert verify_run(run, "trail.sqlite", "store").damage == ["seal: unreadable"]
+
+
+SENT: dict[str, object] = {
+    **{name: base64.b64encode(seal).decode() for name, seal in SEALS.items()},
+    **{"no base64": "%%%", "half a group": "AAA", "no ASCII": "ä", "a number": 5, "texts": ["e30="], "none": None},
+    "more than the limit": "A" * 4 * pull.MAX_SEAL,
+}
+
+
+@pytest.mark.parametrize(
+    "sent", [name if name in ("no base64", "none") else pytest.param(name, marks=pytest.mark.more) for name in SENT]
+)
+def test_a_hostile_seal_of_a_pod_is_damage_and_nothing_worse(sent: str, closed_quick: Path, tmp_path: Path) -> None:
+    place = PodPlace(tmp_path, "small")
+    shutil.copytree(closed_quick, place.run)
+    seal, data = seal_path(place.run / pull.TRAIL).read_bytes(), (place.run / pull.TRAIL).read_bytes()
+    pull.keep_trail(place, data, base64.b64encode(seal).decode())
+    assert pull.verify(place).damage == []
+    pull.keep_trail(place, data, SENT[sent])
+    (damage,) = pull.verify(place).damage
+    assert damage in ("seal: unreadable", "seal: the session is closed but its seal is gone")
+
+
+def test_a_manifest_above_its_limit_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_quick(tmp_path)
+    monkeypatch.setattr(job_end, "MANIFEST_BYTES", 10)
+    drive(quick_session(run))
+    ended = next(one for one in read_entries(run / "trail.sqlite") if one.kind == "exit")
+    assert ended.raw["manifest"] is None and ended.raw["outputs"] == {}
 
 
 def test_a_page_without_its_mark_is_damage(closed_quick: Path, tmp_path: Path) -> None:
