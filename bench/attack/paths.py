@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -39,17 +40,27 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "100 GB": make_sparse,
     "folder": lambda path: path.mkdir(),
 }
+LISTING = ("list ", "review request ")
+"""Commands that name what they cannot read beside what they can."""
 INSIDE = ("trail.sqlite", "trail.seal", "lease.json", "lease.lock")
 COMMANDS = (
-    *("spec check X.yaml", "spec show X.yaml", "spec pin X.yaml", "start X.yaml", "pod plan X.yaml", "graph X.yaml"),
+    *(
+        "spec check X.yaml",
+        "spec show X.yaml",
+        "spec pin X.yaml",
+        "start X.yaml",
+        "pod plan X.yaml",
+        "spec sign X.yaml",
+    ),
     *("init new --data X.jsonl", "init new --data X.csv", "init new --data X.parquet", "init new --data X.json"),
     *("init new --verifier X.py --data GOOD", "review draft-spec goal --heldout X.jsonl", "view X"),
     *("audit verify X", "audit verify RUN --policy X.json", "audit verify RUN --anchor X.note", "audit list X"),
     *("audit cosign RUN --name ada --key X.pem", "audit cosign RUN --name ada --key KEY --seen X.note"),
-    *("review ask question --reviewer X.yaml", "review ask question --context X.md", "review request X.md"),
+    *("review ask --topic t --question q --reviewer X.yaml", "review ask --topic t --question q --context X.md"),
+    *("review request X.md --kind design", "review adversarial X.md", "replay RUN --reviewer X.yaml"),
     *("review give --file X.json RUN", "review import FOLDER", "traces ingest X.jsonl", "traces ingest FOLDER"),
     *("traces stats X", "traces show X", "traces replay X", "traces replay FOLDER --teachers X.yaml"),
-    *("ship check X", "ship check MODEL", "ship check GOODMODEL --base X", "backlog RUN --audit X.yaml"),
+    *("ship check X", "ship check MODEL", "ship check GOODMODEL --base X", "retrospective RUN --audit X.yaml"),
     *("pod plan SPEC --pod X.yaml", "status X", "report X", "list --runs X"),
     *(f"{command}/{name}" for command in ("status OPEN", "list --runs OPENED/small") for name in INSIDE),
     *("report RUN/report/report.md", "report RUN/report/report.json --json", "audit show RUN/report/report.md claim"),
@@ -115,10 +126,10 @@ def attack(kind: str, command: str, good: Path, closed: Path, place: Path) -> st
     """Run a command on hostile paths; return what is wrong with its end, empty if nothing is."""
     words = list(_words(kind, command, good, closed, place))
     done = called(*words, cwd=place)
-    if done.returncode not in range(7) or "Traceback" in done.stderr:
+    if done.returncode not in range(7) or re.search("Traceback|Usage:", done.stderr):
         return f"exit code {done.returncode}: {done.stderr[-2000:]}"
     is_named = any(word.partition(".")[0] == "X" for word in command.split())
-    if done.returncode == 0 and kind != "folder" and is_named and "list" not in command:
+    if done.returncode == 0 and kind != "folder" and is_named and not command.startswith(LISTING):
         return f"exit code 0: {done.stdout[-500:]}"
     return ""
 
