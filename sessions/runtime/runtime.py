@@ -110,9 +110,12 @@ def begin(
             if wire is not None:
                 wire(session)
         except BaseException:
-            # Nothing was started, so nothing stays. A trail in a database keeps its registration.
+            # Nothing was started, so nothing stays, except in a database: it deletes no entries.
             if pointer_of(run / TRAIL) is None:
                 shutil.rmtree(run, ignore_errors=True)
+            else:
+                resume = f"`peergate resume {session_words(run)}` continues it"
+                display.say(f"{run.name}: its registration stays in the database, which deletes no entries; {resume}")
             raise
         drive(session, None)
 

@@ -29,7 +29,8 @@ EXIT_MEANINGS: dict[ExitCode, str] = {
     "what it was asked.",
     ExitCode.FAULT: "Peergate or its environment failed.",
     ExitCode.USAGE: "The request cannot be carried out, the spec has problems, or `--runs` names no place where a "
-    "session can be kept. Nothing was started.",
+    "session can be kept. Nothing was started. A session that was already registered in a database stays there as "
+    "paused, because entries there are final.",
     ExitCode.REJECTED: "A gate said no, whether a person lifted it or not; or a person stopped the session at a gate.",
     ExitCode.BLOCKED: "Evidence, reviewer or grant is missing; the session waits for a person; another process runs "
     "it or has taken it over; the database of its trail cannot be reached or written; a pod fails a check, its host "

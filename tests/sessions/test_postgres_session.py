@@ -22,11 +22,14 @@ from sessions.pages.overview import overview
 from sessions.pages.report.live_display import Terminal
 from sessions.pages.report.trail_page import trail_page
 from sessions.run import pause
-from sessions.runtime import runtime
+from sessions.runtime import registration, runtime
 from sessions.session import CancelSignal, PauseSignal, Session
+from specs.session_words import session_words
 from specs.system.errors import DatabaseUnreachable, UserError
+from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.postgres_server import CANARY, Server
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from training.running_code import code_state
 
 pytestmark = pytest.mark.integration
 
@@ -145,6 +148,32 @@ def test_a_session_in_postgres_is_paused_and_ended_like_any_other(tmp_path: Path
         runtime.cancel(run, cast(Terminal, Silent()))
     assert overview(run).decision == "cancelled"
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+def test_a_refusal_before_anything_ran_leaves_nothing_but_a_registration_in_a_database(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "database":
+        request.getfixturevalue("database")
+    resolved, run, display = resolved_spec(tmp_path), tmp_path / "runs" / "small", Silent()
+
+    def wired(run: Path, display: Terminal, _: Any) -> Session:
+        return quick_session(run, display=display)
+
+    def refuse(_: Session) -> None:
+        raise UserError("no client")
+
+    monkeypatch.setattr(runtime, "make_session", wired)
+    material = registration.material_of(tmp_path / "spec.yaml", resolved)
+    with pytest.raises(UserError, match="no client"):
+        runtime.begin(run, resolved, material, code_state(), cast(Terminal, display), refuse)
+    said = [line for line in display.lines if "its registration stays in the database" in line]
+    assert (run.exists(), len(said)) == ((True, 1) if where == "database" else (False, 0))
+    if said:
+        assert f"`peergate resume {session_words(run)}`" in said[0]
+        assert [entry.kind for entry in read_entries(run / "trail.sqlite")] == ["open"]
+        assert overview(run).state == "paused"
 
 
 def test_start_writes_down_which_database_a_workspace_uses(
