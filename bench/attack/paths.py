@@ -41,7 +41,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "folder": lambda path: path.mkdir(),
 }
 LISTING = ("list ", "review request ")
-"""Commands that name what they cannot read beside what they can."""
+"""Commands that also list what they cannot read, and end well."""
 INSIDE = ("trail.sqlite", "trail.seal", "lease.json", "lease.lock")
 COMMANDS = (
     *(
