@@ -305,7 +305,7 @@ def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> 
     )
     if not visible:
         return CheckOutcome("PASS", "no training text stands out as near to a held-out prompt", 0.0)
-    detail = f"{len(visible)} training texts are unusually near to a held-out prompt: do they ask the same?"
+    detail = f"unusually near to a held-out prompt: {len(visible)} of {len(ours)} training texts; do they ask the same?"
     return CheckOutcome("WARN", detail, float(len(visible)), visible)
 
 

@@ -245,7 +245,8 @@ def _in_words(results: Sequence[CheckResult]) -> str:
     first = binding(results)
     if first is None:
         return "no detector fired"
-    return f"{IN_WORDS[detector_of(first).cause]} ({first.id}, {first.status})"
+    suspected = "suspected: " if first.status == "WARN" else ""
+    return f"{suspected}{IN_WORDS[detector_of(first).cause]} ({first.id}, {first.status})"
 
 
 def _reading(check_result: CheckResult, source: str, recorded: bool) -> DetectorReading:
