@@ -75,13 +75,16 @@ def test_tokens_are_drawn_as_often_as_the_softmax_says(temperature: float, top_p
 
 
 def test_what_is_left_out_of_a_draw_could_not_have_won() -> None:
-    logits = torch.randn(64, 500, generator=torch.Generator().manual_seed(3)) * 6
-    keys = keys_of(64)
-    tokens, values = draw(logits, 0.8, keys)
-    every = logits.double() + 0.8 * noise(keys[:, None].expand(-1, 500), torch.arange(500).expand(64, -1))
-    assert tokens.tolist() == every.argmax(-1).tolist()
-    assert values.tolist() == pytest.approx(every.amax(-1).tolist())
-    assert float(noise(keys[:, None].expand(-1, 500), torch.arange(500).expand(64, -1)).max()) < MOST_NOISE
+    keys, size = keys_of(64), 3000
+    every_noise = noise(keys[:, None].expand(-1, size), torch.arange(size).expand(64, -1))
+    for spread, temperature in ((6.0, 0.8), (0.5, 1.0), (0.0, 2.0), (6.0, 5.0)):
+        logits = torch.randn(64, size, generator=torch.Generator().manual_seed(3)) * spread
+        logits[:, ::7] = -torch.inf
+        tokens, values = draw(logits, temperature, keys)
+        every = logits.double() + temperature * every_noise
+        assert tokens.tolist() == every.argmax(-1).tolist()
+        assert values.tolist() == pytest.approx(every.amax(-1).tolist())
+    assert float(every_noise.max()) < MOST_NOISE
     assert -math.log(-math.log(1 - 2**-33)) < MOST_NOISE
 
 
