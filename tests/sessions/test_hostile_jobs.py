@@ -138,7 +138,7 @@ def test_a_manifest_above_its_limit_is_none(tmp_path: Path, monkeypatch: pytest.
     run = open_quick(tmp_path)
     monkeypatch.setattr(job_end, "MANIFEST_BYTES", 10)
     drive(quick_session(run))
-    ended = next(one for one in read_entries(run / "trail.sqlite") if one.kind == "exit")
+    ended = next(entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "exit")
     assert ended.raw["manifest"] is None and ended.raw["outputs"] == {}
 
 

@@ -168,10 +168,10 @@ def test_a_refusal_before_anything_ran_leaves_nothing_but_a_registration_in_a_da
     material = registration.material_of(tmp_path / "spec.yaml", resolved)
     with pytest.raises(UserError, match="no client"):
         runtime.begin(run, resolved, material, code_state(), cast(Terminal, display), refuse)
-    said = [line for line in display.lines if "its registration stays in the database" in line]
-    assert (run.exists(), len(said)) == ((True, 1) if where == "database" else (False, 0))
-    if said:
-        assert f"`peergate resume {session_words(run)}`" in said[0]
+    lines = [line for line in display.lines if "its registration stays in the database" in line]
+    assert (run.exists(), len(lines)) == ((True, 1) if where == "database" else (False, 0))
+    if lines:
+        assert f"`peergate resume {session_words(run)}`" in lines[0]
         assert [entry.kind for entry in read_entries(run / "trail.sqlite")] == ["open"]
         assert overview(run).state == "paused"
 

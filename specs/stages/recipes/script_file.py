@@ -61,7 +61,7 @@ def require_script(text: str, where: str = "the script") -> bytes:
         message = f"line {error.lineno or 0}: {syntax_fault(error, text)}"
         raise UserError(message, where=where, hint="nothing was kept; correct it and hand it in again") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error
+        raise UserError(f"cannot be compiled: {error or type(error).__name__}", where=where) from error
     if not tree.body:
         raise UserError("holds no statement", where=where)
     return data

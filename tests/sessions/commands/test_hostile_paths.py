@@ -220,7 +220,7 @@ EXCEPTIONS = {
     "a job, in its own folder, which its launcher may end": (
         *("sessions/jobs/benchmarks/inspect_interpreter.py", "sessions/jobs/benchmarks/lm_eval_interpreter.py"),
         *(f"training/jobs/finetuning/replicas/{name}.py" for name in ("__main__", "coordinator", "outcome")),
-        *("training/jobs/finetuning/replicas/replica_files.py", "training/jobs/generation/generate.py"),
+        "training/jobs/finetuning/replicas/replica_files.py",
         *(f"training/jobs/packaging/{name}.py" for name in ("export", "llama_process", "package", "reload")),
         *("training/jobs/job.py", "training/jobs/recipes/trainer_script.py", "training/jobs/saved_steps.py"),
     ),

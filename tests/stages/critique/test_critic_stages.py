@@ -250,7 +250,7 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
 
     whole = judged_job(tmp_path / "whole")
     done = revise.revise(whole)
-    assert done.facts["comparisons"] == 3 and done.facts["labelled"] == 4
+    assert done.facts["comparisons"] == 5 and done.facts["labelled"] == 4
     found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", "revise", whole, "instruct"), None)}
     asked = ("critics.follows", "critics.prompts", "critics.complete", "pairs.derived", "revise.complete")
     assert {id: found[id].detail for id in asked if found[id].status != "PASS"} == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def ran(text: str, seconds: int = 1) -> str:
         ("def f(x):\n    return x\n", "failed AssertionError"),
         ("def f(x) return x", "invalid SyntaxError"),
         ("def f(x):\n    return " + "(" * 5000 + "x" + ")" * 5000 + "\n", "invalid SyntaxError"),
-        (RIGHT + "\0", "invalid SyntaxError"),
+        (RIGHT + "\0", f"invalid {'SyntaxError' if sys.version_info >= (3, 11, 4) else 'ValueError'}"),
         ("def f(x):\n    'Return its square.'\n", "empty the function is missing, or its body is empty"),
         ("def f(x):\n    pass\n", "empty the function is missing, or its body is empty"),
         ("def g(x):\n    return x * x\n", "empty the function is missing, or its body is empty"),

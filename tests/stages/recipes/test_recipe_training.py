@@ -108,8 +108,8 @@ def test_what_was_made_of_answers_to_held_out_items_stays_out_at_any_remove(tmp_
 
 
 def test_the_gap_is_shown_before_a_script_trains_too(tmp_path: Path) -> None:
-    gap = "evaluation: {gap: {base: [tuned], ceiling: tuned}}\nstages:\n"
-    problems = told(write_spec(tmp_path, *TRAINED, ("stages:\n", gap)))
+    gap = ("[train]}\nstages:\n", "[train], gap: {base: [tuned], ceiling: tuned}}\nstages:\n")
+    problems = told(write_spec(tmp_path, *TRAINED, gap))
     assert any("'tuned' comes after 'look', which already trains" in one for one in problems), problems
 
 
