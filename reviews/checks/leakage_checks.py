@@ -193,7 +193,12 @@ def _within(pairs: Iterable[tuple[str, str]], thresholds: Thresholds) -> list[Ov
     every = list(pairs)
     place = {id: index for index, (id, _) in enumerate(every)}
     overlaps = find_overlaps(every, every, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
-    return [overlap for overlap in overlaps if place[overlap.train] > place[overlap.heldout]]
+    return [
+        overlap
+        for overlap in overlaps
+        if place[overlap.train] > place[overlap.heldout]
+        or (overlap.how == "contained" and overlap.train != overlap.heldout)
+    ]
 
 
 def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[Item]) -> CheckOutcome:

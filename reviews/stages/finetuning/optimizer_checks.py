@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 from statistics import median
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need
@@ -11,6 +13,7 @@ from reviews.stages.finetuning.checks import ONLINE, TRAINED, examples_split, re
 from reviews.stages.finetuning.measure import steps_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.stages.base.metric import MetricSet
+from specs.stages.finetuning.rows import TrainingRow
 from specs.system.exact import holds
 from training.rules.finetuning.schedules import curve
 
@@ -20,6 +23,10 @@ DEAD = 1e-5
 """Share of the loss: two passes that differ by less went over the same rows with the same weights."""
 NEAR = 9
 """Steps before a step that say which gradient norms are usual there."""
+LEVEL = 6
+"""Steps in a row whose stated losses may not be equal: a rate of almost nothing moves the last digits too."""
+_NOTHING = 0.01
+"""Smaller losses are of examples that are known by heart."""
 _SURE = 10
 """How many times that a live optimiser has to be able to lower the loss by, at the most, to be called dead."""
 
@@ -146,9 +153,22 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
         detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
         if abs(passes[0] - passes[1]) <= DEAD * abs(passes[0]):
             return CheckOutcome("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
+    # Sixteen bits hold few digits, which batches may share.
+    if manifest_of(evidence).dtype == "float32" and (level := _level_steps(steps_of(evidence))):
+        message = f"steps {level[0]} to {level[-1]} state one loss to the last digit, which no trained batches have"
+        return CheckOutcome("FAIL", message, float(len(level)), repairable=False)
     if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
         return CheckOutcome("PASS", detail, drop)
     return CheckOutcome("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
+
+
+def _level_steps(rows: Sequence[TrainingRow]) -> list[int]:
+    """Return the first steps in a row that state the same loss; none where fewer than :data:`LEVEL` do."""
+    for _, group in groupby(rows, key=lambda row: row.loss):
+        same = [row.step for row in group if row.loss > _NOTHING and row.learning_rate > 0]
+        if len(same) >= LEVEL:
+            return same
+    return []
 
 
 def _passes(evidence: Evidence) -> tuple[float, float] | None:

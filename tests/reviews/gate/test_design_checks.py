@@ -151,6 +151,16 @@ def unique(folder: Path, *added: Item) -> CheckResult:
     return next(one for one in results if one.id == "design.unique")
 
 
+def test_a_prompt_that_holds_another_one_is_named_whichever_comes_first(tmp_path: Path) -> None:
+    first, *items = heldout_items()
+    items[2] = items[2].model_copy(update={"prompt": f"{items[2].prompt} Mind who reads it aloud at a long table"})
+    joined = first.model_copy(update={"id": "joined", "prompt": f"{first.prompt} {items[2].prompt}"})
+    for split in ((joined, *items), (*items, joined)):
+        results = design_results(resolved_spec(tmp_path, *POWERED), split, {})
+        result = next(result for result in results if result.id == "design.unique")
+        assert result.status == "WARN" and items[2].id in str(result.rows), result.detail
+
+
 LONG = f"{heldout_items()[0].prompt} Mind that someone reads it aloud at a table with many guests"
 
 

@@ -103,6 +103,13 @@ def test_a_rate_at_which_nothing_can_be_learnt_fails(
     assert ("the learning rate is too small" in found["training.loss"].detail) == (status == "FAIL")
 
 
+@pytest.mark.parametrize(("first", "fails"), [(3, True), (7, False)])
+def test_a_curve_that_is_level_to_the_last_digit_was_invented(tmp_path: Path, first: int, fails: bool) -> None:
+    rows = [row | {"loss": 1.0} if row["step"] >= first else row for row in steps()]
+    result = results_of(evidence_of(tmp_path, "train", rows))["training.loss"]
+    assert (result.status == "FAIL", "one loss to the last digit" in result.detail) == (fails, fails), result.detail
+
+
 def test_a_loss_that_stays_at_a_rate_that_could_lower_it_fails(tmp_path: Path) -> None:
     rows = [row | {"loss": 2.0} for row in steps()]
     assert results_of(evidence_of(tmp_path, "train", rows))["training.loss"].status == "FAIL"
