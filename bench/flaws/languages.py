@@ -19,6 +19,8 @@ class Language(NamedTuple):
     syllables: str
     liked: str
     """How an answer goes on."""
+    lessons: int = 3000
+    """So many until the small model writes answers that differ, some of them right."""
 
 
 LANGUAGES = {
@@ -30,18 +32,21 @@ LANGUAGES = {
         },
         "bär gün söl tar mei vol kus dra fen lö wip zan",
         "mag ich heute sehr.",
+        4000,
     ),
     "turkish": Language(
         "{topic} hakkında bir cümle yaz.",
         {"lowercase": "Yalnızca küçük harf kullan.", "quoted": "Tüm yanıtını çift tırnak içine al."},
         "çı lığ ba şö kar vem dün zır göl pas tüy müs",
         "bugün çok güzel.",
+        4000,
     ),
     "russian": Language(
         "Напиши одно предложение про {topic}.",
         {"lowercase": "Пиши только строчными буквами.", "quoted": "Заключи весь ответ в двойные кавычки."},
         "ба кол вен жу щёк тыр мош гла зим пре дор нюх",
         "мне сегодня нравится.",
+        4000,
     ),
     "greek": Language(
         "Γράψε μία πρόταση για {topic}.",
@@ -51,6 +56,7 @@ LANGUAGES = {
         },
         "βα κολ θε ρη ψαν ξι μου δρα γκε λος φι τζα",
         "μου αρέσει σήμερα.",
+        4000,
     ),
     "chinese": Language(
         "写一句关于{topic}的话。",
@@ -81,6 +87,7 @@ LANGUAGES = {
         {"quoted": "पूरा उत्तर दोहरे उद्धरण चिह्नों में रखो।", "title": "पहले << और >> में एक शीर्षक लिखो।"},
         "पा नद फूल चां सूर हवा रे मिट सोन दूध घा तार",
         "मुझे आज पसंद है।",
+        3500,
     ),
     "code": Language(
         "Write a one-line comment for the function `{topic}()`.",

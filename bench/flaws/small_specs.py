@@ -173,7 +173,8 @@ def tiny_model(folder: Path, kinds: Sequence[str] = KINDS, revises: str = "", la
     path = folder / "-".join(("model", *kinds, *filter(None, [revises, language])))
     if (path / "model.safetensors").exists():
         return path
-    return _taught(path, list(_lessons(4000 if revises or language else 3000, kinds, revises, language)), chat=True)
+    count = 4000 if revises else LANGUAGES[language].lessons if language else 3000
+    return _taught(path, list(_lessons(count, kinds, revises, language)), chat=True)
 
 
 REVISIONS: dict[str, Callable[[str, str, str], str]] = {
