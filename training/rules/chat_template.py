@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +79,12 @@ class ChatTemplate:
 
     def __init__(self, text: str, tokens: Mapping[str, str], ends: frozenset[str] | None) -> None:
         self._text, self._tokens, self.ends = text, tokens, ends
+        self._now = _TIMES[0]
+
+    @cached_property
+    def _compiled(self) -> Any:
+        """The template, compiled once: probes render it at many times."""
+        return _environment(lambda form: self._now.strftime(form)).from_string(self._text)
 
     @classmethod
     def read(cls, folder: Path) -> ChatTemplate | None:
@@ -117,10 +124,10 @@ class ChatTemplate:
         """Return the text of turns, ready for an answer if it ``opens``; raises TemplateRefusal."""
         from jinja2 import TemplateError
 
+        self._now = now
         try:
-            template = _environment(lambda form: now.strftime(form)).from_string(self._text)
             turns = [dict(message) for message in messages]
-            return template.render(
+            return self._compiled.render(
                 messages=turns, add_generation_prompt=opens, tools=None, documents=None, **self._tokens
             )
         except (TemplateError, TypeError, ValueError, KeyError, RecursionError, ArithmeticError) as error:
