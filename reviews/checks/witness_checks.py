@@ -1,8 +1,8 @@
 """Could the granted weights have written the answers that a witness recomputed?
 
 A greedy answer is the argmax at every place, within the tolerance of its number type; so is a sampled one, once the
-noise that the granted seed gives to each draw is added (``training/engines/sampling_noise.py``). Where the engine draws
-by noise of its own, a sampled answer is judged by the randomised probability integral transform: under the granted
+noise that the granted seed gives to each draw is added (``training/engines/sampling_noise.py``). Where an engine has
+its own random numbers, a sampled answer is judged by the randomised probability integral transform: under the granted
 distribution the values are independent and uniform (Rosenblatt 1952; randomised for discrete tokens: Smith 1985), so
 that sums of their logarithms are gamma distributed. All of these together are compared with other ways to make them,
 by likelihood ratios.

@@ -82,7 +82,7 @@ class ChatTemplate:
         self._now = _TIMES[0]
 
     @cached_property
-    def _compiled(self) -> Any:
+    def _renderer(self) -> Any:
         """The template, compiled once: probes render it at many times."""
         return _environment(lambda form: self._now.strftime(form)).from_string(self._text)
 
@@ -127,7 +127,7 @@ class ChatTemplate:
         self._now = now
         try:
             turns = [dict(message) for message in messages]
-            return self._compiled.render(
+            return self._renderer.render(
                 messages=turns, add_generation_prompt=opens, tools=None, documents=None, **self._tokens
             )
         except (TemplateError, TypeError, ValueError, KeyError, RecursionError, ArithmeticError) as error:

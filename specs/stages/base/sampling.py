@@ -25,7 +25,7 @@ class Promise(NamedTuple):
     devices: tuple[Literal["auto", "cpu", "cuda"], ...]
     """Where its stage may run."""
     streams: bool = False
-    """Whether the noise of each draw is the one that seed, answer, place and token give
+    """Whether the noise of each draw follows from seed, answer, place and token
     (``training/engines/sampling_noise.py``), so that a witness adds the same."""
 
 
