@@ -74,12 +74,11 @@ def told_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[I
             f"{len(visible)} of {len(heldout)} prompts show an answer that is accepted: copied, it passes; take it out"
         )
         return CheckOutcome("FAIL", message, float(len(visible)), tuple(visible), repairable=False)
-    if notes := _find_notes(heldout, [item for items in data.values() for item in items]):
-        what = join_names(sorted({value["how"] for value in notes}))
-        message = f"{len(notes)} of {len(heldout)} held-out prompts hold their own {what}, which no one asks with"
-        return CheckOutcome("FAIL", f"{message}; take it out", float(len(notes)), tuple(notes), repairable=False)
+    noted = _judge_notes(heldout, [item for items in data.values() for item in items])
+    if noted and noted.status == "FAIL":
+        return noted
     if not results and not visible and not _has_own_task(spec):
-        return CheckOutcome("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
+        return noted or CheckOutcome("NOT_APPLICABLE", "no item names an answer that its prompt could hold")
     announced = [value for value in results if value and value["how"] == "announced"]
     if announced:
         which = join_names(f"{value['heldout']} ('{value['answer']}')" for value in announced)
@@ -95,7 +94,17 @@ def told_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[I
         )
         message += f"{join_names(str(value['heldout']) for value in current)}; a model that copies passes them"
         return CheckOutcome("WARN", message, float(len(current)), tuple(current))
-    return CheckOutcome("PASS", f"none of {len(results) or len(heldout)} prompts holds its answer", 0.0)
+    return noted or CheckOutcome("PASS", f"none of {len(results) or len(heldout)} prompts holds its answer", 0.0)
+
+
+def _judge_notes(heldout: Sequence[Item], others: Sequence[Item]) -> CheckOutcome | None:
+    notes = _find_notes(heldout, others)
+    if count := sum(note["how"] == "id" for note in notes):
+        message = f"{count} of {len(heldout)} held-out prompts hold their own id, which no one asks with; take it out"
+        return CheckOutcome("FAIL", message, float(count), tuple(notes), repairable=False)
+    message = f"{len(notes)} of {len(heldout)} held-out prompts say their own kind, and others of that kind do not: "
+    message += "is it asked for, or a note of the record?"
+    return CheckOutcome("WARN", message, float(len(notes)), tuple(notes)) if notes else None
 
 
 def _find_notes(heldout: Sequence[Item], others: Sequence[Item]) -> list[dict[str, str]]:

@@ -71,7 +71,11 @@ def test_a_prompt_with_a_note_of_its_record_stops_the_design(
 ) -> None:
     heldout, others = ([formed(text, place) for place in range(16)] for text in (prompt, training))
     outcome = told_of(resolved_spec(tmp_path).spec, heldout, {"prompts": others})
-    assert (outcome.status == "FAIL", f"hold their own {how}," in outcome.detail) == (bool(how), bool(how)), outcome
+    assert (outcome.status == "FAIL") == (how == "id"), outcome
+    assert ("hold their own id," in outcome.detail, "say their own kind" in outcome.detail) == (
+        how == "id",
+        how == "kind",
+    )
 
 
 @pytest.mark.parametrize(
