@@ -80,8 +80,10 @@ def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
     assert "rejected by: strata.sensitivity 1" in told
 
 
-MODEL_ROW = {"reviewer": "openai:m", "evidence": "packets", "usd": 0.01, "gate": "design.1", "places": []}
-MODEL_ROW |= {"case": "twin-sft", "approve": True, "kind": "sound"}
+MODEL_ROW = {
+    **{"reviewer": "openai:m", "evidence": "packets", "usd": 0.01, "gate": "design.1", "places": []},
+    **{"case": "twin-sft", "approve": True, "kind": "sound"},
+}
 
 
 def test_the_page_compares_reviewers_with_intervals() -> None:
