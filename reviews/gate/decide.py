@@ -310,6 +310,8 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
 
 def _not_found(result: CriterionResult) -> str:
     """Return what an unmet part of the hypothesis means: a significant difference need not be the registered one."""
+    if result.criterion.metric == "accuracy_gain":
+        return "the gain is not the registered one"
     of_rule = METRICS[result.criterion.metric].scope == "rule"
     return "the difference is not the registered one" if of_rule else "no significant difference"
 

@@ -93,12 +93,15 @@ def _describe_overrides(history: History) -> str:
 
 
 def _nothing(comparison: dict[str, Any] | None) -> str:
-    """Return what a session without a result did not find: any difference, or the registered one."""
+    """Return what a session without a result found in place of the registered difference."""
     if comparison is not None:
         metrics, analysis = comparison["metrics"], comparison["registered"]
         p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
-        if holds(p, "<", analysis["alpha"]) and holds(gain, ">=", analysis["minimum_effect"]):
-            return "no result, the difference is not the registered one"
+        if holds(p, "<", analysis["alpha"]):
+            if gain < 0:
+                return "no result, the treatment is significantly worse"
+            smaller = not holds(gain, ">=", analysis["minimum_effect"])
+            return f"no result, {'the gain is smaller than' if smaller else 'the difference is not'} the registered one"
     return "no significant difference"
 
 

@@ -90,7 +90,7 @@ def test_a_gain_just_below_the_minimum_is_a_null_that_says_how_many(tmp_path: Pa
     evidence = compared(tmp_path, 60, 25, 42, "0.3")
     outcome, reasons = decision_of(evidence, measure(evidence))
     assert outcome == "null"
-    assert reasons == ("no significant difference: accuracy_gain >= 0.3 is not met: 17 of 60 (0.283333)",)
+    assert reasons == ("the gain is not the registered one: accuracy_gain >= 0.3 is not met: 17 of 60 (0.283333)",)
 
 
 def test_the_statement_never_shows_the_number_it_says_was_missed(tmp_path: Path) -> None:
