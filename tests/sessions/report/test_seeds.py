@@ -91,7 +91,7 @@ def test_seeds_of_one_design_with_a_null_among_them_and_what_is_refused(
         ([seven], UserError, "not enough to compare seeds"),
         ([seven, eight, seven], UserError, "both have seed 7"),
         ([seven, other], UserError, "another design"),
-        ([seven, tmp_path], UserError, "no session"),
+        ([seven, tmp_path], UserError, "(no|unknown) session"),
         ([seven, open_quick(fresh(tmp_path / "open"))], EvidenceMissing, "did not reach its comparison"),
     ):
         with pytest.raises(error, match=why):
