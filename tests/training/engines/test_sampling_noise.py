@@ -9,7 +9,6 @@ import pytest
 
 from training.engines.sampling_noise import MOST_NOISE, draw, noise, noise_keys, stream_of, streams_of, within_nucleus
 
-torch = pytest.importorskip("torch")
 _WORD = 2**64 - 1
 
 
@@ -36,6 +35,8 @@ def test_the_generator_is_splitmix64() -> None:
 
 @pytest.mark.parametrize("stream", [0, 1, -1, 2**63 - 1, -(2**63), stream_of(3, "generate", "i1", 0)])
 def test_noise_is_that_of_an_independent_implementation(stream: int) -> None:
+    import torch
+
     places, tokens = torch.tensor([0, 1, 7, 4000]), torch.tensor([0, 5, 49_151, 250_000])
     keys = noise_keys(torch.full_like(places, stream), places)
     expected = [
@@ -52,12 +53,15 @@ def test_streams_differ_by_seed_part_answer_and_sample() -> None:
 
 
 def keys_of(draws: int, seed: int = 3) -> Any:
+    import torch
+
     streams = torch.tensor([stream_of(seed, "drawn", n) for n in range(draws)])
     return noise_keys(streams, torch.zeros_like(streams))
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.5, 1.0), (1.0, 0.8)])
 def test_tokens_are_drawn_as_often_as_the_softmax_says(temperature: float, top_p: float) -> None:
+    import torch
     from scipy.stats import chisquare
 
     logits = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0, -20.0])
@@ -75,6 +79,8 @@ def test_tokens_are_drawn_as_often_as_the_softmax_says(temperature: float, top_p
 
 
 def test_what_is_left_out_of_a_draw_could_not_have_won() -> None:
+    import torch
+
     keys, size = keys_of(64), 3000
     every_noise = noise(keys[:, None].expand(-1, size), torch.arange(size).expand(64, -1))
     for spread, temperature in ((6.0, 0.8), (0.5, 1.0), (0.0, 2.0), (6.0, 5.0)):
@@ -89,6 +95,8 @@ def test_what_is_left_out_of_a_draw_could_not_have_won() -> None:
 
 
 def test_the_nucleus_is_the_fewest_tokens_that_reach_the_share() -> None:
+    import torch
+
     logits = torch.tensor([[0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]).log()
     assert (within_nucleus(logits, 1.0, 0.75) > -torch.inf).tolist() == [[False, True, True], [True, False, True]]
     assert (within_nucleus(logits, 1.0, 1e-9) > -torch.inf).sum(-1).tolist() == [1, 1]
