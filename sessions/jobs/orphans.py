@@ -27,14 +27,19 @@ HAS_GUARD = sys.platform == "linux"
 """Whether a process stands between a wrapper and its stage."""
 WAIT_S = 5.0
 _PROC = Path("/proc")
+_detached: set[subprocess.Popen[bytes]] = set()
+"""Processes that outlive whoever started them: held until they end, because a dropped one is never collected."""
 
 
 def start_detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a process in its own session, which outlives this one, with its output at the end of a log."""
     with log.open("ab") as out:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True
         )
+    _detached.difference_update([popen for popen in tuple(_detached) if popen.poll() is not None])
+    _detached.add(process)
+    return process
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -368,3 +370,17 @@ def test_half_an_exit_record_is_none(folder: Path, order: JobOrder, written: byt
     path = folder / "claim" / "claim.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"ticks": 1}))
     assert LocalLauncher().poll(folder) == JobState("lost")
+
+
+def test_a_detached_process_is_held_until_it_ends(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        process = orphans.start_detached([sys.executable, "-c", SLEEP], tmp_path / "log", tmp_path, dict(os.environ))
+        number = process.pid
+        del process
+        gc.collect()
+        assert not caught, "a dropped process warns, and is not collected"
+    os.kill(number, signal.SIGKILL)
+    wait_for(lambda: is_gone(number))
+    orphans.start_detached(["true"], tmp_path / "log", tmp_path, dict(os.environ))
+    assert not psutil.pid_exists(number), "the next one collects those that have ended"

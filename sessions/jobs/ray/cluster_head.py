@@ -52,10 +52,6 @@ _PORTS = (
 )
 
 
-_started: list[subprocess.Popen[bytes]] = []
-"""Keepers that this process started: they may outlive it, and ended keepers must be reaped."""
-
-
 def require_ray(where: str) -> None:
     """Raise UserError if Ray is not installed, which a cluster of the session's own needs."""
     if find_spec("ray") is None:
@@ -98,7 +94,6 @@ class SessionCluster:
             if not lives(self._run / RECORD):
                 words = [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)]
                 keeper = start_detached(words, self._run / "ray.log", self._run, job_environment())
-                _started[:] = [keeper, *(popen for popen in _started if popen.poll() is None)]
                 until = time.monotonic() + READY_S
                 while not lives(self._run / RECORD):
                     if keeper.poll() is not None or time.monotonic() > until:

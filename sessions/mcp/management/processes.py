@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from sessions.jobs.orphans import start_detached
 
 PROGRAM: tuple[str, ...] = (sys.executable, "-P", "-m", "sessions.commands.cli")
 """-P: nothing in the project's folder is imported in place of a module."""
@@ -62,11 +65,8 @@ def begin(arguments: list[str], log: Path) -> BackgroundCommand:
     """Start a command that continues when this process ends; what it writes is appended to ``log``."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log.touch(mode=0o600)
-    with log.open("ab") as out:
-        size = out.tell()
-        process = subprocess.Popen(
-            [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-        )
+    size = log.stat().st_size
+    process = start_detached([*PROGRAM, *arguments], log, Path.cwd(), dict(os.environ))
     return BackgroundCommand(process, log, size)
 
 
