@@ -28,7 +28,7 @@ from specs.lint.stage_rules import (
     lint_samples,
     lint_trained,
 )
-from specs.session.constitution import Constitution
+from specs.session.constitution import Constitution, Principle
 from specs.session.operations import LAUNCHERS, attempt_usd, held_hours
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.stage import TASKS
@@ -194,6 +194,16 @@ _OF_SESSIONS = (
 )
 
 
+def _lint_examples(loc: Loc, principle: Principle) -> Iterator[LintProblem]:
+    for place, example in enumerate(principle.examples):
+        if example.draft.split() == example.revision.split():
+            yield LintProblem((*loc, "examples", place, "revision"), "repeats the draft", "write the draft anew")
+        for name, text in example:
+            if "\n" in text.strip():
+                message = "has several lines, and a model that continues the form stops at their end"
+                yield LintProblem((*loc, "examples", place, name), message, "write it in one line")
+
+
 def lint_constitution(constitution: Constitution) -> list[LintProblem]:
     """Return every way in which the constitution does not hold what it says."""
     problems: list[LintProblem] = []
@@ -208,6 +218,8 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
         if (first := texts.setdefault(text, index)) != index:
             message = f"the same text as principles[{first}]"
             problems.append(LintProblem((*loc, "text"), message, "remove one of the two"))
+
+        problems += _lint_examples(loc, principle)
 
     counts = Counter(principle.category for principle in constitution.principles)
     totals = constitution.totals

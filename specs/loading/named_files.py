@@ -25,7 +25,7 @@ from specs.system.confinement import bubblewrap, task_file, verifier_process
 from specs.system.digests import digest_bytes
 from specs.system.errors import Problem, SpecError, UserError
 from specs.system.regular_files import read_regular
-from specs.system.yaml.problems import LintProblem, Loc, format_loc, printable
+from specs.system.yaml.problems import LintProblem, Loc, format_loc, printable, suggest
 from specs.system.yaml.yaml_positions import Document, read_document
 from specs.trainers import trainer_file
 
@@ -53,7 +53,7 @@ class NamedFiles:
 
     def read_all(self, spec: SessionSpec) -> tuple[SessionSpec, str | None, dict[str, str]]:
         """Return the spec, which then says what each data file holds, and the digests of constitution and data."""
-        constitution = None if spec.constitution is None else self._constitution(spec.constitution)
+        constitution = None if spec.constitution is None else self._constitution(spec, spec.constitution)
         digests: dict[str, str] = {}
         data: dict[str, DataFile] = {}
         heldout = self._data(("heldout",), spec.heldout, spec.analysis.n)
@@ -247,14 +247,21 @@ class NamedFiles:
                 message = f"'{path}': {format_loc(problem.loc)} {problem.message}"
                 self.problems.append(LintProblem(("stages", index, "script"), message, problem.hint))
 
-    def _constitution(self, named: str) -> str:
+    def _constitution(self, spec: SessionSpec, named: str) -> str:
         raw = self._read(("constitution",), named)
         if raw is None:
             return ""
         try:
-            parse_constitution(self.folder / named, raw)
+            known = [principle.id for principle in parse_constitution(self.folder / named, raw).principles]
         except SpecError as error:
             self.others += error.problems
+            return digest_bytes(raw)
+        for index, stage in enumerate(spec.stages):
+            for place, name in enumerate(getattr(stage.parameters, "principles", None) or ()):
+                if name not in known:
+                    loc: Loc = ("stages", index, "parameters", "principles", place)
+                    message = f"'{named}' holds no principle '{name}'"
+                    self.problems.append(LintProblem(loc, message, suggest(name, known, "principles")))
         return digest_bytes(raw)
 
     def _data(self, loc: Loc, named: DataFile | HeldOut, n: int | None) -> RegisteredData | None:

@@ -9,12 +9,23 @@ from pydantic import Field, StringConstraints
 from specs.system.digests import Contract
 
 
+class WorkedRevision(Contract):
+    """A draft that does not keep to a principle, what is wrong with it, and the draft written anew; by a person."""
+
+    instruction: Annotated[str, StringConstraints(min_length=1)]
+    draft: Annotated[str, StringConstraints(min_length=1)]
+    critique: Annotated[str, StringConstraints(min_length=1)]
+    revision: Annotated[str, StringConstraints(min_length=1)]
+
+
 class Principle(Contract):
     """One principle."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
     category: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
     text: Annotated[str, StringConstraints(min_length=10)]
+    examples: Annotated[tuple[WorkedRevision, ...], Field(max_length=8)] = ()
+    """Worked revisions that ``revise`` stages show before a draft, in place of Peergate's own."""
 
 
 class Totals(Contract):

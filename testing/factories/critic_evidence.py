@@ -32,12 +32,11 @@ from training.rules.critique.preference_pairs import (
     revisions_to_compare,
 )
 from training.rules.critique.revision_chains import (
+    Asker,
     chain_name,
-    critique_prompt,
     faults_of,
     outcome,
     plan,
-    revision_prompt,
 )
 from training.rules.critique.subjects import ResponsePair, labelled_pairs, of_examples, of_items, read_labelled_subjects
 from training.rules.rubric_prompts import JudgementPrompts, rubric_for
@@ -165,12 +164,8 @@ def chains(
     """Return chains of rounds that say it in other words; ``change`` writes a revision by chain and round."""
     rules, digest = constitution()
     examples = given_examples()
-    plans = plan(
-        rules,
-        [chain_name(example.item, example.sample) for example in examples],
-        revise_parameters.revisions,
-        revise_parameters.seed,
-    )
+    plans = plan(rules, [chain_name(example.item, example.sample) for example in examples], revise_parameters)
+    asker = Asker.of(revise_parameters, "base")
 
     def told(n: int, place: int) -> str:
         return f"{TOPICS[n]} has {n + 3} sides, and {'most' if place else 'all'} of it is found at home."
@@ -186,11 +181,11 @@ def chains(
                 RevisionRound(
                     principle=rule.id,
                     category=rule.category,
-                    critique_prompt=critique_prompt(example.prompt, text, rule, "completion"),
+                    critique_prompt=asker.critique_prompt(example.prompt, text, rule),
                     critique="It says too much.",
                     critique_tokens=5,
                     critique_finish="stop",
-                    revision_prompt=revision_prompt(example.prompt, text, rule, "It says too much.", "completion"),
+                    revision_prompt=asker.revision_prompt(example.prompt, text, rule, "It says too much."),
                     revision=revision,
                     revision_tokens=9,
                     revision_finish="stop",

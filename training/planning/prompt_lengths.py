@@ -102,7 +102,9 @@ def _characters(contract: Contract, form: Form, item: str) -> int:
         # The answer and the critique were themselves written within these limits; a token is up to five characters.
         written = 5 * (contract.critique_tokens + contract.revision_tokens)
         words = chain_prompts()
-        return len(words.worked) + len(words.question) + len(words.revision_question) + len(item) + written + TEMPLATE
+        # A constitution's own worked examples may be longer than Peergate's, and are not known here.
+        asked = 2 * len(words.worked) + len(words.question) + len(words.revision_question)
+        return asked + len(item) + written + TEMPLATE
     if isinstance(contract, GenerateParameters):
         # A worked example is an instruction and an answer like those of the task.
         return 3 * len(item) if contract.worked_example else len(item)

@@ -29,6 +29,7 @@ from specs.stages.critique.rows import (
     CritiqueRow,
     DroppedPair,
     JudgeCalibrationRow,
+    RevisionRound,
     RevisionRow,
     VerifiedRow,
     contradiction,
@@ -163,7 +164,8 @@ def read_revise(evidence: Evidence, output: str) -> Subjects | None:
         rows = revision_rows(evidence)
         uses = principle_uses(evidence, rows)
         most, least = max(uses, key=lambda text: uses[text]), min(uses, key=lambda text: uses[text])
-        used = [{revision_round.category for revision_round in row.rounds} for row in rows]
+        parameters = evidence.parse_parameters(ReviseParameters)
+        used = [{_turn_of(revision_round, parameters) for revision_round in row.rounds} for row in rows]
         return as_written([Chain(row, most in of, least in of) for row, of in zip(rows, used, strict=True)], output)
     if output in ("preferences", "dropped"):
         return read_pairs(evidence, output)
@@ -229,10 +231,18 @@ def constitution_of(evidence: Evidence) -> tuple[Constitution, str]:
 
 
 def principle_uses(evidence: Evidence, rows: Sequence[RevisionRow]) -> Counter[str]:
-    """Return the uses of every category of the constitution, 0 included; errors as :func:`constitution_of`."""
-    uses = Counter({principle.category: 0 for principle in constitution_of(evidence)[0].principles})
-    uses.update(revision_round.category for row in rows for revision_round in row.rounds)
+    """Return the uses of whatever takes turns: every category, or every principle that the stage names, 0 included.
+
+    Errors are those of :func:`constitution_of`.
+    """
+    parameters, (constitution, _) = evidence.parse_parameters(ReviseParameters), constitution_of(evidence)
+    uses = Counter(dict.fromkeys(parameters.principles or [rule.category for rule in constitution.principles], 0))
+    uses.update(_turn_of(revision_round, parameters) for row in rows for revision_round in row.rounds)
     return uses
+
+
+def _turn_of(revision_round: RevisionRound, parameters: ReviseParameters) -> str:
+    return revision_round.principle if parameters.principles else revision_round.category
 
 
 def preferences_of(evidence: Evidence) -> tuple[Preference, ...]:

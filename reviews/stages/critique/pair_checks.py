@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
+from reviews.checks.leakage_checks import SIMILARITY, overlap_of
+from reviews.checks.leakage_checks import SOURCE as OVERLAP
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import once, read_rows
 from reviews.stages.critique.measure import (
@@ -32,7 +34,6 @@ from reviews.stages.critique.pair_answers import (
 from reviews.statistics.mcnemar import benjamini_hochberg, exact_mcnemar
 from specs.stages.base.artifacts import Example
 from specs.stages.base.metric import MetricSet
-from specs.stages.base.sampling import Form
 from specs.stages.base.stage import Kind
 from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import DroppedPair, RevisionRow, VerifiedRow
@@ -42,13 +43,11 @@ from specs.system.exact import holds
 from training.rules.critique.pair_selection import fault_in, length_bias
 from training.rules.critique.preference_pairs import collect_revised_examples
 from training.rules.critique.revision_chains import (
+    Asker,
     chain_name,
     contradiction_in,
-    critique_prompt,
     plan,
-    revision_prompt,
 )
-from training.rules.prompt_encoding import form_of
 from training.rules.tasks import spread
 
 CHECKS = CheckRegistry(("revise",))
@@ -113,12 +112,7 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         return CheckOutcome(
             "FAIL", f"the registered constitution is {registered}, another one was used", repairable=False
         )
-    plans = plan(
-        constitution,
-        [chain_name(row.item, row.sample) for row in rows],
-        revise_parameters.revisions,
-        revise_parameters.seed,
-    )
+    plans = plan(constitution, [chain_name(row.item, row.sample) for row in rows], revise_parameters)
     for row, rounds in zip(rows, plans, strict=True):
         pairs = [(rule.id, rule.category) for rule in rounds.principles]
         used = [(round.principle, round.category) for round in row.rounds]
@@ -128,8 +122,9 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             return CheckOutcome("FAIL", detail, rows=({"item": row.item, "used": str(used), "due": str(pairs)},))
     uses = principle_uses(evidence, rows)
     apart = max(uses.values()) - min(uses.values())
-    message = ", ".join(f"{name} {count}" for name, count in sorted(uses.items()))
-    return CheckOutcome("PASS" if apart <= 1 else "FAIL", f"categories were used: {message}", float(apart))
+    what = "principles" if revise_parameters.principles else "categories"
+    message = f"{what} were used: {', '.join(f'{name} {count}' for name, count in sorted(uses.items()))}"
+    return CheckOutcome("PASS" if apart <= 1 else "FAIL", message, float(apart))
 
 
 @CHECKS.add(
@@ -138,7 +133,7 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
-    form: Form = form_of(evidence.resolved.spec.model.kind)
+    asker = Asker.of(evidence.parse_parameters(ReviseParameters), evidence.resolved.spec.model.kind)
     rows = _chains(evidence)
     wrong: list[dict[str, Any]] = []
     for row in rows:
@@ -149,13 +144,34 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
                 raise EvidenceMissing(
                     f"'{revision_round.principle}' is not a principle of the constitution", where="revision rows"
                 )
-            critique = critique_prompt(row.instruction, text, rule, form)
-            revision = revision_prompt(row.instruction, text, rule, revision_round.critique, form)
+            critique = asker.critique_prompt(row.instruction, text, rule)
+            revision = asker.revision_prompt(row.instruction, text, rule, revision_round.critique)
             if (revision_round.critique_prompt, revision_round.revision_prompt) != (critique, revision):
                 wrong.append({"item": row.item, "round": number, "prompt": revision_round.critique_prompt[-200:]})
             text = text if revision_round.faults else revision_round.revision
     message = f"{len(wrong)} prompts are not those of their texts"
     return unless(wrong, message, f"the prompts of all {len(rows)} chains follow from their texts")
+
+
+@CHECKS.add(
+    "revise.overlap",
+    "No held-out prompt is among the worked examples of the constitution",
+    source=OVERLAP,
+    limits=SIMILARITY,
+)
+def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare the texts of the principles' worked examples with the held-out prompts."""
+    used = {revision_round.principle for row in _chains(evidence) for revision_round in row.rounds}
+    pairs = [
+        (f"{principle.id}.{place}", text)
+        for principle in constitution_of(evidence)[0].principles
+        if principle.id in used
+        for place, example in enumerate(principle.examples)
+        for text in (example.instruction, example.draft, example.revision)
+    ]
+    if not pairs:
+        return CheckOutcome("NOT_APPLICABLE", "the principles have no worked examples of their own")
+    return overlap_of(pairs, evidence.heldout, evidence.resolved.spec.thresholds)
 
 
 @CHECKS.add("revise.examples", "The kept examples are the final revisions", source="edited training data")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from specs.stages.base.artifacts import NegativeType
 from specs.stages.base.rubric import Rubric
-from specs.stages.base.sampling import END_MARK, ROLE_STOPS, SHOTS, SamplingParameters, Shot, Stop
+from specs.stages.base.sampling import END_MARK, ROLE_STOPS, SHOTS, Form, SamplingParameters, Shot, Stop
 from specs.stages.base.stage import DeviceParameters
 from specs.stages.base.witness import Agreement
 from specs.system.digests import Contract, omit_default
+
+Shown = Literal["whole", "examples", "sentence"]
 
 
 class CriticParameters(DeviceParameters):
@@ -84,6 +86,13 @@ class PairJudge(Contract):
 class ReviseParameters(SamplingParameters, Pairing):
     """Criticise responses by principles of the constitution and write them anew."""
 
+    principles: Annotated[tuple[str, ...], Field(min_length=1)] | None = omit_default()
+    """The principles to use, by id: they take turns in this order. None: all, and their categories take turns."""
+    shown: Shown = omit_default("whole")
+    """What the model is shown of a principle: its sentence and its worked examples, or one of the two. Without worked
+    examples of its own a principle has those of Peergate, before a prompt that is continued."""
+    form: Form | None = omit_default()
+    """Whether the model is asked in a chat or continues bare text. None: as its kind is."""
     revisions: Annotated[int, Field(ge=1, le=16)] = 1
     """Rounds of critique and revision, each by another principle."""
     max_examples: Annotated[int, Field(ge=1)] | None = None
@@ -100,6 +109,13 @@ class ReviseParameters(SamplingParameters, Pairing):
     judge: PairJudge | None = omit_default()
     """The judge that must prefer a revision to its original, or the pair is dropped. None: no judge."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
+
+    @field_validator("principles")
+    @classmethod
+    def _name_each_once(cls, principles: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if principles and len(set(principles)) != len(principles):
+            raise ValueError("a principle is named twice")
+        return principles
 
     @property
     def keeps_dropped(self) -> bool:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from specs.lint.rules import lint_constitution
 from specs.loading.loading import find_spec, load_constitution, load_spec
+from specs.system.errors import SpecError
 from testing.factories.spec_files import CONSTITUTION, loads, told, write_spec
 
 
@@ -63,3 +66,30 @@ def test_who_reads_the_constitution_is_told() -> None:
 def test_not_judged_names_what_makes_pairs(tmp_path: Path) -> None:
     (problem,) = told(write_spec(tmp_path, ("stages:\n", "evaluation: {not_judged: [base]}\nstages:\n")))
     assert "'base' makes or holds no pairs" in problem
+
+
+def test_worked_examples_are_held_to_what_a_model_can_continue(tmp_path: Path) -> None:
+    worked = {"instruction": "What is tea?", "draft": "A drink.", "critique": "It is\ndull.", "revision": "A  drink."}
+    principle = {"id": "short", "category": "form", "text": "Answer in one sentence.", "examples": [worked]}
+    totals = {"principles": 1, "by_category": {"form": 1}}
+    file = tmp_path / "constitution.yaml"
+    document = {"schema_version": 1, "title": "Rules", "principles": [principle], "totals": totals}
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_constitution(file)
+    lines = "has several lines, and a model that continues the form stops at their end"
+    assert [(problem.keys, problem.message) for problem in caught.value.problems] == [
+        ("principles[0].examples[0].critique", lines),
+        ("principles[0].examples[0].revision", "repeats the draft"),
+    ]
+
+
+def test_a_stage_names_principles_that_the_constitution_holds(tmp_path: Path) -> None:
+    library = find_spec("cai_preferences").parent
+    shutil.copytree(library, tmp_path / "specs" / "library")
+    shutil.copyfile(library.parents[1] / "constitution.yaml", tmp_path / "constitution.yaml")
+    path = tmp_path / "specs" / "library" / "cai_preferences.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("revision_tokens: 64, ", "principles: [be-concis], ", 1), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"holds no principle 'be-concis'.*did you mean 'be-concise'"):
+        load_spec(path)

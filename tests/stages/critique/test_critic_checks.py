@@ -12,6 +12,8 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from reviews.stages.critique import critic_checks, pair_checks
+from reviews.stages.critique.measure import constitution_of
+from specs.session.constitution import WorkedRevision
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.critique.parameters import CritiqueInstructionsParameters, ReviseParameters
 from specs.stages.metric_catalog import METRICS, metrics_of
@@ -92,6 +94,17 @@ def test_without_what_the_job_left_nothing_passes_that_reads_it(tmp_path: Path, 
     bare = replace(of_kind(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
     found = results_of(bare)
     assert {found[check.id].status for check in OWN if kind in check.kind_names()} == {"BLOCKED"}
+
+
+def teach_heldout(path: Path) -> Evidence:
+    """A constitution whose first principle has a held-out prompt as its worked example."""
+    evidence = critic_evidence(path, "revise")
+    (heldout, *_), rules = evidence.heldout, constitution_of(evidence)[0]
+    worked = WorkedRevision(instruction=heldout.prompt, draft="A draft.", critique="Dull.", revision="Another.")
+    principles = tuple(rule.model_copy(update={"examples": (worked,)}) for rule in rules.principles)
+    file = path / "taught.yaml"
+    file.write_text(rules.model_copy(update={"principles": principles}).model_dump_json(), encoding="utf-8")
+    return replace(evidence, inputs=dict(evidence.inputs) | {"constitution": file})
 
 
 def claimed_good(row: dict[str, Any]) -> None:
@@ -259,6 +272,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
             critic_evidence(path, "revise"), "rows", 0, lambda row: row.update(constitution=digest_bytes(b"mine"))
         ),
     ),
+    "a held-out prompt as a worked example": ("revise.overlap", teach_heldout),
     "another critique than the one the revision was made from": (
         "revise.prompts",
         lambda path: edited(

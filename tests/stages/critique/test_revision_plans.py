@@ -6,19 +6,19 @@ from collections import Counter
 
 import pytest
 
-from specs.session.constitution import Constitution, Principle, Totals
-from specs.stages.base.sampling import Finish
-from specs.stages.critique.parameters import ReviseParameters
+from specs.session.constitution import Constitution, Principle, Totals, WorkedRevision
+from specs.stages.base.sampling import Finish, Form
+from specs.stages.critique.parameters import ReviseParameters, Shown
 from specs.stages.critique.rows import RevisionFault
 from testing.factories.critic_evidence import chains
 from training.rules.critique.revision_chains import (
     STOPS,
+    Asker,
+    Rounds,
     contradiction_in,
-    critique_prompt,
     faults_of,
     outcome,
     plan,
-    revision_prompt,
 )
 
 
@@ -36,7 +36,8 @@ def rules(**categories: int) -> Constitution:
 @pytest.mark.parametrize(("chains", "rounds"), [(1, 1), (7, 1), (5, 3), (16, 4), (31, 2)])
 def test_categories_and_principles_take_turns(chains: int, rounds: int) -> None:
     """Categories of 5, 1 and 2 principles: a draw among all eight would use the first five times as often."""
-    plans = plan(rules(large=5, single=1, pair=2), [f"i{n}/0" for n in range(chains)], rounds, seed=4)
+    parameters = ReviseParameters(revisions=rounds, seed=4)
+    plans = plan(rules(large=5, single=1, pair=2), [f"i{n}/0" for n in range(chains)], parameters)
     used = [rule for one in plans for rule in one.principles]
     assert len(used) == chains * rounds and all(len(one.principles) == rounds for one in plans)
     by_category = Counter({"large": 0, "single": 0, "pair": 0})
@@ -50,20 +51,21 @@ def test_categories_and_principles_take_turns(chains: int, rounds: int) -> None:
 
 def test_the_plan_depends_on_the_seed_and_not_on_the_order_of_the_examples() -> None:
     names = [f"i{n}/0" for n in range(12)]
-    one = dict(zip(names, plan(rules(a=3, b=3), names, 2, 1), strict=True))
-    other = dict(zip(names[::-1], plan(rules(a=3, b=3), names[::-1], 2, 1), strict=True))
-    assert one == other
-    assert one != dict(zip(names, plan(rules(a=3, b=3), names, 2, 2), strict=True))
+
+    def planned(names: list[str], seed: int) -> dict[str, Rounds]:
+        return dict(zip(names, plan(rules(a=3, b=3), names, ReviseParameters(revisions=2, seed=seed)), strict=True))
+
+    assert planned(names, 1) == planned(names[::-1], 1) != planned(names, 2)
 
 
 def test_a_chain_goes_through_different_categories_first() -> None:
-    for one in plan(rules(a=4, b=4, c=4), [f"i{n}/0" for n in range(9)], 3, 0):
+    for one in plan(rules(a=4, b=4, c=4), [f"i{n}/0" for n in range(9)], ReviseParameters(revisions=3, seed=0)):
         assert {rule.category for rule in one.principles} == {"a", "b", "c"}
 
 
 def test_two_chains_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="same name"):
-        plan(rules(a=1), ["i/0", "i/0"], 1, 0)
+        plan(rules(a=1), ["i/0", "i/0"], ReviseParameters(revisions=1, seed=0))
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,39 @@ def test_rows_of_a_job_do_not_contradict_themselves_and_changed_ones_do() -> Non
 
 def test_a_base_model_is_led_by_worked_chains_and_stopped_at_the_next_part() -> None:
     rule = rules(a=1).principles[0]
-    bare = critique_prompt("Say {principle}.", "It is so.", rule, "completion")
+    bare = Asker("completion").critique_prompt("Say {principle}.", "It is so.", rule)
     assert bare.endswith(f"Instruction: Say {{principle}}.\nResponse: It is so.\nPrinciple: {rule.text}\nCritique:")
     assert bare.count("Critique:") == 3 and all(stop.startswith("\n") for stop in STOPS["completion"])
-    again = revision_prompt("Say it.", "It is so.", rule, "Too short.", "completion")
+    again = Asker("completion").revision_prompt("Say it.", "It is so.", rule, "Too short.")
     assert again.endswith("Critique: Too short.\nRevision:")
-    chat = revision_prompt("Say it.", "It is so.", rule, "Too short.", "chat")
+    chat = Asker("chat").revision_prompt("Say it.", "It is so.", rule, "Too short.")
     assert "Name a fruit" not in chat and chat.endswith("Answer with the new response alone.")
+
+
+WORKED = WorkedRevision(
+    instruction="What is tea?", draft="A drink of leaves.", critique="It is dull.", revision="A drink of leaves!"
+)
+
+
+@pytest.mark.parametrize("form", ["completion", "chat"])
+@pytest.mark.parametrize("shown", ["whole", "examples", "sentence"])
+def test_a_model_is_shown_the_registered_parts_of_a_principle(form: Form, shown: Shown) -> None:
+    rule = rules(a=1).principles[0].model_copy(update={"examples": (WORKED,)})
+    asker = Asker.of(ReviseParameters(form=form, shown=shown), "instruct")
+    for prompt in (asker.critique_prompt("Say it.", "So.", rule), asker.revision_prompt("Say it.", "So.", rule, "No.")):
+        assert (rule.text in prompt) == (shown != "examples")
+        assert ("Improve the response." in prompt) == (shown == "examples")
+        assert (WORKED.revision in prompt) == (shown != "sentence")
+        assert ("Name a fruit" in prompt) == (shown == "sentence" and form == "completion")
+
+
+def test_a_stage_uses_the_principles_that_it_names() -> None:
+    constitution = rules(a=2, b=2)
+    plans = plan(constitution, ["i/0", "j/0", "k/0"], ReviseParameters(principles=("b-1", "a-0"), revisions=2))
+    assert [[principle.id for principle in rounds.principles] for rounds in plans] == 3 * [["b-1", "a-0"]]
+    single = plan(constitution, ["i/0", "j/0", "k/0"], ReviseParameters(principles=("b-1", "a-0")))
+    assert sorted(rounds.principles[0].id for rounds in single) == ["a-0", "b-1", "b-1"]
+    with pytest.raises(ValueError, match="unknown principle 'c-0'"):
+        plan(constitution, ["i/0"], ReviseParameters(principles=("c-0",)))
+    with pytest.raises(ValueError, match="named twice"):
+        ReviseParameters(principles=("a-0", "a-0"))

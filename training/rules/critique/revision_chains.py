@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from specs.session.constitution import Constitution, Principle
 from specs.stages.base.sampling import Finish, Form
-from specs.stages.critique.parameters import ReviseParameters
+from specs.stages.critique.parameters import ReviseParameters, Shown
 from specs.stages.critique.rows import RevisionFault, RevisionRow
 from specs.system.digests import Contract
 from training.rules.cleaning import refuses
+from training.rules.prompt_encoding import form_of
 from training.rules.rubric_prompts import PROMPTS
 from training.rules.seeded_order import file_order
 
@@ -37,6 +38,8 @@ class ChainPrompts(Contract):
     critique_question: str
     """For chat models; a base model is led by the form of the worked chains."""
     revision_question: str
+    neutral: str
+    """What takes the place of a principle that is not shown."""
 
 
 @cache
@@ -54,29 +57,49 @@ class Rounds(NamedTuple):
     principles: tuple[Principle, ...]
 
 
-def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: int) -> list[Rounds]:
-    """Return the principles of each chain, in the order of ``chains``; raises ValueError if two have the same name.
+def select_principles(constitution: Constitution, parameters: ReviseParameters) -> list[Principle]:
+    """Return the principles that a stage uses; raises ValueError for one that the constitution does not hold."""
+    known = {principle.id: principle for principle in constitution.principles}
+    if unknown := [id for id in parameters.principles or () if id not in known]:
+        raise ValueError(f"unknown principle '{unknown[0]}': the constitution holds {', '.join(known)}")
+    return [known[id] for id in parameters.principles or known]
+
+
+def plan(constitution: Constitution, chains: Sequence[str], parameters: ReviseParameters) -> list[Rounds]:
+    """Return the principles of each chain, in the order of ``chains``.
 
     Categories take turns over all rounds of all chains, so that their counts differ by at most one; so do the
-    principles of a category. The seed decides the order of chains, categories and principles.
+    principles of a category. The seed decides the order of chains, categories and principles. Principles that the
+    parameters name take turns themselves, in the order of their names.
+
+    Raises:
+        ValueError: two chains have the same name, or as :func:`select_principles`.
     """
     if len(set(chains)) != len(chains):
         raise ValueError("two chains have the same name")
-    by_category: dict[str, list[Principle]] = {}
-    for principle in constitution.principles:
-        by_category.setdefault(principle.category, []).append(principle)
-    categories = _shuffle_by_seed(list(by_category), seed)
-    ordered = {name: _by_order(some, seed) for name, some in by_category.items()}
+    rounds, seed = parameters.revisions, parameters.seed
+    turns = _take_turns(select_principles(constitution, parameters), parameters)
     matching_rounds: dict[str, Rounds] = {}
     use = 0
     for name in _shuffle_by_seed(list(chains), seed):
         chosen: list[Principle] = []
         for _ in range(rounds):
-            category = categories[use % len(categories)]
-            chosen.append(ordered[category][use // len(categories) % len(ordered[category])])
+            principles = turns[use % len(turns)]
+            chosen.append(principles[use // len(turns) % len(principles)])
             use += 1
         matching_rounds[name] = Rounds(tuple(chosen))
     return [matching_rounds[name] for name in chains]
+
+
+def _take_turns(principles: Sequence[Principle], parameters: ReviseParameters) -> list[list[Principle]]:
+    """Return what takes turns, in order: the named principles, or the principles of each category."""
+    if parameters.principles:
+        return [[principle] for principle in principles]
+    by_category: dict[str, list[Principle]] = {}
+    for principle in principles:
+        by_category.setdefault(principle.category, []).append(principle)
+    seed = parameters.seed
+    return [_by_order(by_category[category], seed) for category in _shuffle_by_seed(list(by_category), seed)]
 
 
 def chain_name(item: str, sample: int) -> str:
@@ -84,20 +107,42 @@ def chain_name(item: str, sample: int) -> str:
     return f"{item}/{sample}"
 
 
-def critique_prompt(instruction: str, response: str, principle: Principle, form: Form) -> str:
-    """Return the prompt that asks for a critique of a response by one principle."""
-    words, text = chain_prompts(), _fill_question(instruction, response, principle)
-    if form == "completion":
-        return f"{words.worked}\n{text}\nCritique:"
-    return f"{text}\n\n{words.critique_question}"
+class Asker(NamedTuple):
+    """Writes the prompts of a stage, which a checker writes again."""
 
+    form: Form
+    shown: Shown = "whole"
 
-def revision_prompt(instruction: str, response: str, principle: Principle, critique: str, form: Form) -> str:
-    """Return the prompt that asks for the response, rewritten after the critique."""
-    words, text = chain_prompts(), f"{_fill_question(instruction, response, principle)}\nCritique: {critique}"
-    if form == "completion":
-        return f"{words.worked}\n{text}\nRevision:"
-    return f"{text}\n\n{words.revision_question}"
+    @classmethod
+    def of(cls, parameters: ReviseParameters, model_kind: str | None) -> Asker:
+        """Return the asker of a stage; raises ValueError as :func:`form_of`."""
+        return cls(parameters.form or form_of(model_kind), parameters.shown)
+
+    def critique_prompt(self, instruction: str, response: str, principle: Principle) -> str:
+        """Return the prompt that asks for a critique of a response by one principle."""
+        text = self._worked(principle) + self._question(instruction, response, principle)
+        return f"{text}\nCritique:" if self.form == "completion" else f"{text}\n\n{chain_prompts().critique_question}"
+
+    def revision_prompt(self, instruction: str, response: str, principle: Principle, critique: str) -> str:
+        """Return the prompt that asks for the response, rewritten after the critique."""
+        text = f"{self._worked(principle)}{self._question(instruction, response, principle)}\nCritique: {critique}"
+        return f"{text}\nRevision:" if self.form == "completion" else f"{text}\n\n{chain_prompts().revision_question}"
+
+    def _worked(self, principle: Principle) -> str:
+        """Return the finished chains that come before the question, each with an empty line after it."""
+        if not principle.examples or self.shown == "sentence":
+            return f"{chain_prompts().worked}\n" if self.form == "completion" else ""
+        return "".join(
+            f"{self._question(example.instruction, example.draft, principle)}"
+            f"\nCritique: {example.critique}\nRevision: {example.revision}\n\n"
+            for example in principle.examples
+        )
+
+    def _question(self, instruction: str, response: str, principle: Principle) -> str:
+        prompts = chain_prompts()
+        sentence = prompts.neutral if self.shown == "examples" else principle.text
+        texts = {"instruction": instruction, "response": response, "principle": sentence}
+        return _PLACE.sub(lambda match: texts[match[1]], prompts.question)
 
 
 def faults_of(
@@ -152,11 +197,6 @@ def contradiction_in(row: RevisionRow, revise_parameters: ReviseParameters) -> s
     if final != row.final:
         return "the final text is not the newest revision without a fault"
     return None if usable == row.usable else f"usable {row.usable} is stated, {usable} follows"
-
-
-def _fill_question(instruction: str, response: str, principle: Principle) -> str:
-    texts = {"instruction": instruction, "response": response, "principle": principle.text}
-    return _PLACE.sub(lambda match: texts[match[1]], chain_prompts().question)
 
 
 def _shuffle_by_seed(names: list[str], seed: int) -> list[str]:
