@@ -9,6 +9,7 @@ from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, j
 from reviews.checks.leakage_checks import too_few_groups
 from reviews.comparison.arms import pairs_of
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import task_of
 from reviews.evidence.subgroups import (
     ArmPair,
     clusters_of,
@@ -19,10 +20,12 @@ from reviews.evidence.subgroups import (
     sign_flip_p,
     without_each_kind,
 )
+from reviews.stages.evaluation.judged_answers import both_arms
 from reviews.statistics.mcnemar import exact_mcnemar
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import exact, holds
+from training.rules.tasks.instruction_following import follows_each
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 
@@ -32,6 +35,8 @@ CLUSTERED = 3
 """Groups to a cluster, from which on groups only seem to be many: two may share a rare word by chance."""
 SURE_VALUE = 0.05
 """p of the items of one value, below which its gain counts as a gain."""
+LEVEL = 0.05
+"""Adjusted p of a type of instruction, below which it changed."""
 SOURCE = "a test set whose size was fixed with 164 items of one template, which then carried all of the gain"
 
 
@@ -121,6 +126,41 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if alone := _name_single_values(pairs, evidence.heldout):
         return CheckOutcome("WARN", f"{message}; {alone}", worse, visible)
     return CheckOutcome("WARN" if worse else "PASS", message, worse, visible)
+
+
+@CHECKS.add(
+    "strata.instructions",
+    "No type of instruction is followed less often",
+    source="instruction-level accuracy, Zhou et al. 2023, arXiv:2311.07911",
+    blocking=False,
+)
+def _instructions(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Count each type of instruction separately: an item is right only where all of its instructions are followed."""
+    if task_of(evidence) != "instruction_following":
+        return CheckOutcome("NOT_APPLICABLE", "the items of the task have no instructions of several types")
+    pairs = [
+        ArmPair(type_, before.item.group, then, now)
+        for before, after in both_arms(evidence)
+        for (type_, then), (_type, now) in zip(
+            follows_each(before.item, before.text), follows_each(after.item, after.text), strict=True
+        )
+    ]
+    tests = each_kind(pairs)
+    worse = [test.part.kind for test in tests if test.part.gain < 0 and test.adjusted < LEVEL]
+    rows = tuple(
+        {
+            "instruction": test.part.kind,
+            "items": test.part.n,
+            "before": sum(pair.before for pair in pairs if pair.kind == test.part.kind),
+            "after": sum(pair.after for pair in pairs if pair.kind == test.part.kind),
+            "p_adjusted": float(f"{test.adjusted:.3g}"),
+        }
+        for test in tests
+    )
+    detail = ", ".join(f"{row['instruction']} {row['before']} -> {row['after']} of {row['items']}" for row in rows)
+    if worse:
+        detail += f"; followed significantly less often: {join_names(worse)}"
+    return CheckOutcome("WARN" if worse else "PASS", detail, float(len(worse)), rows)
 
 
 def _name_single_values(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> str:

@@ -36,6 +36,7 @@ from testing.factories.evidence_on_disk import (
     write_rows,
 )
 from testing.factories.flaws_evaluation import EVALUATION_CASES, EVALUATION_FLAWS
+from training.rules.tasks.instruction_following import constraint_of
 
 
 def flawed(folder: Path, stage: str, flaw: str) -> Evidence:
@@ -416,6 +417,16 @@ def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "", fir
     return replace(evidence, heldout=tuple(items))
 
 
+def two_instructions(evidence: Evidence, before: str, after: str) -> Evidence:
+    """Return a comparison on items that ask for small letters and for no comma, answered alike in both arms."""
+    assert evidence.baseline_rows is not None
+    asked = constraint_of([("change_case:english_lowercase", {}), ("punctuation:no_comma", {})])
+    items = [item.model_copy(update={"constraint": asked}) for item in heldout_items()]
+    for path, text in ((evidence.baseline_rows, before), (evidence.outputs["rows"], after)):
+        write_rows(path, [row | {"output": text} for row in answers([True] * N)])
+    return with_spec(replace(evidence, heldout=tuple(items)), task="instruction_following")
+
+
 def enlarged_kind(evidence: Evidence) -> Evidence:
     """Return a comparison in which 8 of the 11 items of one kind gain, and the one item of the other is lost."""
     return two_kinds(evidence, "000000000001", "111111110000", first=11)
@@ -584,6 +595,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more work than its process had time for": lambda evidence: with_manifest(evidence, wall_s=3600.0),
     "one completion for every prompt": _copied,
     "a gain from a kind with most of the items": enlarged_kind,
+    "an instruction followed less often": lambda evidence: two_instructions(
+        evidence, "Tea is A drink of leaves", "tea is a drink, of leaves"
+    ),
     "a kind that got worse": lambda evidence: two_kinds(evidence, NONE + ALL, ALL + NONE),
     "a gain from one group": lambda evidence: two_kinds(evidence, NONE + NONE, ALL + NONE, groups="aaaaaabbbbbb"),
     "fewer steps than the data imply": lambda evidence: with_manifest(
@@ -740,6 +754,7 @@ CASES = [
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
     ("tuned", "a gain from a kind with most of the items", "strata.sensitivity", "FAIL"),
     ("tuned", "a kind that got worse", "strata.kinds", "WARN"),
+    ("tuned", "an instruction followed less often", "strata.instructions", "WARN"),
     ("tuned", "a gain from one group", "strata.groups", "FAIL"),
     ("base", "a perfect baseline", "power.headroom", "FAIL"),
     ("base", "no chat template", "health.template", "FAIL"),

@@ -34,11 +34,11 @@ LEAST_WORDS = 12
 TRAINING_SUBJECTS = (
     "anchors", "ants", "apricots", "arrows", "avocados", "badgers", "bakeries", "balconies", "bananas", "barns",
     "baskets", "beavers", "blankets", "boats", "bricks", "buckets", "butterflies", "buttons", "cabbages", "camels",
-    "cameras", "canals", "candles", "canoes", "chairs", "chimneys", "clouds", "coins", "cranes", "cucumbers", "curtains",
-    "dams", "dolphins", "drums", "ducks", "eagles", "elevators", "engines", "ferries", "flutes", "frogs", "gates",
-    "giraffes", "glaciers", "gloves", "goats", "grapes", "guitars", "hammers", "harbors", "hedgehogs", "helmets",
-    "herons", "horses", "kettles", "ladders", "lakes", "lamps", "lanterns", "lemons", "lizards", "magnets", "meadows",
-    "mirrors",
+    "cameras", "canals", "candles", "canoes", "chairs", "chimneys", "clouds", "coins", "cranes", "cucumbers",
+    "curtains", "dams", "dolphins", "drums", "ducks", "eagles", "elevators", "engines", "ferries", "flutes", "frogs",
+    "gates", "giraffes", "glaciers", "gloves", "goats", "grapes", "guitars", "hammers", "harbors", "hedgehogs",
+    "helmets", "herons", "horses", "kettles", "ladders", "lakes", "lamps", "lanterns", "lemons", "lizards", "magnets",
+    "meadows", "mirrors",
 )  # fmt: skip
 HELDOUT_SUBJECTS = (
     "almonds", "apples", "carpets", "carrots", "castles", "clocks", "comets", "crocodiles", "elephants", "feathers",

@@ -17,6 +17,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.stage import Criterion
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import N, answers, design_results, evidence_of, resolved_spec, write_rows
+from testing.factories.flaws import two_instructions
 from testing.factories.judged_evidence import results_of
 
 Others = tuple[tuple[str, str, str], ...]
@@ -147,3 +148,12 @@ def test_a_figure_that_the_model_is_known_to_reach_may_be_registered(tmp_path: P
     gate = base.gate.model_copy(update={"criteria": (Criterion(metric=metric, at_least=0.4),)})
     stages = tuple(base.model_copy(update={"gate": gate}) if stage is base else stage for stage in resolved.spec.stages)
     assert list(lint_heldout(resolved.spec.model_copy(update={"stages": stages}))) == []
+
+
+def test_each_type_of_instruction_is_counted_separately(tmp_path: Path) -> None:
+    plain = evidence_of(tmp_path, "tuned")
+    assert results_of(plain)["strata.instructions"].status == "NOT_APPLICABLE"
+    evidence = two_instructions(plain, "Tea is A drink, of leaves", "tea is a drink of leaves")
+    check = results_of(evidence)["strata.instructions"]
+    assert check.status == "PASS"
+    assert check.detail == f"change_case:english_lowercase 0 -> {N} of {N}, punctuation:no_comma 0 -> {N} of {N}"

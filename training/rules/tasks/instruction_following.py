@@ -300,6 +300,14 @@ def verify(item: Item, output: str) -> Judgement:
     return Judgement(True)
 
 
+def follows_each(item: Item, output: str) -> list[tuple[str, bool]]:
+    """Return each instruction of an item, by type, and whether an answer follows it; errors as `instructions_of`."""
+    return [
+        (type_, bool(output.strip()) and not VERIFIERS[type_][0](arguments, output))
+        for type_, arguments in instructions_of(item)
+    ]
+
+
 def _list_of(value: str | int) -> Any:
     if isinstance(value, str) and value.startswith("["):
         return json.loads(value)
