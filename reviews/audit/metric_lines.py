@@ -6,9 +6,10 @@ median or sum is over; the last part its population, if that is only some rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from reviews.comparison.arms import ARM_METRICS
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection, part
 from reviews.evidence.row_reader import read_rows
@@ -23,6 +24,8 @@ from specs.system.digests import Contract
 def parts_of(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     """Return the lines that a metric counts, or is over; raises EvidenceMissing if rows are absent or unreadable."""
     kind = kind_of(evidence.stage)
+    if metric in ARM_METRICS:
+        return tuple(_list_leading_items(evidence, kind.rows["rows"]))
     if METRICS[metric].scope in ("comparison", "rule"):
         return _list_changed_items(evidence, metric, kind.rows["rows"])
     declared = next((metric_definition for metric_definition in kind.metrics if metric_definition.id == metric), None)
@@ -43,6 +46,20 @@ def _list_changed_items(evidence: Evidence, metric: str, form: type[Contract]) -
     return tuple(
         part(what, arm, fits, file) for what, fits in wanted for file, arm in ((ROWS, rows), (BASELINE, other))
     )
+
+
+def _list_leading_items(evidence: Evidence, form: type[Contract]) -> Iterator[LineSelection]:
+    """Yield, for each arm to be beaten, the items that the treatment alone has right, and those that the arm has."""
+    rows = read_rows(evidence.outputs.get("rows"), form, "treatment rows")
+    ours = _map_passes(read_judged_items(evidence, evidence.outputs.get("rows"), "treatment rows"))
+    for arm in evidence.resolved.spec.analysis.arms:
+        if arm.beaten:
+            theirs = _map_passes(read_judged_items(evidence, evidence.arms[arm.stage].rows, f"rows of '{arm.name}'"))
+            for what, first, second in (("right here alone", ours, theirs), ("right there alone", theirs, ours)):
+                fits = {item for item in first if first[item] and not second[item]}
+                yield part(
+                    f"against '{arm.name}': {what}", [getattr(row, "item", "") for row in rows], fits.__contains__
+                )
 
 
 def _map_passes(judged: Iterable[Answered]) -> dict[str, bool]:

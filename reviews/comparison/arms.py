@@ -1,17 +1,24 @@
-"""The two arms of the registered comparison, item by item."""
+"""The arms of the registered comparison, item by item: baseline and treatment, controls, and further arms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_reader import read_rows
-from reviews.evidence.subgroups import ArmPair, apply_kind_rule, beyond, count_pairs, each_kind
-from reviews.stages.evaluation.judged_answers import both_arms, both_sides, pair_answers
+from reviews.evidence.subgroups import ArmPair, PairCounts, apply_kind_rule, beyond, count_pairs, each_kind
+from reviews.stages.evaluation.judged_answers import (
+    Answered,
+    both_arms,
+    both_sides,
+    pair_answers,
+    read_judged_items,
+)
 from reviews.statistics import mcnemar
+from specs.session.evaluation_plan import Arm
 from specs.stages.base.sampling import PromptRead
 from specs.stages.evaluation.rows import PromptedRow
 from specs.stages.registry import kind_of
@@ -42,6 +49,7 @@ def measure_comparison(evidence: Evidence) -> dict[str, MeasuredValue]:
         "kinds_lost": MeasuredValue(sum(gain < 0 for gain in certain), len(kinds)),
         **(apply_kind_rule(analysis.kinds, kinds) if analysis.kinds else {}),
         **(beyond(pairs, list(pair_controls(evidence).values())) if analysis.controls else {}),
+        **measure_arms(evidence),
     }
 
 
@@ -97,3 +105,86 @@ def pair_controls(evidence: Evidence) -> dict[str, tuple[ArmPair, ...]]:
         rows = evidence.arms[control.before].rows, evidence.arms[control.after].rows
         pairs[f"{control.before} and {control.after}"] = pair_answers(both_sides(evidence, *rows))
     return pairs
+
+
+ARM_METRICS = ("arms_lead", "arms_p")
+
+
+class ArmRow(NamedTuple):
+    """An arm, or the treatment, as it came out; p-values are adjusted over all comparisons of the table."""
+
+    name: str
+    stage: str
+    right: int
+    gain: PairCounts
+    """Against the baseline."""
+    gain_p: float
+    arm: Arm | None
+    """None for the treatment, which leads over nothing."""
+    lead: PairCounts
+    """Of the treatment over this arm."""
+    lead_p: float
+
+    def is_beaten(self, alpha: float) -> bool:
+        """Return whether the treatment is better than this arm."""
+        return self.lead.gain > 0 and holds(self.lead_p, "<", alpha)
+
+    def as_json(self, alpha: float) -> dict[str, Any]:
+        """Return it as checks and report show it."""
+        gain, n = self.gain, self.gain.n
+        low, high = mcnemar.wilson(self.right, n)
+        row: dict[str, Any] = {"name": self.name, "stage": self.stage, "items": n, "right": self.right}
+        row |= {"accuracy": self.right / n, "low": low, "high": high}
+        row |= {"gain": float(gain.gain), "gained": gain.gained, "lost": gain.lost, "gain_p_adjusted": self.gain_p}
+        if self.arm is None:
+            return row
+        lead, (lead_low, lead_high) = self.lead, self.lead.interval
+        row |= {"lead": float(lead.gain), "lead_low": lead_low, "lead_high": lead_high}
+        row |= {"ahead": lead.gained, "behind": lead.lost, "lead_p_adjusted": self.lead_p}
+        return row | {"must_be_beaten": self.arm.beaten, "beaten": self.is_beaten(alpha)}
+
+
+def compare_arms(evidence: Evidence) -> tuple[ArmRow, ...]:
+    """Return the treatment's row and that of each registered arm; nothing where no arm is registered.
+
+    Raises:
+        EvidenceMissing: an arm has no accepted attempt, or as :func:`read_judged_items`, for the rows of any.
+    """
+    analysis = evidence.resolved.spec.analysis
+    if not analysis.arms:
+        return ()
+    if missing := [arm.name for arm in analysis.arms if arm.stage not in evidence.arms]:
+        raise EvidenceMissing(f"the arm '{missing[0]}' has no accepted attempt")
+
+    def read(path: Path | None, what: str) -> Sequence[Answered]:
+        return read_judged_items(evidence, path, what)
+
+    baseline = read(evidence.baseline_rows, "baseline rows")
+    treatment = read(evidence.outputs.get("rows"), "treatment rows")
+    answers = [treatment, *(read(evidence.arms[arm.stage].rows, f"rows of '{arm.name}'") for arm in analysis.arms)]
+    gains = [_count(baseline, value) for value in answers]
+    leads = [_count(value, treatment) for value in answers[1:]]
+    adjusted = mcnemar.holm([part.p for part in (*gains, *leads)])
+    gain_p, lead_p = adjusted[: len(gains)], adjusted[len(gains) :]
+    right = [sum(answer.passed for answer in value) for value in answers]
+    own = ArmRow(
+        "treatment", analysis.treatment, right[0], gains[0], gain_p[0], None, _count(treatment, treatment), 1.0
+    )
+    rows = zip(analysis.arms, right[1:], gains[1:], gain_p[1:], leads, lead_p, strict=True)
+    return (own, *(ArmRow(arm.name, arm.stage, n, gain, p, arm, lead, q) for arm, n, gain, p, lead, q in rows))
+
+
+def _count(before: Sequence[Answered], after: Sequence[Answered]) -> PairCounts:
+    return count_pairs(pair_answers(zip(before, after, strict=True)))
+
+
+def measure_arms(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return what the hypothesis says of arms that must be beaten; errors as :func:`compare_arms`."""
+    rows = [row for row in compare_arms(evidence) if row.arm is not None and row.arm.beaten]
+    if not rows:
+        return {}
+    least = min(rows, key=lambda row: row.lead.gain).lead
+    return {
+        "arms_lead": MeasuredValue(least.gain, least.n, least.interval),
+        "arms_p": MeasuredValue(max(row.lead_p for row in rows), least.n),
+    }

@@ -1,4 +1,4 @@
-"""Do the two arms differ in the checkpoint and in nothing else?"""
+"""Do the arms differ in the checkpoint and in nothing else, and how do further arms compare?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need_exact, unless
-from reviews.comparison.arms import describe_prompts, different_prompts
+from reviews.comparison.arms import compare_arms, describe_prompts, different_prompts
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import count_pairs
 from reviews.evidence.weight_lineage import NAMED, measured_starts, trained_from, weights_before
@@ -35,21 +35,27 @@ def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", f"both arms read {ours}", float(len(evidence.heldout)))
 
 
+def list_settings(
+    ours: Manifest, granted: dict[str, Any], theirs: Manifest, other: dict[str, Any]
+) -> list[tuple[str, Any, Any]]:
+    """Return what two arms must have in common, with its value in each; ``granted`` are the parameters of the first."""
+    names = {"chat template": "chat_template", "stop tokens": "stop_ids", "encoded prompt": "first_prompt_ids"}
+    return [
+        ("granted parameters", granted, other),
+        ("effective settings", ours.effective, theirs.effective),
+        ("code", ours.code, theirs.code),
+        ("packages", ours.packages, theirs.packages),
+        ("threads", ours.threads, theirs.threads),
+        *((what, ours.facts.get(name), theirs.facts.get(name)) for what, name in names.items()),
+    ]
+
+
 @CHECKS.add(
     "parity.settings", "Both arms were evaluated the same way", source="prompt format or decoding changed between arms"
 )
 def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     treatment, baseline = manifest_of(evidence), _baseline(evidence)
-    compared: list[tuple[str, Any, Any]] = [
-        ("granted parameters", evidence.parameters, evidence.baseline_parameters),
-        ("effective settings", treatment.effective, baseline.effective),
-        ("code", treatment.code, baseline.code),
-        ("packages", treatment.packages, baseline.packages),
-        ("threads", treatment.threads, baseline.threads),
-        ("chat template", treatment.facts.get("chat_template"), baseline.facts.get("chat_template")),
-        ("stop tokens", treatment.facts.get("stop_ids"), baseline.facts.get("stop_ids")),
-        ("encoded prompt", treatment.facts.get("first_prompt_ids"), baseline.facts.get("first_prompt_ids")),
-    ]
+    compared = list_settings(treatment, evidence.parameters, baseline, evidence.baseline_parameters)
     differing = [
         {"what": what, "treatment": str(ours), "baseline": str(theirs)}
         for what, ours, theirs in compared
@@ -179,3 +185,53 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if significant and (not holds(whole.p, "<", alpha) or whole.gained <= whole.lost):
         return CheckOutcome("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)
     return CheckOutcome("PASS", detail, whole.p)
+
+
+ARMS_SOURCE = "a gain over the start that another way of training, measured otherwise or not at all, would have had too"
+
+
+@CHECKS.add("arms.alike", "Further arms were measured as the treatment was, on other weights", source=ARMS_SOURCE)
+def _further_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare each arm with the treatment: the same items, prompts, settings and code, and other weights."""
+    arms = evidence.resolved.spec.analysis.arms
+    if not arms:
+        return CheckOutcome("NOT_APPLICABLE", "no further arm is registered")
+    ours, parts = manifest_of(evidence), list[str]()
+    for arm in arms:
+        evaluated = evidence.arms.get(arm.stage)
+        if evaluated is None or evaluated.manifest is None:
+            raise EvidenceMissing(f"the arm '{arm.name}' has no accepted attempt with a manifest")
+        theirs = evaluated.manifest
+        compared = list_settings(ours, evidence.parameters, theirs, evaluated.parameters)
+        differing = [what for what, first, second in compared if first != second]
+        if ours.inputs.get("items") != theirs.inputs.get("items"):
+            differing.append("items")
+        if different_prompts(evidence, evaluated.rows, evidence.outputs.get("rows")):
+            differing.append("prompts")
+        if differing:
+            parts.append(f"'{arm.name}' differs from the treatment in {', '.join(differing)}")
+        if ours.inputs.get("model") == theirs.inputs.get("model"):
+            parts.append(f"'{arm.name}' evaluated the treatment's weights")
+    if parts:
+        return CheckOutcome("FAIL", "; ".join(parts), float(len(parts)), repairable=False)
+    return CheckOutcome("PASS", f"{len(arms)} arms differ from the treatment in the weights alone", 0.0)
+
+
+@CHECKS.add("arms.compared", "The treatment is better than the arms it must beat", source=ARMS_SOURCE, blocking=False)
+def _compare_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+    """Compare all arms in one table, adjusted together (Holm); the registered hypothesis decides."""
+    table, alpha = compare_arms(evidence), evidence.resolved.spec.analysis.alpha
+    if not table:
+        return CheckOutcome("NOT_APPLICABLE", "no further arm is registered")
+    rows = tuple(row.as_json(alpha) for row in table)
+    missed = [row for row in table if row.arm and row.arm.beaten and not row.is_beaten(alpha)]
+    detail = "; ".join(
+        f"'{row.name}' {row.right}/{row.lead.n}, the treatment leads by {float(row.lead.gain):+.3f}, "
+        f"adjusted p = {row.lead_p:.3g}"
+        for row in table
+        if row.arm is not None
+    )
+    if missed:
+        names = ", ".join(f"'{row.name}'" for row in missed)
+        return CheckOutcome("WARN", f"not shown to be better than {names}: {detail}", float(len(missed)), rows)
+    return CheckOutcome("PASS", detail, 0.0, rows)

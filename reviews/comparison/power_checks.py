@@ -42,7 +42,13 @@ def design_power(analysis: Analysis) -> CheckOutcome:
         more = f"{enough} items would do" if enough else "no reasonable number of items would do"
         detail = f"{message}, registered is {analysis.power:g}; {reach}; {more}"
         return CheckOutcome("FAIL", detail, power, repairable=False)
-    return CheckOutcome("PASS", f"{message}; {reach}", power)
+    if not any(arm.beaten for arm in analysis.arms):
+        return CheckOutcome("PASS", f"{message}; {reach}", power)
+    # The least that Holm's adjustment leaves one of the comparisons.
+    together = 2 * len(analysis.arms) + 1
+    lead = mcnemar.mcnemar_power(analysis.n, gained, analysis.expected_lost, float(exact(analysis.alpha) / together))
+    message += f"; as large a lead over an arm, of {together} comparisons, with probability {lead:.3f} or more"
+    return CheckOutcome("PASS" if lead >= analysis.power else "WARN", f"{message}; {reach}", power)
 
 
 def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> CheckOutcome:

@@ -111,6 +111,7 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
     compared = [value.before for value in ((*plan.drift, *plan.paired) if plan else ()) if value.after == stage_name]
     if stage_name == analysis.treatment:
         compared += [name for control in analysis.controls for name in (control.before, control.after)]
+        compared += [arm.stage for arm in analysis.arms]
         compared += measured_starts(resolved.spec)
     if stage.pilot is not None:
         compared.append(stage.pilot)

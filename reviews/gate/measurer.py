@@ -42,8 +42,11 @@ def measure(evidence: Evidence) -> MetricSet:
     except Exception as error:
         # Rows that break the arithmetic are missing evidence: the gate closes, and the session continues.
         raise EvidenceMissing(f"they cannot be measured: {plain(str(error), 200)}", where="raw rows") from error
-    if stage.name == evidence.resolved.spec.analysis.treatment and evidence.baseline_rows is not None:
-        rows["baseline"] = digest_file(evidence.baseline_rows)
+    analysis = evidence.resolved.spec.analysis
+    if stage.name == analysis.treatment and evidence.baseline_rows is not None:
+        others = {arm.stage: evidence.arms[arm.stage].rows for arm in analysis.arms}
+        others["baseline"] = evidence.baseline_rows
+        rows |= {name: digest_file(path) for name, path in others.items() if path is not None}
     return MetricSet(
         stage=stage.name,
         attempt=evidence.attempt,

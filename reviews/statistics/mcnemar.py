@@ -149,6 +149,22 @@ def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return p-values adjusted for their number: the least family-wise error rate at which each would be rejected.
+
+    The step-down adjustment of Holm 1979, Scand. J. Stat. 6:65-70: with the p-values in rising order, ``max over
+    j <= i of p_j * (m - j + 1)``, cut at 1. Raises ValueError if one is not a probability.
+    """
+    if not all(0 <= p <= 1 for p in p_values):
+        raise ValueError(f"expected probabilities, got {list(p_values)}")
+    m, most = len(p_values), Fraction(0)
+    adjusted = [0.0] * m
+    for rank, place in enumerate(sorted(range(m), key=lambda value: p_values[value])):
+        most = max(most, min(Fraction(1), Fraction(p_values[place]) * (m - rank)))
+        adjusted[place] = float(most)
+    return tuple(adjusted)
+
+
 def exact_sign_flip(gains: Sequence[int]) -> float:
     """Return the two-sided p of the randomisation test whose units are whole groups: items gained minus lost of each.
 

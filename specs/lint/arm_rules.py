@@ -1,4 +1,4 @@
-"""Rules on the two arms of the analysis and on its controls."""
+"""Rules on the arms of the analysis and on its controls."""
 
 from __future__ import annotations
 
@@ -11,22 +11,64 @@ from specs.system.yaml.problems import LintProblem, Loc, suggest
 
 def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
     """Baseline and treatment measure different checkpoints on the same items in the same way, in order."""
-    names = [stage.name for stage in spec.stages]
-    kinds = " or ".join(names_where("arm"))
-    able = [stage.name for stage in spec.stages if kind_of(stage).arm]
     arms = ("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)
     for arm, name in arms:
-        if name not in names:
-            hint = suggest(name, able, f"{kinds} stages")
-            yield LintProblem(("analysis", arm), f"unknown stage '{name}'", hint)
-        elif name not in able:
-            message = f"'{name}' is a stage of kind {spec.stage(name).kind}; an arm is an {kinds} stage"
-            yield LintProblem(("analysis", arm), message, f"{kinds} stages: {', '.join(able) or 'none'}")
-        elif (reference := spec.stage(name).inputs.get("items", "heldout")) != "heldout":
-            place: Loc = ("stages", names.index(name), "inputs", "items")
-            yield LintProblem(place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout")
-    if all(name in able for _, name in arms):
+        yield from _measures_heldout(spec, ("analysis", arm), arm, name)
+    if all(name in _list_able(spec) for _, name in arms):
+        names = [stage.name for stage in spec.stages]
         yield from _compare(spec, *(names.index(name) for _, name in arms))
+
+
+def lint_more_arms(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Each further arm is measured as the treatment is, on other weights, before the treatment's gate judges all."""
+    analysis, able, order = spec.analysis, _list_able(spec), [stage.name for stage in spec.stages]
+    named, stages = {"baseline", "treatment"}, {analysis.baseline: "the baseline", analysis.treatment: "the treatment"}
+    models = {spec.stage(name).inputs.get("model"): what for name, what in stages.items() if name in order}
+    for number, arm in enumerate(analysis.arms):
+        loc: Loc = ("analysis", "arms", number)
+        if arm.name in named:
+            yield LintProblem((*loc, "name"), f"'{arm.name}' names another arm too", "give each arm its own name")
+        named.add(arm.name)
+        yield from _measures_heldout(spec, (*loc, "stage"), "arm", arm.stage)
+        if arm.stage in stages:
+            message = f"'{arm.stage}' is {stages[arm.stage]} already"
+            yield LintProblem((*loc, "stage"), message, "name a stage of its own")
+            continue
+        stages[arm.stage] = f"the arm '{arm.name}'"
+        if arm.stage not in able or analysis.treatment not in able:
+            continue
+        stage, treatment = spec.stage(arm.stage), spec.stage(analysis.treatment)
+        place: Loc = ("stages", order.index(arm.stage))
+        if stage.kind != treatment.kind:
+            message = f"the arm '{stage.name}' is a stage of kind {stage.kind}, the treatment one of {treatment.kind}"
+            yield LintProblem((*loc, "stage"), message, "all arms are of one kind")
+            continue
+        if order.index(stage.name) > order.index(treatment.name):
+            message = f"'{stage.name}' comes after the treatment '{treatment.name}', whose gate judges all arms"
+            yield LintProblem((*loc, "stage"), message, "move it before")
+        yield from _differ(place, stage, treatment, "the treatment", "all arms are evaluated the same way")
+        model = stage.inputs.get("model")
+        if model in models:
+            message = f"the arm '{arm.name}' evaluates '{model}', as {models[model]} does, so they cannot differ"
+            yield LintProblem((*place, "inputs", "model"), message, "evaluate the arm's own checkpoint")
+        models[model] = f"the arm '{arm.name}'"
+
+
+def _list_able(spec: SessionSpec) -> list[str]:
+    return [stage.name for stage in spec.stages if kind_of(stage).arm]
+
+
+def _measures_heldout(spec: SessionSpec, loc: Loc, arm: str, name: str) -> Iterator[LintProblem]:
+    """Yield why a stage cannot be an arm: it is not there, is of another kind, or reads other items."""
+    names, able, kinds = [stage.name for stage in spec.stages], _list_able(spec), " or ".join(names_where("arm"))
+    if name not in names:
+        yield LintProblem(loc, f"unknown stage '{name}'", suggest(name, able, f"{kinds} stages"))
+    elif name not in able:
+        message = f"'{name}' is a stage of kind {spec.stage(name).kind}; an arm is an {kinds} stage"
+        yield LintProblem(loc, message, f"{kinds} stages: {', '.join(able) or 'none'}")
+    elif (reference := spec.stage(name).inputs.get("items", "heldout")) != "heldout":
+        place: Loc = ("stages", names.index(name), "inputs", "items")
+        yield LintProblem(place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout")
 
 
 def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -94,16 +136,20 @@ def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintP
         yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first")
         return
     yield from _metric(spec, second)
-    for name in type(first.parameters).model_fields:
-        ours, theirs = getattr(second.parameters, name), getattr(first.parameters, name)
-        if ours != theirs and name != "seed":
-            loc: Loc = ("stages", treatment, "parameters", name)
-            message = f"{name} is {ours} here and {theirs} at the baseline '{first.name}'"
-            yield LintProblem(loc, message, "both arms are evaluated the same way")
+    yield from _differ(("stages", treatment), second, first, "the baseline", "both arms are evaluated the same way")
     model = second.inputs.get("model")
     if model is not None and model == first.inputs.get("model"):
         message = f"both arms evaluate '{model}', so they cannot differ"
         yield LintProblem(("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint")
+
+
+def _differ(loc: Loc, stage: Stage, other: Stage, what: str, hint: str) -> Iterator[LintProblem]:
+    """Yield each parameter that a stage has otherwise than another."""
+    for name in type(other.parameters).model_fields:
+        ours, theirs = getattr(stage.parameters, name), getattr(other.parameters, name)
+        if ours != theirs and name != "seed":
+            message = f"{name} is {ours} here and {theirs} at {what} '{other.name}'"
+            yield LintProblem((*loc, "parameters", name), message, hint)
 
 
 def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:

@@ -75,7 +75,9 @@ def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> 
     elif parameter := absent.get(criterion.metric):
         message, hint = f"'{criterion.metric}' is measured only with {parameter}", f"give {parameter}, or leave it out"
     elif definition.scope == "rule":
-        message = f"'{criterion.metric}' is judged by analysis.kinds and analysis.controls, not by a criterion"
+        message = (
+            f"'{criterion.metric}' is judged by what analysis registers (kinds, controls, arms), not by a criterion"
+        )
     elif definition.scope == "comparison":
         message = f"'{criterion.metric}' is measured only at the treatment stage '{spec.analysis.treatment}'"
     else:

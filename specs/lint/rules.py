@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from specs.lint.acceptance_rules import lint_acceptance
-from specs.lint.arm_rules import lint_arms, lint_controls
+from specs.lint.arm_rules import lint_arms, lint_controls, lint_more_arms
 from specs.lint.code_rules import lint_code, lint_witness
 from specs.lint.criterion_rules import lint_criteria
 from specs.lint.evaluation_rules import (
@@ -189,7 +189,17 @@ _OF_STAGES = (
     *(lint_ranges, lint_choices, lint_curated, lint_pilot, lint_example, lint_judge, _lint_seed, _lint_machine),
 )
 _OF_SESSIONS = (
-    *(_lint_plugins, _lint_data, lint_arms, lint_controls, lint_evaluation, lint_heldout, lint_looks, lint_parties),
+    *(
+        _lint_plugins,
+        _lint_data,
+        lint_arms,
+        lint_more_arms,
+        lint_controls,
+        lint_evaluation,
+        lint_heldout,
+        lint_looks,
+        lint_parties,
+    ),
     *(lint_builder, lint_reviewer, _lint_budget, _lint_hours, lint_acceptance, lint_constitution_claims),
 )
 

@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from specs.session.acceptance import AcceptanceCriterion, Companion
-from specs.session.evaluation_plan import Control, EvaluationPlan, KindRule, PrimaryMetric, control_criteria
+from specs.session.evaluation_plan import (
+    MOST_ARMS,
+    Arm,
+    Control,
+    EvaluationPlan,
+    KindRule,
+    PrimaryMetric,
+    arm_criteria,
+    control_criteria,
+)
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import As, Learned
 from specs.stages.base.stage import Criterion, ModelKind, SpecTask
@@ -169,11 +178,13 @@ class Analysis(Contract):
     """What each kind of held-out items must show."""
     controls: tuple[Control, ...] = ()
     """For conversations: the arms with an uninformative history. The gain must be larger than under each control."""
+    arms: tuple[Arm, ...] = omit_default((), max_length=MOST_ARMS)
+    """Arms next to baseline and treatment."""
 
     def list_compared_stages(self) -> tuple[Name, ...]:
-        """Return the stages that are compared, controls included: no builder moves their parameters."""
+        """Return the stages that are compared, arms and controls included: no builder moves their parameters."""
         controls = (name for control in self.controls for name in (control.before, control.after))
-        return (self.baseline, self.treatment, *controls)
+        return (self.baseline, self.treatment, *(arm.stage for arm in self.arms), *controls)
 
     def hypothesis(self) -> tuple[Criterion, ...]:
         """Return what has to hold at the treatment for the session to find what it was registered to look for."""
@@ -182,6 +193,7 @@ class Analysis(Contract):
             Criterion(metric="accuracy_gain", at_least=self.minimum_effect),
             *(self.kinds.criteria() if self.kinds else ()),
             *(control_criteria(self.alpha) if self.controls else ()),
+            *(arm_criteria(self.alpha) if any(arm.beaten for arm in self.arms) else ()),
         )
 
 

@@ -1,10 +1,10 @@
-"""What a spec registers next to the test of its analysis: gap, drift, paired tests, kinds of items, controls."""
+"""What a spec registers next to its test: gap, drift, paired tests, kinds of items, controls, further arms."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from specs.stages.base.stage import Criterion
 from specs.system.digests import Contract, Name, omit_default
@@ -149,3 +149,30 @@ class Control(Contract):
 def control_criteria(alpha: float) -> tuple[Criterion, ...]:
     """Return the claim to test if controls are registered: the gain is larger than under each of them."""
     return (Criterion(metric="control_excess_p", below=alpha), Criterion(metric="control_excess", above=0.0))
+
+
+MOST_ARMS = 9
+"""With the treatment they fit into the rows of a check."""
+Words = Annotated[str, StringConstraints(pattern=r"^\S[^\n\r|]*$", max_length=200)]
+
+
+class Arm(Contract):
+    """Another arm of the comparison: it answers the held-out items as the treatment does, with other weights.
+
+    Its stage comes before the treatment, whose gate judges all arms. The p-values of the table (treatment and each arm
+    against the baseline, treatment against each arm) are adjusted together by Holm's method.
+    """
+
+    name: Annotated[Words, Field(max_length=60)]
+    stage: Name
+    """A stage of the treatment's kind, with its parameters and items."""
+    shows: Words
+    """What the difference to the treatment shows: ``training on the unrevised answers``."""
+    beaten: bool
+    """Whether the treatment must be better than this arm: more items right, adjusted p below ``alpha``. Otherwise the
+    arm is reported and decides nothing."""
+
+
+def arm_criteria(alpha: float) -> tuple[Criterion, ...]:
+    """Return the claim to test if arms must be beaten: the treatment is better than each of them."""
+    return (Criterion(metric="arms_p", below=alpha), Criterion(metric="arms_lead", above=0.0))

@@ -85,6 +85,23 @@ COMPARED_METRICS: tuple[MetricDefinition, ...] = (
             "against items that changed for the worse; the largest of all controls",
         ),
     ),
+    *_over(
+        "rule",
+        "held-out items answered by the treatment and by each arm that it must beat",
+        (
+            "arms_lead",
+            "difference",
+            "higher",
+            "treatment accuracy - accuracy of the arm (positive = treatment better); the least of all arms to be beaten",
+        ),
+        (
+            "arms_p",
+            "probability",
+            "lower",
+            "exact two-sided McNemar p, treatment against arm, adjusted over all comparisons of all arms (Holm); the "
+            "largest of all arms to be beaten",
+        ),
+    ),
 )
 
 

@@ -656,6 +656,7 @@ IRREPARABLE = {
     "parity.items",
     "parity.models",
     "parity.prompts",
+    "arms.alike",
     "training.path",
     "power.headroom",
     "strata.groups",

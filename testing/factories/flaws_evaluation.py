@@ -8,7 +8,9 @@ from dataclasses import replace
 from reviews.evidence.evidence import ArmEvidence, Evidence
 from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap, PairedTest
 from specs.stages.base.artifacts import Item
+from specs.system.digests import digest_bytes
 from testing.factories.evidence_on_disk import N, answers, write_rows
+from testing.factories.more_arms import with_arm
 
 ELSEWHERE = {
     "pairwise_judge.judge",
@@ -74,6 +76,14 @@ def unshown(evidence: Evidence) -> Evidence:
     return replace(with_plan(evidence, EvaluationPlan(paired=(test,))), arms={"base": arm})
 
 
+def _other_code(evidence: Evidence) -> Evidence:
+    armed = with_arm(evidence, [False] * N)
+    arm = armed.arms["own_drafts"]
+    assert arm.manifest is not None
+    manifest = arm.manifest.model_copy(update={"code": digest_bytes(b"other code")})
+    return replace(armed, arms={"own_drafts": arm._replace(manifest=manifest)})
+
+
 EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a gain where only the length changed": _longer,
     "a scorer that people contradict": lambda evidence: labelled(evidence, labelled_items(lambda text: "Tea" in text)),
@@ -82,6 +92,8 @@ EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
         evidence, EvaluationPlan(gap=Gap(base=("base",)))
     ),
     "a registered gain that is not there": unshown,
+    "an arm with other code": _other_code,
+    "an arm that is as good": lambda evidence: with_arm(evidence, [True] * N),
     "a capability that fell": lambda evidence: drifted(evidence, [True] * N, [True] * 6 + [False] * 6),
 }
 EVALUATION_CASES = [
@@ -90,5 +102,7 @@ EVALUATION_CASES = [
     ("base", "a scorer with ten labels", "scorer.admitted", "BLOCKED"),
     ("base", "a base model that can do it already", "gap.before_training", "FAIL"),
     ("tuned", "a capability that fell", "drift.kept", "FAIL"),
+    ("tuned", "an arm with other code", "arms.alike", "FAIL"),
+    ("tuned", "an arm that is as good", "arms.compared", "WARN"),
     ("tuned", "a registered gain that is not there", "paired.registered", "FAIL"),
 ]

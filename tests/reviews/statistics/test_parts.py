@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
+from statsmodels.stats.multitest import multipletests
 
 from reviews.evidence.subgroups import ArmPair, each_kind, interval_over_groups, without_each_kind
 from reviews.statistics.mcnemar import (
@@ -17,6 +19,7 @@ from reviews.statistics.mcnemar import (
     cohens_h,
     exact_mcnemar,
     grouped_difference_interval,
+    holm,
     mcnemar_power,
     minimum_detectable_effect,
 )
@@ -45,6 +48,23 @@ def test_adjusted_values_are_those_of_the_definition_by_hand() -> None:
     assert benjamini_hochberg([0.04, 0.05]) == pytest.approx((0.05, 0.05))
     assert benjamini_hochberg([0.9, 0.8]) == pytest.approx((0.9, 0.9))
     assert benjamini_hochberg([]) == ()
+
+
+def test_family_wise_values_are_those_of_the_definition_by_hand() -> None:
+    # Sorted .005 .01 .03 .04 times 4 3 2 1 is .02 .03 .06 .04, and none is below one before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert holm([0.9, 0.8]) == (1.0, 1.0)
+    assert holm([]) == ()
+    # 1/64 of three is 3/64, and 1/32 of two is exactly 1/16: no rounding between.
+    assert holm([1 / 64, 1 / 32, 1.0]) == (3 / 64, 1 / 16, 1.0)
+    with pytest.raises(ValueError, match="expected probabilities"):
+        holm([0.5, 1.5])
+
+
+@given(PROBABILITIES)
+def test_family_wise_values_are_those_of_statsmodels(p_values: list[float]) -> None:
+    expected: Any = multipletests(p_values, method="holm")[1]
+    assert holm(p_values) == pytest.approx(list(expected), abs=1e-12)
 
 
 def test_the_example_of_the_paper_rejects_four_of_fifteen() -> None:

@@ -1,0 +1,67 @@
+"""A spec with a further arm, and evidence of its treatment with the arm's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.evidence import ArmEvidence, Evidence
+from specs.session.evaluation_plan import Arm
+from specs.system.digests import digest_bytes
+from testing.factories.evidence_on_disk import answers, write_rows
+from testing.factories.spec_files import write_spec
+
+ARM = "    - {name: own drafts, stage: drafts_after, shows: training on the unrevised answers, beaten: true}\n"
+STAGES = """\
+  - name: drafts
+    kind: sft
+    inputs: {model: model, examples: sample.accepted}
+    parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}
+    max_minutes: 30
+  - name: drafts_after
+    kind: evaluate
+    inputs: {model: drafts.checkpoint, items: heldout}
+    parameters: {max_new_tokens: 32, seed: 7}
+  - name: train
+"""
+
+
+def armed_spec(folder: Path, *changes: tuple[str, str]) -> Path:
+    """Write the small spec with another training as an arm; each change replaces one text."""
+    path = write_spec(
+        folder, ("  treatment: tuned\n", f"  treatment: tuned\n  arms:\n{ARM}"), ("  - name: train\n", STAGES)
+    )
+    text = path.read_text(encoding="utf-8")
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in the spec"
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def with_arm(
+    evidence: Evidence,
+    passed: Sequence[bool],
+    name: str = "own drafts",
+    *,
+    beaten: bool = True,
+    rows: Sequence[dict[str, Any]] | None = None,
+) -> Evidence:
+    """Return the treatment's evidence with another arm that was measured like it, and has these items right."""
+    assert evidence.manifest is not None
+    stage = name.replace(" ", "_")
+    path = evidence.outputs["rows"].parent / f"{stage}.jsonl"
+    write_rows(path, answers(list(passed)) if rows is None else list(rows))
+    inputs = evidence.manifest.inputs | {"model": digest_bytes(stage.encode())}
+    manifest = evidence.manifest.model_copy(update={"inputs": inputs})
+    arm = Arm(name=name, stage=stage, shows="another training", beaten=beaten)
+    spec = evidence.resolved.spec
+    analysis = spec.analysis.model_copy(update={"arms": (*spec.analysis.arms, arm)})
+    resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"analysis": analysis})})
+    return replace(
+        evidence,
+        resolved=resolved,
+        arms={**evidence.arms, stage: ArmEvidence(path, manifest, evidence.parameters)},
+    )
