@@ -133,6 +133,7 @@ REMEDIES: dict[str, str] = {
     "pairwise_judge.judge": "a larger judge, or more labelled pairs",
     "multi_turn.kinds": "more conversations of the kinds shown",
     "paired.registered": "more items, or report the paired test as not reached",
+    "arms.alike": "arms with the treatment's parameters, on the same machine and code, and weights of their own",
     "controls.alike": "controls that differ from their items in the history alone",
     "checkpoint.files": "what each row says under `fix`; an unusable checkpoint need not be evaluated",
     "package.probes": "a larger `max_new_tokens` for the probes; look at an answer of the package",

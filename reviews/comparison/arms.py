@@ -18,7 +18,6 @@ from reviews.stages.evaluation.judged_answers import (
     read_judged_items,
 )
 from reviews.statistics import mcnemar
-from specs.session.evaluation_plan import Arm
 from specs.stages.base.sampling import PromptRead
 from specs.stages.evaluation.rows import PromptedRow
 from specs.stages.registry import kind_of
@@ -111,41 +110,38 @@ ARM_METRICS = ("arms_lead", "arms_p")
 
 
 class ArmRow(NamedTuple):
-    """An arm, or the treatment, as it came out; p-values are adjusted over all comparisons of the table."""
+    """An arm as it came out; p-values are adjusted over all comparisons of the table."""
 
     name: str
     stage: str
+    n: int
     right: int
-    gain: PairCounts
-    """Against the baseline."""
+    gain: PairCounts | None
+    """Against the baseline; None for the baseline."""
     gain_p: float
-    arm: Arm | None
-    """None for the treatment, which leads over nothing."""
-    lead: PairCounts
-    """Of the treatment over this arm."""
+    lead: PairCounts | None
+    """Of the treatment over this arm; None for baseline and treatment."""
     lead_p: float
+    must_be_beaten: bool
 
     def is_beaten(self, alpha: float) -> bool:
         """Return whether the treatment is better than this arm."""
-        return self.lead.gain > 0 and holds(self.lead_p, "<", alpha)
+        return self.lead is not None and self.lead.gain > 0 and holds(self.lead_p, "<", alpha)
 
     def as_json(self, alpha: float) -> dict[str, Any]:
         """Return it as checks and report show it."""
-        gain, n = self.gain, self.gain.n
-        low, high = mcnemar.wilson(self.right, n)
-        row: dict[str, Any] = {"name": self.name, "stage": self.stage, "items": n, "right": self.right}
-        row |= {"accuracy": self.right / n, "low": low, "high": high}
-        row |= {"gain": float(gain.gain), "gained": gain.gained, "lost": gain.lost, "gain_p_adjusted": self.gain_p}
-        if self.arm is None:
-            return row
-        lead, (lead_low, lead_high) = self.lead, self.lead.interval
-        row |= {"lead": float(lead.gain), "lead_low": lead_low, "lead_high": lead_high}
-        row |= {"ahead": lead.gained, "behind": lead.lost, "lead_p_adjusted": self.lead_p}
-        return row | {"must_be_beaten": self.arm.beaten, "beaten": self.is_beaten(alpha)}
+        low, high = mcnemar.wilson(self.right, self.n)
+        row: dict[str, Any] = {"name": self.name, "stage": self.stage, "items": self.n, "right": self.right}
+        row |= {"accuracy": self.right / self.n, "low": low, "high": high}
+        for what, counts, p in (("gain", self.gain, self.gain_p), ("lead", self.lead, self.lead_p)):
+            if counts is not None:
+                row |= {what: float(counts.gain), f"{what}_interval": list(counts.interval), f"{what}_p_adjusted": p}
+        beaten = {"must_be_beaten": self.must_be_beaten, "beaten": self.is_beaten(alpha)}
+        return row if self.lead is None else row | beaten
 
 
 def compare_arms(evidence: Evidence) -> tuple[ArmRow, ...]:
-    """Return the treatment's row and that of each registered arm; nothing where no arm is registered.
+    """Return the rows of baseline, treatment and each further arm; nothing where no further arm is registered.
 
     Raises:
         EvidenceMissing: an arm has no accepted attempt, or as :func:`read_judged_items`, for the rows of any.
@@ -155,23 +151,27 @@ def compare_arms(evidence: Evidence) -> tuple[ArmRow, ...]:
         return ()
     if missing := [arm.name for arm in analysis.arms if arm.stage not in evidence.arms]:
         raise EvidenceMissing(f"the arm '{missing[0]}' has no accepted attempt")
-
-    def read(path: Path | None, what: str) -> Sequence[Answered]:
-        return read_judged_items(evidence, path, what)
-
-    baseline = read(evidence.baseline_rows, "baseline rows")
-    treatment = read(evidence.outputs.get("rows"), "treatment rows")
-    answers = [treatment, *(read(evidence.arms[arm.stage].rows, f"rows of '{arm.name}'") for arm in analysis.arms)]
-    gains = [_count(baseline, value) for value in answers]
-    leads = [_count(value, treatment) for value in answers[1:]]
-    adjusted = mcnemar.holm([part.p for part in (*gains, *leads)])
-    gain_p, lead_p = adjusted[: len(gains)], adjusted[len(gains) :]
-    right = [sum(answer.passed for answer in value) for value in answers]
-    own = ArmRow(
-        "treatment", analysis.treatment, right[0], gains[0], gain_p[0], None, _count(treatment, treatment), 1.0
+    baseline, treatment, *others = (
+        read_judged_items(evidence, path, f"{what} rows")
+        for path, what in (
+            (evidence.baseline_rows, "baseline"),
+            (evidence.outputs.get("rows"), "treatment"),
+            *((evidence.arms[arm.stage].rows, f"arm '{arm.name}'") for arm in analysis.arms),
+        )
     )
-    rows = zip(analysis.arms, right[1:], gains[1:], gain_p[1:], leads, lead_p, strict=True)
-    return (own, *(ArmRow(arm.name, arm.stage, n, gain, p, arm, lead, q) for arm, n, gain, p, lead, q in rows))
+    gains = [_count(baseline, answers) for answers in (treatment, *others)]
+    leads = [_count(answers, treatment) for answers in others]
+    adjusted = mcnemar.holm([counts.p for counts in (*gains, *leads)])
+    right = [sum(answer.passed for answer in answers) for answers in (baseline, treatment, *others)]
+    n, lead_p = len(baseline), adjusted[len(gains) :]
+    return (
+        ArmRow("baseline", analysis.baseline, n, right[0], None, 1.0, None, 1.0, must_be_beaten=False),
+        ArmRow("treatment", analysis.treatment, n, right[1], gains[0], adjusted[0], None, 1.0, must_be_beaten=False),
+        *(
+            ArmRow(arm.name, arm.stage, n, right[at + 1], gains[at], adjusted[at], lead, p, must_be_beaten=arm.beaten)
+            for at, (arm, lead, p) in enumerate(zip(analysis.arms, leads, lead_p, strict=True), 1)
+        ),
+    )
 
 
 def _count(before: Sequence[Answered], after: Sequence[Answered]) -> PairCounts:
@@ -180,10 +180,11 @@ def _count(before: Sequence[Answered], after: Sequence[Answered]) -> PairCounts:
 
 def measure_arms(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return what the hypothesis says of arms that must be beaten; errors as :func:`compare_arms`."""
-    rows = [row for row in compare_arms(evidence) if row.arm is not None and row.arm.beaten]
-    if not rows:
+    rows = [row for row in compare_arms(evidence) if row.must_be_beaten]
+    leads = [row.lead for row in rows if row.lead is not None]
+    if not leads:
         return {}
-    least = min(rows, key=lambda row: row.lead.gain).lead
+    least = min(leads, key=lambda lead: lead.gain)
     return {
         "arms_lead": MeasuredValue(least.gain, least.n, least.interval),
         "arms_p": MeasuredValue(max(row.lead_p for row in rows), least.n),

@@ -224,12 +224,12 @@ def _compare_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if not table:
         return CheckOutcome("NOT_APPLICABLE", "no further arm is registered")
     rows = tuple(row.as_json(alpha) for row in table)
-    missed = [row for row in table if row.arm and row.arm.beaten and not row.is_beaten(alpha)]
+    missed = [row for row in table if row.must_be_beaten and not row.is_beaten(alpha)]
     detail = "; ".join(
-        f"'{row.name}' {row.right}/{row.lead.n}, the treatment leads by {float(row.lead.gain):+.3f}, "
+        f"'{row.name}' {row.right}/{row.n}, the treatment leads by {float(row.lead.gain):+.3f}, "
         f"adjusted p = {row.lead_p:.3g}"
         for row in table
-        if row.arm is not None
+        if row.lead is not None
     )
     if missed:
         names = ", ".join(f"'{row.name}'" for row in missed)

@@ -101,6 +101,8 @@ def _nothing(comparison: dict[str, Any] | None) -> str:
             if gain < 0:
                 return "no result, the treatment is significantly worse"
             smaller = not holds(gain, ">=", analysis["minimum_effect"])
+            if not smaller and (missed := _list_missed_arms(comparison)):
+                return f"no result, the treatment is not shown to be better than {', '.join(missed)}"
             return f"no result, {'the gain is smaller than' if smaller else 'the difference is not'} the registered one"
     return "no significant difference"
 
@@ -116,7 +118,7 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-        f"{_describe_remaining_gain(comparison)}; one seed{_describe_witnesses(comparison)}"
+        f"{_describe_remaining_gain(comparison)}{_describe_arms(comparison)}; one seed{_describe_witnesses(comparison)}"
     )
 
 
@@ -248,7 +250,31 @@ def comparison_of(history: History) -> dict[str, Any] | None:
         **({"claimed": claimed} if claimed else {}),
         **({"not_judged": list(plan.not_judged)} if plan and plan.not_judged else {}),
         **({"form": form} if (form := _form_in(history, analysis.treatment)) else {}),
+        **({"arms": arms} if (arms := _list_arms(history)) else {}),
     }
+
+
+def _list_arms(history: History) -> list[dict[str, Any]]:
+    """Return the row of each arm as the treatment's gate compared it; none where no further arm is registered."""
+    analysis = history.resolved.spec.analysis
+    shows, checks = {arm.name: arm.shows for arm in analysis.arms}, _newest_checks(history, analysis.treatment)
+    rows = next((check.rows for check in checks if check.id == "arms.compared"), ())
+    return [row | {"shows": shows.get(row["name"], "")} for row in rows]
+
+
+def _list_missed_arms(comparison: dict[str, Any]) -> list[str]:
+    """Return the names of the arms that the treatment had to beat, and is not shown to."""
+    return [f"'{row['name']}'" for row in comparison.get("arms", ()) if row.get("must_be_beaten") and not row["beaten"]]
+
+
+def _describe_arms(comparison: dict[str, Any]) -> str:
+    """Return the treatment's lead over each further arm; empty without any."""
+    leads = [
+        f"lead over '{row['name']}' {row['lead']:+.3f}, adjusted p = {row['lead_p_adjusted']:.2g}"
+        for row in comparison.get("arms", ())
+        if "lead" in row
+    ]
+    return "".join(f"; {lead}" for lead in leads)
 
 
 def _form_in(history: History, treatment: str) -> dict[str, Any] | None:

@@ -151,8 +151,8 @@ def control_criteria(alpha: float) -> tuple[Criterion, ...]:
     return (Criterion(metric="control_excess_p", below=alpha), Criterion(metric="control_excess", above=0.0))
 
 
-MOST_ARMS = 9
-"""With the treatment they fit into the rows of a check."""
+MOST_ARMS = 8
+"""With baseline and treatment they are the rows that a check shows."""
 Words = Annotated[str, StringConstraints(pattern=r"^\S[^\n\r|]*$", max_length=200)]
 
 

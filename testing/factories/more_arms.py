@@ -18,7 +18,7 @@ STAGES = """\
   - name: drafts
     kind: sft
     inputs: {model: model, examples: sample.accepted}
-    parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}
+    parameters: {learning_rate: 1e-5, epochs: 2, batch_size: 1, seed: 7}
     max_minutes: 30
   - name: drafts_after
     kind: evaluate
@@ -65,3 +65,13 @@ def with_arm(
         resolved=resolved,
         arms={**evidence.arms, stage: ArmEvidence(path, manifest, evidence.parameters)},
     )
+
+
+def table_rows(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows of the table of arms as a report holds them: baseline, treatment, and arms of these names."""
+    measured = {"items": 20, "right": 10, "accuracy": 0.5, "low": 0.3, "high": 0.7, "shows": ""}
+    gain = {"gain": 0.2, "gain_interval": [0.1, 0.3], "gain_p_adjusted": 0.01}
+    lead = {"lead": 0.1, "lead_interval": [-0.1, 0.3], "lead_p_adjusted": 0.2, "must_be_beaten": True, "beaten": False}
+    rows = [{"name": name, "stage": f"s{place}"} | measured | gain | lead for place, name in enumerate(names)]
+    both = {"name": "baseline", "stage": "before"}, {"name": "treatment", "stage": "after"} | gain
+    return [*(row | measured for row in both), *rows]

@@ -10,7 +10,7 @@ from typing import Any
 from sessions.pages.diagnosis import curve_plots
 from specs.system.text import one_line
 
-NAMES = ("effect.svg", "loss.svg", "accuracy.svg", "pairs.svg")
+NAMES = ("effect.svg", "arms.svg", "loss.svg", "accuracy.svg", "pairs.svg")
 """The first is the headline: what the session was registered to find."""
 NAME_CHARACTERS = 40
 FLAT_CHARACTERS = 60
@@ -47,6 +47,9 @@ def _draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) 
     if effect is not None:
         _effect(folder / "effect.svg", *effect)
         drawn.append("effect.svg")
+    if arms := (report.get("comparison") or {}).get("arms"):
+        _arms(folder / "arms.svg", arms)
+        drawn.append("arms.svg")
     if losses:
         _loss(folder / "loss.svg", losses)
         drawn.append("loss.svg")
@@ -83,6 +86,24 @@ def _effect(path: Path, metric: str, gain: float, interval: tuple[float, float],
     axes.spines["left"].set_visible(False)
     named = one_line(metric.replace("_", " "), NAME_CHARACTERS)
     _title(axes, f"Gain in held-out {named}: {gain:+.3f} [{low:+.3f}, {high:+.3f}]")
+    _legend(figure)
+    curve_plots.save(figure, path)
+
+
+def _arms(path: Path, arms: Sequence[dict[str, Any]]) -> None:
+    """Accuracy of every arm with its 95 % Wilson interval, the baseline on top."""
+    figure, axes = _axes("share of right items", "", height=1.6 + 0.35 * len(arms))
+    colors = {"baseline": "#9aa5b1", "treatment": "#1f77b4", "further arm": "#2ca02c"}
+    for place, arm in enumerate(arms):
+        share, role = arm["accuracy"], arm["name"] if arm["name"] in colors else "further arm"
+        errors = [[max(0.0, share - arm["low"])], [max(0.0, arm["high"] - share)]]
+        # One line of the legend for all further arms.
+        label = role if role != "further arm" or place == 2 else None
+        axes.errorbar([share], [place], xerr=errors, fmt="o", color=colors[role], capsize=4, label=label)
+    axes.set_yticks(range(len(arms)), [one_line(arm["name"], NAME_CHARACTERS) for arm in arms], parse_math=False)
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    axes.set_xlim(0, 1)
+    _title(axes, "Held-out accuracy of every arm (95 % Wilson)")
     _legend(figure)
     curve_plots.save(figure, path)
 

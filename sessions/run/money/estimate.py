@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.loading.loading import spec_error
+from specs.session.evaluation_plan import Arm
 from specs.session.operations import attempt_usd, held_hours
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.finetuning.online_parameters import GrpoParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
@@ -47,6 +48,15 @@ class TrainingForecast(NamedTuple):
         return self.tokens / self.trained_parameters
 
 
+class ArmCost(NamedTuple):
+    """What one further arm of the analysis takes: an attempt of each stage that nothing else reads."""
+
+    arm: str
+    stages: tuple[str, ...]
+    most_hours: float
+    most_usd: float
+
+
 class Estimate(NamedTuple):
     """What one attempt of each stage takes."""
 
@@ -65,12 +75,15 @@ class Estimate(NamedTuple):
     """Stages with a model that take a GPU or the CPU, whichever is there."""
     disk: Disk
     """For checkpoints, packages and snapshots."""
+    arms: tuple[ArmCost, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `spec check --json` prints it."""
         stages = [stage.as_json() for stage in self.disk.stages]
         disk = {"stages": stages, "bytes": self.disk.total()._asdict(), "unknown": self.disk.unknown()}
-        return self._asdict() | {"forecasts": [_as_json(forecast) for forecast in self.forecasts], "disk": disk}
+        forecasts = [_as_json(forecast) for forecast in self.forecasts]
+        arms = [arm._asdict() for arm in self.arms]
+        return self._asdict() | {"forecasts": forecasts, "disk": disk, "arms": arms}
 
     def lines(self) -> Iterator[str]:
         """Yield the printed lines."""
@@ -82,6 +95,11 @@ class Estimate(NamedTuple):
             f"at most, an attempt of each stage: {self.most_hours:.1f} h, {self.most_usd:.2f} of "
             f"{self.budget_usd:.2f} USD ({parts}the limits, not a forecast)"
         )
+        for arm in self.arms:
+            yield (
+                f"of that only for the arm '{arm.arm}': {60 * arm.most_hours:.0f} minutes, {arm.most_usd:.2f} USD "
+                f"({', '.join(arm.stages)})"
+            )
         for forecast in self.forecasts:
             yield (
                 f"training of {forecast.stage}, if nothing before it is refused: {forecast.tokens:,} tokens a pass, "
@@ -132,8 +150,27 @@ def estimate(resolved: ResolvedSpec) -> Estimate:
         forecasts=known,
         unknown=tuple(stage.name for stage in spec.stages if kind_of(stage).trains and stage.name not in named),
         disk=_disk(resolved),
+        arms=tuple(_cost_of_arm(spec, arm) for arm in spec.analysis.arms),
         auto=tuple(stage.name for stage in spec.stages if kind_of(stage).loads_model and _device(stage) == "auto"),
     )
+
+
+def _cost_of_arm(spec: SessionSpec, arm: Arm) -> ArmCost:
+    """Return what goes with an arm: its stage, and each whose readers all go; what only measures keeps no stage."""
+    compared, only = spec.analysis.list_compared_stages(), {arm.stage}
+    reading = [stage for stage in spec.stages if stage.name in compared or not kind_of(stage).only_measures]
+    for stage in reversed(spec.stages):
+        readers = {
+            other.name
+            for other in reading
+            if other.pilot == stage.name or stage.name in {value.partition(".")[0] for value in other.inputs.values()}
+        }
+        if readers and readers <= only:
+            only.add(stage.name)
+    stages = [stage for stage in spec.stages if stage.name in only]
+    usd = sum(attempt_usd(spec.budget, stage) for stage in stages)
+    names = tuple(stage.name for stage in stages)
+    return ArmCost(arm.name, names, sum(held_hours(stage) for stage in stages), round(usd, 6))
 
 
 def _disk(resolved: ResolvedSpec) -> Disk:

@@ -73,10 +73,10 @@ def test_the_table_is_that_of_statsmodels_over_all_comparisons(tmp_path: Path) -
     gains = [p_of(NONE, passed) for passed in (treatment, *arms.values())]
     leads = [p_of(passed, treatment) for passed in arms.values()]
     adjusted: Any = multipletests([*gains, *leads], method="holm")[1]
-    assert [row["gain_p_adjusted"] for row in rows] == pytest.approx(list(adjusted[:4]), rel=1e-12)
-    assert [row["lead_p_adjusted"] for row in rows[1:]] == pytest.approx(list(adjusted[4:]), rel=1e-12)
-    assert [row["name"] for row in rows] == ["treatment", *arms]
-    for row, passed in zip(rows, (treatment, *arms.values()), strict=True):
+    assert [row["gain_p_adjusted"] for row in rows[1:]] == pytest.approx(list(adjusted[:4]), rel=1e-12)
+    assert [row["lead_p_adjusted"] for row in rows[2:]] == pytest.approx(list(adjusted[4:]), rel=1e-12)
+    assert [row["name"] for row in rows] == ["baseline", "treatment", *arms]
+    for row, passed in zip(rows, (NONE, treatment, *arms.values()), strict=True):
         interval: Any = proportion_confint(sum(passed), N, method="wilson")
         assert (row["accuracy"], row["low"], row["high"]) == pytest.approx((sum(passed) / N, *interval))
     # The least lead, and the largest p, of the two arms that must be beaten; the third is reported only.
@@ -90,7 +90,7 @@ def test_an_arm_that_is_beaten_leaves_the_gate_open(tmp_path: Path) -> None:
     evidence = with_arm(tuned(tmp_path), first(2))
     _, checks = judged(evidence)
     assert (checks["arms.alike"].status, checks["arms.compared"].status) == ("PASS", "PASS")
-    assert checks["arms.compared"].rows[1]["beaten"] is True
+    assert checks["arms.compared"].rows[2]["beaten"] is True
     assert unmet(evidence) == []
 
 
@@ -112,7 +112,7 @@ def test_the_adjustment_can_decide(tmp_path: Path) -> None:
 def test_a_treatment_that_is_worse_than_an_arm_does_not_beat_it_however_small_p(tmp_path: Path) -> None:
     evidence = with_arm(tuned(tmp_path, NONE), ALL)
     assert {"arms_lead > 0"} <= set(unmet(evidence)) and "arms_p < 0.05" not in unmet(evidence)
-    assert judged(evidence)[1]["arms.compared"].rows[1]["beaten"] is False
+    assert judged(evidence)[1]["arms.compared"].rows[2]["beaten"] is False
 
 
 def test_an_arm_that_is_only_reported_decides_nothing(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_an_arm_that_failed_closes_the_gate(tmp_path: Path) -> None:
 def test_an_arm_with_fewer_items_closes_the_gate(tmp_path: Path) -> None:
     metrics, checks = judged(with_arm(tuned(tmp_path), [], rows=answers(first(2))[:-1]))
     assert metrics is None and checks["jobs.measured"].status == "BLOCKED"
-    assert "rows of 'own drafts'" in checks["jobs.measured"].detail
+    assert "arm 'own drafts' rows" in checks["jobs.measured"].detail
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from sessions.pages.report import plots
 from sessions.pages.report.report import as_markdown
 from specs.system.masking import forms_only
+from testing.factories.more_arms import table_rows
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 
 MOST_LINES = 124
@@ -140,6 +141,7 @@ def compared(gain: float, interval: tuple[float, float], kinds: int = 6, metric:
             "primary_metric": metric,
             "metrics": {"accuracy_gain": {"value": gain, "interval": list(interval)}},
             "registered": {"minimum_effect": 0.15},
+            "arms": table_rows([f"an arm of a name as long as names may be, number {number}" for number in range(8)]),
         },
         "accuracy_by_kind": {f"a kind of a long name {number}": counts for number in range(kinds)},
     }
@@ -224,6 +226,7 @@ def test_counts_have_whole_ticks_and_everything_fits(
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the report was seen in no browser")
 def test_a_browser_shows_the_report_folded_with_its_plots(closed_quick: Path, tmp_path: Path) -> None:
     data, examples = like_the_demo(closed_quick)
+    data["comparison"]["arms"] = table_rows(["own drafts"])
     assert tuple(plots.draw(tmp_path, data, {"sft, attempt 1": [2.0, 1.0]})) == plots.NAMES
     body = MarkdownIt("commonmark").enable("table").render(page_of(data, examples))
     script = (
@@ -240,4 +243,4 @@ def test_a_browser_shows_the_report_folded_with_its_plots(closed_quick: Path, tm
     measured = json.loads(html.unescape(done.stdout.partition("<title>")[2].partition("</title>")[0]))
     assert measured["pictures"] == [True] * len(plots.NAMES)
     assert len(measured["folds"]) == 9 and all(not is_open and height < 60 for is_open, height in measured["folds"])
-    assert measured["tables"] == 5 and 0 <= measured["headline"] < measured["first"] < 400
+    assert measured["tables"] == 6 and 0 <= measured["headline"] < measured["first"] < 400
