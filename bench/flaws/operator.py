@@ -50,7 +50,19 @@ class Desk(Protocol):
 Person = Callable[[Desk], None]
 
 FAMILIES = (
-    *("leakage", "disguise", "labels", "design", "comparison", "parity", "answers", "samples", "scores", "curve"),
+    *(
+        "leakage",
+        "disguise",
+        "labels",
+        "design",
+        "comparison",
+        "parity",
+        "arms",
+        "answers",
+        "samples",
+        "scores",
+        "curve",
+    ),
     *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
     *("contamination", "independence", "words", "verifiers", "material", "limits", "revisions"),
     *("retyped", "misgranted", "schedules", "bookkeeping", "splits"),
@@ -61,7 +73,7 @@ SESSIONS = ("sft", "lora", "dpo", "scored", "judged", "given", "examples", "revi
 or examples that a person brings; pairs of revisions."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
 """What names a flaw next to checks: what the report says of its result, and damage that an audit finds."""
-REFUSALS = ("decides before", "is the chosen", "is empty", "constitution")
+REFUSALS = ("decides before", "is the chosen", "is empty", "constitution", "evaluated the same way", "cannot differ")
 """Words of the spec's own rules that refuse a design."""
 
 

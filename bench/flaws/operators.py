@@ -7,6 +7,7 @@ from bench.flaws.families import (
     data,
     design,
     files,
+    further_arms,
     human,
     judging,
     places,
@@ -20,7 +21,7 @@ from bench.flaws.families import (
 )
 from bench.flaws.operator import FAMILIES
 
-_FIRST = (data, design, rows, training, shipping, records, files, human, places)
+_FIRST = (data, design, further_arms, rows, training, shipping, records, files, human, places)
 _SECOND = (arms, texts, judging)
 SETS = {
     name: tuple(operator for file in files for operator in file.OPERATORS)

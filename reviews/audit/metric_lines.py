@@ -49,7 +49,7 @@ def _list_changed_items(evidence: Evidence, metric: str, form: type[Contract]) -
 
 
 def _list_leading_items(evidence: Evidence, form: type[Contract]) -> Iterator[LineSelection]:
-    """Yield, for each arm to be beaten, the items that the treatment alone has right, and those that the arm has."""
+    """Yield, for each arm to be beaten, the items of which only the treatment, or only the arm, is right."""
     rows = read_rows(evidence.outputs.get("rows"), form, "treatment rows")
     ours = _map_passes(read_judged_items(evidence, evidence.outputs.get("rows"), "treatment rows"))
     for arm in evidence.resolved.spec.analysis.arms:

@@ -32,7 +32,7 @@ def lint_more_arms(spec: SessionSpec) -> Iterator[LintProblem]:
         yield from _measures_heldout(spec, (*loc, "stage"), "arm", arm.stage)
         if arm.stage in stages:
             message = f"'{arm.stage}' is {stages[arm.stage]} already"
-            yield LintProblem((*loc, "stage"), message, "name a stage of its own")
+            yield LintProblem((*loc, "stage"), message, "name another stage")
             continue
         stages[arm.stage] = f"the arm '{arm.name}'"
         if arm.stage not in able or analysis.treatment not in able:
