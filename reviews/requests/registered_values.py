@@ -37,7 +37,10 @@ _ABOUT: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"significan\w*|p[\s-]?values?|alpha|tests?|mcnemar|hypothes[ie]s|comparison",
         ("/analysis/alpha", "/analysis/minimum_effect", "/analysis/n", "/analysis/primary_metric"),
     ),
-    (r"arms?|baselines?|treatments?|controls?", ("/analysis/baseline", "/analysis/treatment", "/control")),
+    (
+        r"arms?|baselines?|treatments?|controls?",
+        ("/analysis/baseline", "/analysis/treatment", "/analysis/arms", "/control"),
+    ),
     (r"held-?\s?out|test\s+set|split|evaluat\w*|overlap\w*|leak\w*", ("/heldout", "/analysis/n", "/evaluation")),
     (r"metrics?|accuracy|outcome|score", ("/analysis/primary_metric",)),
     (r"money|cost\w*|budget|usd|dollars?|gpus?|hours?|price|rent\w*|spend\w*", ("/budget",)),

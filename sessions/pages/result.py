@@ -268,11 +268,11 @@ def _list_missed_arms(comparison: dict[str, Any]) -> list[str]:
 
 
 def _describe_arms(comparison: dict[str, Any]) -> str:
-    """Return the treatment's lead over each further arm; empty without any."""
+    """Return the treatment's lead over each arm that it must beat; empty without any."""
     leads = [
         f"lead over '{row['name']}' {row['lead']:+.3f}, adjusted p = {row['lead_p_adjusted']:.2g}"
         for row in comparison.get("arms", ())
-        if "lead" in row
+        if row.get("must_be_beaten")
     ]
     return "".join(f"; {lead}" for lead in leads)
 
