@@ -28,7 +28,7 @@ HAS_GUARD = sys.platform == "linux"
 WAIT_S = 5.0
 _PROC = Path("/proc")
 _detached: set[subprocess.Popen[bytes]] = set()
-"""Processes that outlive whoever started them: held until they end, because a dropped one is never collected."""
+"""Processes that outlive the caller: held until they end, because a dropped one is never collected."""
 
 
 def start_detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -420,8 +420,8 @@ def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "", fir
 def two_instructions(evidence: Evidence, before: str, after: str) -> Evidence:
     """Return a comparison on items that ask for small letters and for no comma, answered alike in both arms."""
     assert evidence.baseline_rows is not None
-    asked = constraint_of([("change_case:english_lowercase", {}), ("punctuation:no_comma", {})])
-    items = [item.model_copy(update={"constraint": asked}) for item in heldout_items()]
+    constraint = constraint_of([("change_case:english_lowercase", {}), ("punctuation:no_comma", {})])
+    items = [item.model_copy(update={"constraint": constraint}) for item in heldout_items()]
     for path, text in ((evidence.baseline_rows, before), (evidence.outputs["rows"], after)):
         write_rows(path, [row | {"output": text} for row in answers([True] * N)])
     return with_spec(replace(evidence, heldout=tuple(items)), task="instruction_following")

@@ -82,7 +82,16 @@ def test_the_orchestrator_never_imports_torch() -> None:
     assert done.stdout.strip() == "False False"
 
 
-SHIPPED = {"cai_preferences", "self_instruct_sft", "composer_demo", "demo", "demo_leaky", "demo_models", "demo_null"}
+SHIPPED = {
+    "cai_demo",
+    "cai_preferences",
+    "self_instruct_sft",
+    "composer_demo",
+    "demo",
+    "demo_leaky",
+    "demo_models",
+    "demo_null",
+}
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))

@@ -103,8 +103,8 @@ def _characters(contract: Contract, form: Form, item: str) -> int:
         written = 5 * (contract.critique_tokens + contract.revision_tokens)
         words = chain_prompts()
         # A constitution's own worked examples may be longer than Peergate's, and are not known here.
-        asked = 2 * len(words.worked) + len(words.question) + len(words.revision_question)
-        return asked + len(item) + written + TEMPLATE
+        question = 2 * len(words.worked) + len(words.question) + len(words.revision_question)
+        return question + len(item) + written + TEMPLATE
     if isinstance(contract, GenerateParameters):
         # A worked example is an instruction and an answer like those of the task.
         return 3 * len(item) if contract.worked_example else len(item)

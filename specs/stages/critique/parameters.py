@@ -13,7 +13,7 @@ from specs.stages.base.stage import DeviceParameters
 from specs.stages.base.witness import Agreement
 from specs.system.digests import Contract, omit_default
 
-Shown = Literal["whole", "examples", "sentence"]
+PrincipleParts = Literal["whole", "examples", "sentence"]
 
 
 class CriticParameters(DeviceParameters):
@@ -88,9 +88,9 @@ class ReviseParameters(SamplingParameters, Pairing):
 
     principles: Annotated[tuple[str, ...], Field(min_length=1)] | None = omit_default()
     """The principles to use, by id: they take turns in this order. None: all, and their categories take turns."""
-    shown: Shown = omit_default("whole")
-    """What the model is shown of a principle: its sentence and its worked examples, or one of the two. Without worked
-    examples of its own a principle has those of Peergate, before a prompt that is continued."""
+    principle_parts: PrincipleParts = omit_default("whole")
+    """The parts of a principle in its prompts: the sentence and the worked examples, or one of the two. Prompts that
+    are continued begin with Peergate's worked examples where they show none of the principle."""
     form: Form | None = omit_default()
     """Whether the model is asked in a chat or continues bare text. None: as its kind is."""
     revisions: Annotated[int, Field(ge=1, le=16)] = 1

@@ -8,7 +8,7 @@ import pytest
 
 from specs.session.constitution import Constitution, Principle, Totals, WorkedRevision
 from specs.stages.base.sampling import Finish, Form
-from specs.stages.critique.parameters import ReviseParameters, Shown
+from specs.stages.critique.parameters import PrincipleParts, ReviseParameters
 from specs.stages.critique.rows import RevisionFault
 from testing.factories.critic_evidence import chains
 from training.rules.critique.revision_chains import (
@@ -125,15 +125,15 @@ WORKED = WorkedRevision(
 
 
 @pytest.mark.parametrize("form", ["completion", "chat"])
-@pytest.mark.parametrize("shown", ["whole", "examples", "sentence"])
-def test_a_model_is_shown_the_registered_parts_of_a_principle(form: Form, shown: Shown) -> None:
+@pytest.mark.parametrize("parts", ["whole", "examples", "sentence"])
+def test_a_model_is_shown_the_registered_parts_of_a_principle(form: Form, parts: PrincipleParts) -> None:
     rule = rules(a=1).principles[0].model_copy(update={"examples": (WORKED,)})
-    asker = Asker.of(ReviseParameters(form=form, shown=shown), "instruct")
+    asker = Asker.of(ReviseParameters(form=form, principle_parts=parts), "instruct")
     for prompt in (asker.critique_prompt("Say it.", "So.", rule), asker.revision_prompt("Say it.", "So.", rule, "No.")):
-        assert (rule.text in prompt) == (shown != "examples")
-        assert ("Improve the response." in prompt) == (shown == "examples")
-        assert (WORKED.revision in prompt) == (shown != "sentence")
-        assert ("Name a fruit" in prompt) == (shown == "sentence" and form == "completion")
+        assert (rule.text in prompt) == (parts != "examples")
+        assert ("Improve the response." in prompt) == (parts == "examples")
+        assert (WORKED.revision in prompt) == (parts != "sentence")
+        assert ("Name a fruit" in prompt) == (parts == "sentence" and form == "completion")
 
 
 def test_a_stage_uses_the_principles_that_it_names() -> None:

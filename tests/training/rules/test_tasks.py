@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from specs.loading.loading import load_constitution
 from specs.stages.base.artifacts import Example, Item
 from testing.factories.evidence_on_disk import prompt_items
 from training.items.comma_items import build_items as comma_items
@@ -17,11 +19,14 @@ from training.items.format_items import (
     leak,
 )
 from training.items.format_items import main as build
+from training.items.principle_items import CLOSING, HELDOUT_SUBJECTS, TRAINING_SUBJECTS, WORKED, stem
+from training.items.principle_items import main as write_principle_items
 from training.jobs.finetuning.sft import balance
 from training.rules.tasks import choose, load_items, verifier, worked_example
 from training.rules.tasks.format_instructions import KINDS, verify
-from training.rules.tasks.instruction_following import constraint_of
+from training.rules.tasks.instruction_following import constraint_of, sentences_of
 
+COMPOSER = "composer_prompts.jsonl", "composer_heldout.jsonl"
 LIBRARY = Path(__file__).parents[3] / "specs" / "library" / "data"
 
 
@@ -117,10 +122,32 @@ def test_no_topic_and_no_prompt_stands_on_both_sides(
 
 def test_the_shipped_data_is_what_the_code_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["build", "--out", str(tmp_path)])
-    assert build() == write_comma_items() == 0
+    assert build() == write_comma_items() == write_principle_items() == 0
     built = sorted(path.name for path in LIBRARY.glob("format_*") if path.name != "format_labelled.jsonl")
-    for name in (*built, "composer_prompts.jsonl", "composer_heldout.jsonl"):
+    for name in (*built, *COMPOSER, *(path.name for path in LIBRARY.glob("cai_demo_*.jsonl"))):
         assert (tmp_path / name).read_bytes() == (LIBRARY / name).read_bytes()
+
+
+def test_no_prompt_of_the_constitutional_demo_asks_for_what_its_principles_ask_for() -> None:
+    assert not {*map(stem, TRAINING_SUBJECTS)} & {*map(stem, HELDOUT_SUBJECTS)}
+    assert not {*map(stem, WORKED)} & {*map(stem, (*TRAINING_SUBJECTS, *HELDOUT_SUBJECTS))}
+    for name in ("prompts", "heldout"):
+        for item in load_items(LIBRARY / f"cai_demo_{name}.jsonl"):
+            texts = " ".join([*(turn.content for turn in item.before), item.prompt]).lower()
+            assert not re.search(r"sentence|short|brief|check|source|trust", texts)
+            answer = f"It is {item.group} that people see in many places of the world."
+            judge = verifier("instruction_following")
+            assert judge(item, f"{answer} {CLOSING}").passed
+            assert judge(item, answer).reason.startswith("startend:end_checker")
+
+
+def test_the_worked_revisions_of_the_demo_keep_to_their_principles() -> None:
+    constitution, _ = load_constitution(LIBRARY / "cai_demo_constitution.yaml")
+    for principle in constitution.principles:
+        for example in principle.examples:
+            assert len(sentences_of(example.revision)) <= 3
+            assert example.revision.endswith(CLOSING) == (principle.id == "checkable")
+            assert not example.draft.endswith(CLOSING)
 
 
 def test_the_larger_lists_begin_with_the_smaller_and_are_large_enough() -> None:

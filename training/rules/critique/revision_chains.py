@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from specs.session.constitution import Constitution, Principle
 from specs.stages.base.sampling import Finish, Form
-from specs.stages.critique.parameters import ReviseParameters, Shown
+from specs.stages.critique.parameters import PrincipleParts, ReviseParameters
 from specs.stages.critique.rows import RevisionFault, RevisionRow
 from specs.system.digests import Contract
 from training.rules.cleaning import refuses
@@ -58,7 +58,7 @@ class Rounds(NamedTuple):
 
 
 def select_principles(constitution: Constitution, parameters: ReviseParameters) -> list[Principle]:
-    """Return the principles that a stage uses; raises ValueError for one that the constitution does not hold."""
+    """Return the principles that a stage uses; raises ValueError for an unknown principle."""
     known = {principle.id: principle for principle in constitution.principles}
     if unknown := [id for id in parameters.principles or () if id not in known]:
         raise ValueError(f"unknown principle '{unknown[0]}': the constitution holds {', '.join(known)}")
@@ -111,36 +111,37 @@ class Asker(NamedTuple):
     """Writes the prompts of a stage, which a checker writes again."""
 
     form: Form
-    shown: Shown = "whole"
+    parts: PrincipleParts = "whole"
 
     @classmethod
     def of(cls, parameters: ReviseParameters, model_kind: str | None) -> Asker:
         """Return the asker of a stage; raises ValueError as :func:`form_of`."""
-        return cls(parameters.form or form_of(model_kind), parameters.shown)
+        return cls(parameters.form or form_of(model_kind), parameters.principle_parts)
 
     def critique_prompt(self, instruction: str, response: str, principle: Principle) -> str:
         """Return the prompt that asks for a critique of a response by one principle."""
-        text = self._worked(principle) + self._question(instruction, response, principle)
+        text = self._format_examples(principle) + self._format_question(instruction, response, principle)
         return f"{text}\nCritique:" if self.form == "completion" else f"{text}\n\n{chain_prompts().critique_question}"
 
     def revision_prompt(self, instruction: str, response: str, principle: Principle, critique: str) -> str:
         """Return the prompt that asks for the response, rewritten after the critique."""
-        text = f"{self._worked(principle)}{self._question(instruction, response, principle)}\nCritique: {critique}"
+        question = self._format_question(instruction, response, principle)
+        text = f"{self._format_examples(principle)}{question}\nCritique: {critique}"
         return f"{text}\nRevision:" if self.form == "completion" else f"{text}\n\n{chain_prompts().revision_question}"
 
-    def _worked(self, principle: Principle) -> str:
+    def _format_examples(self, principle: Principle) -> str:
         """Return the finished chains that come before the question, each with an empty line after it."""
-        if not principle.examples or self.shown == "sentence":
+        if not principle.examples or self.parts == "sentence":
             return f"{chain_prompts().worked}\n" if self.form == "completion" else ""
         return "".join(
-            f"{self._question(example.instruction, example.draft, principle)}"
+            f"{self._format_question(example.instruction, example.draft, principle)}"
             f"\nCritique: {example.critique}\nRevision: {example.revision}\n\n"
             for example in principle.examples
         )
 
-    def _question(self, instruction: str, response: str, principle: Principle) -> str:
+    def _format_question(self, instruction: str, response: str, principle: Principle) -> str:
         prompts = chain_prompts()
-        sentence = prompts.neutral if self.shown == "examples" else principle.text
+        sentence = prompts.neutral if self.parts == "examples" else principle.text
         texts = {"instruction": instruction, "response": response, "principle": sentence}
         return _PLACE.sub(lambda match: texts[match[1]], prompts.question)
 
