@@ -68,6 +68,14 @@ def notes(spec: SessionSpec) -> Iterator[str]:
             f"{analysis.treatment}: no control is registered, so a gain that needs no memory counts as one; controls "
             "are both arms once more with history: shuffled or none, named under analysis.controls"
         )
+    order = [stage.name for stage in spec.stages]
+    for arm in analysis.arms:
+        between = spec.stages[order.index(arm.stage) : order.index(analysis.treatment)]
+        if later := next((stage.name for stage in between if _trains(stage)), None):
+            yield (
+                f"{arm.stage}: evaluates an arm on the held-out split before '{later}' trains, so that its result is "
+                "known while the training can still be changed; evaluate all arms after all training"
+            )
     for stage in spec.stages:
         if kind_of(stage).open_ended and not stage.parameters.stops and kind_read(spec, stage) == "base":
             yield (

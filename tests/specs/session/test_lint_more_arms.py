@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specs.lint.evaluation_rules import notes
 from specs.loading.loading import load_spec
 from testing.factories.compared_evidence import talk_spec
 from testing.factories.more_arms import ARM, armed_spec
@@ -67,6 +68,14 @@ def test_an_arm_after_the_treatment_is_refused(tmp_path: Path) -> None:
     path = armed_spec(tmp_path, (STAGE + SETTINGS, ""), ("  - name: ship\n", f"{STAGE}{SETTINGS}  - name: ship\n"))
     message = "'drafts_after' comes after the treatment 'tuned', whose gate judges all arms"
     assert [problem.message for problem in problems_of(path)] == [message]
+
+
+def test_an_arm_that_is_evaluated_before_a_training_is_noted(tmp_path: Path) -> None:
+    (note,) = notes(load_spec(armed_spec(tmp_path)).spec)
+    assert note.startswith("drafts_after: evaluates an arm on the held-out split before 'train' trains")
+    (tmp_path / "late").mkdir()
+    last = (STAGE + SETTINGS, ""), ("  - name: tuned\n", f"{STAGE}{SETTINGS}  - name: tuned\n")
+    assert list(notes(load_spec(armed_spec(tmp_path / "late", *last)).spec)) == []
 
 
 def test_an_arm_of_conversations_that_is_not_shown_its_history_is_refused(tmp_path: Path) -> None:
