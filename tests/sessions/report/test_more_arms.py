@@ -13,6 +13,7 @@ from reviews.audit.verify import verify_run
 from reviews.history.history import History
 from sessions.pages.report import plots
 from sessions.pages.report.page_result import page_result
+from sessions.pages.report.report_check import ReportCheck
 from sessions.pages.report.trail_page import trail_page
 from sessions.run.run_layout import STORE, TRAIL
 from specs.jobs.job_records import JobOrder
@@ -70,6 +71,10 @@ def test_an_arm_that_is_not_beaten_closes_the_session_as_a_null_that_names_it(tm
     )
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["result"].startswith("no result, the treatment is not shown to be better than 'own drafts': held-out")
+    check = ReportCheck(run, history, apart=True)
+    trace = check.trace(*check.find_metrics("arms_p"))
+    assert (check.problems, trace.problems, trace.again) == ([], (), 0.125)
+    assert [row.name for row in trace.rows] == ["baseline", "drafts_after", "tuned"]
     assert "| yes, **not beaten** |" in (run / "report" / "report.md").read_text(encoding="utf-8")
     assert verify_run(run, TRAIL, STORE).damage == []
 
