@@ -1,11 +1,11 @@
-"""The formats of `peergate export FORMAT RUN`, by name, and what each of them is given."""
+"""The formats of `peergate export FORMAT RUN...`, by name, and what each of them is given."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,6 +38,8 @@ class Format:
     """For a tracker that can send a run: the variable that this requires."""
     adds: bool = False
     """For a tracker: whether its folder takes further parts of a run; other folders are rewritten."""
+    several: bool = False
+    """Whether its function gets a list of sessions."""
 
     def writer(self) -> Callable[..., Any]:
         """Return the function; only then is its module imported."""
@@ -71,24 +73,32 @@ FORMATS: Mapping[str, Format] = {
     "trackio": Format(
         "the same, for `TRACKIO_DIR=DIR trackio show`", "sessions.exports.trackio_format:write", tracks=True
     ),
+    "paper": Format(
+        "a paper in Markdown and LaTeX, with tables, figures, claims and what runs it again",
+        "sessions.exports.paper.paper_format:write",
+        several=True,
+    ),
 }
 
 
-def export(name: str, run: Path, folder: Path) -> list[str]:
-    """Write a session in a format into a new folder; returns a line for each file and for each omission.
+def export(name: str, runs: Sequence[Path], folder: Path) -> list[str]:
+    """Write sessions in a format into a new folder; returns a line for each file and for each omission.
 
     Raises:
-        UserError: there is no such format or session, its package is not installed, or the folder already exists.
+        UserError: there is no such format or session, its package is not installed, the folder already exists, or the
+            format takes one session.
         AuditDamage: the trail, or a file that it recorded, is not what it was; nothing is left.
         EvidenceMissing: the session has nothing to write in this format.
     """
-    source = _source(name, run)
+    sources = [_source(name, run) for run in runs]
+    if len(runs) > 1 and not FORMATS[name].several:
+        raise UserError(f"'{name}' takes one session, got {len(runs)}", hint="export them one after the other")
     try:
         with new_folder(folder) as partial:
-            lines = _write_format(name, source, partial)
+            lines = _write_format(name, sources, partial)
             if not any(partial.iterdir()):
                 why = "; ".join(lines) or "no stage that it supports has ended"
-                raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(run))
+                raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(runs[0]))
     except FileExistsError as error:
         raise UserError("already exists", where=str(folder), hint="name another folder with --out") from error
     return lines
@@ -109,7 +119,7 @@ def send(name: str, run: Path) -> list[str]:
         raise UserError(f"variable {form.sends} is not set", hint="it names the server")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return _write_format(name, source, Path(folder), online=True)
+            return _write_format(name, [source], Path(folder), online=True)
         except (PeergateError, MemoryError):
             raise
         except Exception as error:
@@ -127,13 +137,13 @@ def _source(name: str, run: Path) -> ExportSource:
     return ExportSource(run, History.read(path, run / STORE))
 
 
-def _write_format(name: str, source: ExportSource, folder: Path, **how: bool) -> list[str]:
-    form = FORMATS[name]
+def _write_format(name: str, sources: Sequence[ExportSource], folder: Path, **how: bool) -> list[str]:
+    form, source = FORMATS[name], sources[0]
     try:
         # Libraries print; what is on stdout is the command's own.
         with redirect_stdout(sys.stderr):
             if not form.tracks:
-                return form.writer()(source, folder)
+                return form.writer()(sources if form.several else source, folder)
             # Imported here: it imports all code of a gate.
             from sessions.exports.tracking import make_tracked_run
 

@@ -210,3 +210,16 @@ def test_the_rule(gains: tuple[int, ...], failed: int, is_replicated: bool) -> N
     found = combine_seeds(first, [SeedOutcome(seed, f"s{seed}", one, "") for seed, one in enumerate(read, 2)])
     assert (found.failures, found.is_replicated) == (failed, is_replicated), found.describe()
     assert found.over.difference == pytest.approx(sum(gains) / 60)
+
+
+def test_a_paper_has_the_registered_seeds_as_they_were_counted(counted: Path, tmp_path: Path) -> None:
+    done = peergate("export", "paper", counted, "--out", tmp_path / "paper")
+    assert done.returncode == 0, done.stderr
+    claims = json.loads((tmp_path / "paper" / "claims.json").read_text(encoding="utf-8"))["claims"].values()
+    entry = History(read_entries(counted / "trail.sqlite")).find_key("replication")
+    assert entry is not None
+    cited = {claim["sources"][0]["pointer"]: claim for claim in claims if claim["sources"][0]["entry"] == entry.seq}
+    result = History.read(counted / "trail.sqlite", counted / "store").store.get_value(entry.raw["result"])
+    assert cited["/told"]["value"] == result["told"] and cited["/seeds/0/gain"]["value"] == result["seeds"][0]["gain"]
+    text = (tmp_path / "paper" / "paper.md").read_text(encoding="utf-8")
+    assert "| Another seed gives another result. | answered |" in text and "One seed: " not in text

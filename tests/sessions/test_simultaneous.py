@@ -66,7 +66,7 @@ def make_export(run: Path, folder: Path) -> Callable[[], object]:
 
 
 def make_format(run: Path, folder: Path) -> Callable[[], object]:
-    return lambda: formats.export("tensorboard", run, folder / "made")
+    return lambda: formats.export("tensorboard", [run], folder / "made")
 
 
 def make_copy(run: Path, folder: Path) -> Callable[[], object]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from reviews.history.history import History
 from reviews.stages.finetuning.lineage_checks import LINEAGE
-from sessions.pages.report.report import REPORT_JSON
+from sessions.pages.report.report import recorded_report
 from sessions.pages.template import render
 from sessions.run.final_model import FinalModel
 from specs.stages.registry import kind_of
-from specs.system.digests import digest_bytes
-from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.masking import current
-from specs.system.regular_files import read_regular
-from specs.trail.session_bodies import ReportEntry
 
 CARD = "README.md"
 
@@ -28,7 +23,7 @@ def model_card(run: Path, history: History, model: FinalModel) -> str:
         EvidenceMissing: the session has no report.
         AuditDamage: the report is not the recorded one.
     """
-    report = _recorded_report(run, history)
+    report = recorded_report(run, history)
     spec = history.resolved.spec
     treatment = next((stage for stage in report["stages"] if stage["stage"] == spec.analysis.treatment), None)
     accepted = [attempt for attempt in (treatment or {"attempts": []})["attempts"] if attempt["gate"]]
@@ -58,20 +53,6 @@ def model_card(run: Path, history: History, model: FinalModel) -> str:
         },
     )
     return current().text(text)
-
-
-def _recorded_report(run: Path, history: History) -> dict[str, Any]:
-    written = history.find(ReportEntry)
-    pending = written.body.files.get(REPORT_JSON) if written else None
-    if pending is None:
-        raise EvidenceMissing("the session has no report", where=str(run))
-    try:
-        data = read_regular(run / REPORT_JSON)
-    except OSError as error:
-        raise EvidenceMissing(f"the report cannot be read: {error.strerror or error}", where=str(run)) from error
-    if digest_bytes(data) != pending:
-        raise AuditDamage(f"{REPORT_JSON} is not the recorded {pending}", where=str(run))
-    return json.loads(data)
 
 
 def _summarize_training(report: dict[str, Any], name: str) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sessions.pages.diagnosis.attempts import Curves
 from specs.system.text import one_line
 
+Form = Literal["svg", "pdf"]
+"""The form of a plot's file: SVG for pages, PDF for LaTeX."""
 PREFIX = "training-"
 NAME_CHARACTERS = 30
 MARKS = ("#d62728", "#ff7f0e", "#9467bd", "#8c564b")
@@ -25,21 +27,20 @@ class AttemptCurves(NamedTuple):
     curves: Curves
     marks: list[tuple[str, tuple[int, ...]]]
 
-    @property
-    def file(self) -> str:
+    def file(self, form: Form) -> str:
         """Return the file's name."""
-        return f"{PREFIX}{self.stage}.svg"
+        return f"{PREFIX}{self.stage}.{form}"
 
 
-def draw(folder: Path, visible: Sequence[AttemptCurves]) -> list[str]:
+def draw(folder: Path, visible: Sequence[AttemptCurves], form: Form = "svg") -> list[str]:
     """Draw each attempt that has points; returns the file names."""
     folder.mkdir(parents=True, exist_ok=True)
     every = [value for value in visible if value.curves.steps]
     if every:
         set_up()
     for value in every:
-        save(_figure(value), folder / value.file)
-    return [value.file for value in every]
+        save(_figure(value), folder / value.file(form))
+    return [value.file(form) for value in every]
 
 
 def set_up() -> None:
@@ -55,7 +56,12 @@ def set_up() -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure as SVG, without the moment at which it was drawn."""
+    """Write a figure as SVG or PDF, as its name says, without the moment at which it was drawn."""
+    if path.suffix == ".pdf":
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+        FigureCanvasPdf(figure).print_pdf(path, metadata={"CreationDate": None})
+        return
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     # Not savefig, which draws everything once before only for the layout: a canvas of SVG has that in its one pass.

@@ -32,32 +32,33 @@ def draw(
     report: dict[str, Any],
     losses: dict[str, list[float]],
     trained: Sequence[curve_plots.AttemptCurves] = (),
+    form: curve_plots.Form = "svg",
 ) -> list[str]:
     """Draw what a report, the losses (nats per token and step, by attempt) and the curves hold; return the names."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [*_draw(folder, report, losses), *sorted(curve_plots.draw(folder, trained))]
+    return [*_draw(folder, report, losses, form), *sorted(curve_plots.draw(folder, trained, form))]
 
 
-def _draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
+def _draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]], form: curve_plots.Form) -> list[str]:
     effect = _effect_of(report)
     if not losses and not report["accuracy_by_kind"] and effect is None:
         return []
     curve_plots.set_up()
-    drawn: list[str] = []
+    files: list[Path] = []
     if effect is not None:
-        _effect(folder / "effect.svg", *effect)
-        drawn.append("effect.svg")
+        files.append(folder / f"effect.{form}")
+        _effect(files[-1], *effect)
     if arms := (report.get("comparison") or {}).get("arms"):
-        _arms(folder / "arms.svg", arms)
-        drawn.append("arms.svg")
+        files.append(folder / f"arms.{form}")
+        _arms(files[-1], arms)
     if losses:
-        _loss(folder / "loss.svg", losses)
-        drawn.append("loss.svg")
+        files.append(folder / f"loss.{form}")
+        _loss(files[-1], losses)
     if report["accuracy_by_kind"]:
-        _accuracy(folder / "accuracy.svg", report["accuracy_by_kind"])
-        _pairs(folder / "pairs.svg", report["accuracy_by_kind"])
-        drawn += ["accuracy.svg", "pairs.svg"]
-    return drawn
+        files += [folder / f"accuracy.{form}", folder / f"pairs.{form}"]
+        _accuracy(files[-2], report["accuracy_by_kind"])
+        _pairs(files[-1], report["accuracy_by_kind"])
+    return [file.name for file in files]
 
 
 def _effect_of(report: dict[str, Any]) -> tuple[str, float, tuple[float, float], float] | None:

@@ -53,9 +53,10 @@ from sessions.run.money import ledger
 from sessions.run.run_layout import STORE, TRAIL
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
-from specs.system.digests import canonical_bytes, digest_file
+from specs.system.digests import canonical_bytes, digest_bytes, digest_file
 from specs.system.errors import AuditDamage, EvidenceMissing, PeergateError
 from specs.system.masking import Masker, current, forms_only
+from specs.system.regular_files import read_regular
 from specs.system.text import one_line, plain
 from specs.trail.entry import DESIGN
 from specs.trail.gate_bodies import (
@@ -81,16 +82,49 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     """Write the report of a session that ends with ``outcome``; returns the body of its entry in the trail."""
     history = History.read(run / trail, run / store_name)
     data, arms = _data(run, history, outcome)
-    trained = [
-        curve_plots.AttemptCurves(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
-        for diagnosis in diagnose_from_trail(history)
-    ]
-    data["plots"] = plots.draw(run / folder, data, _losses(history), trained)
+    data["plots"] = draw_plots(run / folder, data, history)
     texts = _texts(data, arms, history, current())
     for name, text in texts.items():
         write_durably(run / folder / name, text)
     files = {f"{folder}/{name}": digest_file(run / folder / name) for name in (*texts, *data["plots"])}
     return {"files": files, "entries": len(history), "outcome": outcome}
+
+
+def draw_plots(folder: Path, data: dict[str, Any], history: History, form: curve_plots.Form = "svg") -> list[str]:
+    """Draw the plots of a report into a folder; returns the file names, the headline first."""
+    trained = [
+        curve_plots.AttemptCurves(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
+        for diagnosis in diagnose_from_trail(history)
+    ]
+    return plots.draw(folder, data, _losses(history), trained, form)
+
+
+def recorded_report(run: Path, history: History) -> dict[str, Any]:
+    """Return the recorded report of a closed session.
+
+    Raises:
+        EvidenceMissing: the session has no report, or its file cannot be read.
+        AuditDamage: the file is not the recorded one.
+    """
+    written = history.find(ReportEntry)
+    digest = written.body.files.get(REPORT_JSON) if written else None
+    if digest is None:
+        raise EvidenceMissing("the session has no report", where=str(run))
+    try:
+        data = read_regular(run / REPORT_JSON)
+    except OSError as error:
+        raise EvidenceMissing(f"the report cannot be read: {error.strerror or error}", where=str(run)) from error
+    if digest_bytes(data) != digest:
+        raise AuditDamage(f"{REPORT_JSON} is not the recorded {digest}", where=str(run))
+    return json.loads(data)
+
+
+def report_so_far(run: Path, history: History) -> dict[str, Any]:
+    """Return the report of a session that has not ended, as data, without plots; nothing of it is recorded."""
+    data, _ = _data(run, history, WAITING)
+    if question(history) is None:
+        data["result"] = "the session has not ended: nothing of it is a result yet"
+    return data
 
 
 def rendered_again(run: Path) -> dict[str, bytes]:
