@@ -13,6 +13,7 @@ import typer
 
 import reviews.statistics
 from release.reference.contract_pages import entry_page, kind_page, spec_page, stage_pages
+from release.reference.published_page import published_page
 from reviews.gate.check_catalog import listing
 from sessions.commands.cli import app
 from sessions.commands.contract_fields import docstring, fields_of, table
@@ -79,6 +80,7 @@ def pages(*, with_stages: bool) -> dict[str, str]:
         "trail-entries.md": entry_page(),
         "statistics.md": _statistics_page(),
         "stage-kinds.md": kind_page(),
+        "published-settings.md": published_page(),
     }
     titles = {name: text.split("\n", 1)[0].removeprefix("# ") for name, text in texts.items()}
     listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())

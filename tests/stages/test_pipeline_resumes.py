@@ -180,10 +180,10 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
     # The control of the comparison: one file, one metric or one stage that is not the same.
     run, whole = undisturbed("cai_preferences")
     same_as(run, whole)
-    rows = whole.outputs["samples"] | {"rows": "sha256:0"}
+    rows = whole.outputs["revise"] | {"rows": "sha256:0"}
     measured = whole.metrics["dpo"] | {"dpo_steps": {}}
     for changed in (
-        whole._replace(outputs=whole.outputs | {"samples": rows}),
+        whole._replace(outputs=whole.outputs | {"revise": rows}),
         whole._replace(metrics=whole.metrics | {"dpo": measured}),
         whole._replace(outputs={stage: one for stage, one in whole.outputs.items() if stage != "dpo"}),
         whole._replace(decision="null"),

@@ -17,9 +17,8 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.sampling import END_MARK, SHOTS
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
-from specs.stages.generation.parameters import GenerateParameters
 from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
-from training.rules.prompt_encoding import bare_ids, form_of, item_ids, sample_ids
+from training.rules.prompt_encoding import bare_ids, form_of, item_ids
 from training.rules.prompt_text import answer_prompt
 from training.rules.tasks.format_instructions import KINDS, prompt_of, worked_example
 
@@ -65,17 +64,13 @@ def trained(spec: SessionSpec, tokenizer: Any, **changes: Any) -> list[tuple[str
 
 
 def asked(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
-    """Return what the stages that measure or sample let the model read of each item, by stage."""
+    """Return what the stages that measure let the model read of each item, by stage."""
     found: dict[str, list[list[int]]] = {}
     for name in (spec.analysis.baseline, spec.analysis.treatment):
         stage = spec.stage(name)
         assert isinstance(stage.parameters, EvaluateParameters)
         form = form_of(kind_read(spec, stage))
         found[name] = [item_ids(tokenizer, item, stage.parameters, form) for item in ITEMS]
-    for stage in spec.stages:
-        if isinstance(stage.parameters, GenerateParameters):
-            form = form_of(kind_read(spec, stage))
-            found[stage.name] = [sample_ids(tokenizer, one.prompt, None, stage.parameters, form) for one in ITEMS]
     return found
 
 
@@ -83,7 +78,7 @@ def asked(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
 def test_what_was_trained_is_what_is_asked(tokenizer: Any, name: str, profile: str) -> None:
     spec = load_spec(find_spec(name), profile).spec
     written, read = trained(spec, tokenizer), asked(spec, tokenizer)
-    assert written and len(read) == (2 if name == "self_instruct_sft" else 4)
+    assert written and len(read) == 2
     for place, (stage, prompt, whole, answer) in enumerate(written):
         # The prompt is not changed by what follows it, and what follows is what is read back.
         assert whole[: len(prompt)] == prompt, (stage, answer)
@@ -95,12 +90,7 @@ def test_what_was_trained_is_what_is_asked(tokenizer: Any, name: str, profile: s
 @pytest.mark.parametrize(("name", "profile"), [one for one in SPECS if one[1] != "cpu"])
 def test_what_was_trained_is_what_worked_pairs_showed(tokenizer: Any, name: str, profile: str) -> None:
     spec = load_spec(find_spec(name), profile).spec
-    for stage, _, whole, answer in trained(spec, tokenizer):
-        item = next(one for one in ITEMS if worked_example(one)[1] == answer)
-        for sampling in (one.parameters for one in spec.stages if isinstance(one.parameters, GenerateParameters)):
-            shown = sample_ids(tokenizer, "next", (item.prompt, answer), sampling, "completion")
-            assert shown[: len(whole) - 1] == whole[:-1], (stage, answer)
-    # And in the pairs before each instruction that `sample_responses` answers.
+    # In the pairs before each instruction that `sample_responses` answers.
     style = style_of(tokenizer, next(p for p in training_parameters(spec)), "base")
     first = SHOTS[0]
     whole = PromptWithResponses(style, first.instruction, (first.response,)).encode_sides(tokenizer).wholes[0]

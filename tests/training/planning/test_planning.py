@@ -176,23 +176,33 @@ def test_volumes_are_followed_back_to_the_registered_data() -> None:
     texts = {name: volume(resolved.spec, name, origin) for name in ("data.prompts", "revise.preferences")}
     assert texts["data.prompts"] is not None and texts["data.prompts"].texts == 1440
     assert texts["revise.preferences"] is not None and texts["revise.preferences"].texts == 4 * 1440
-    verified = volume(resolved.spec, "pairs.preferences", origin)
-    assert verified is not None and verified.texts == 4 * 1440
+    revisions = volume(resolved.spec, "revise.examples", origin)
+    assert revisions is not None and revisions.texts == 4 * 1440
     first = shipped("self_instruct_sft", "gpu80")
     accepted = volume(first.spec, "judge_responses.accepted", Path(first.origin))
     assert accepted is not None and accepted.texts == 2 * 15_000
+
+
+def test_the_volume_of_verified_pairs_is_that_of_their_prompts(tmp_path: Path) -> None:
+    stage = (
+        "  - name: pairs\n    kind: best_of_n_verified\n    inputs: {samples: sample.rows, prompts: data.prompts}\n"
+        "    parameters: {pairs_per_prompt: 2, seed: 7}\n"
+    )
+    path = write_spec(tmp_path, ("  - name: train\n", f"{stage}  - name: train\n"))
+    verified = volume(loads(path).spec, "pairs.preferences", tmp_path)
+    assert verified is not None and verified.texts == 2 * 5
 
 
 def test_the_forecast_is_operations_over_speed() -> None:
     resolved = shipped("cai_preferences", "gpu80")
     found = {one.stage: one for one in estimate(resolved).forecasts}
     data = volume(resolved.spec, "revise.preferences", Path(resolved.origin))
-    assert data is not None and list(found) == ["dpo_revised", "dpo"]
+    assert data is not None and list(found) == ["sft", "dpo"]
     tokens = 2 * data.texts * data.tokens
     # 4 with adapters, 2 for checkpointing, 2 for the reference.
     hours = 8 * 32_763_876_352 * tokens / 1e14 / 3600
-    assert found["dpo_revised"].tokens == tokens and found["dpo_revised"].hours == pytest.approx(hours)
-    assert found["dpo_revised"].usd == pytest.approx(hours * 2.69)
+    assert found["dpo"].tokens == tokens and found["dpo"].hours == pytest.approx(hours)
+    assert found["dpo"].usd == pytest.approx(hours * 2.69)
     assert isinstance(resolved.spec.stage("dpo").parameters, DpoParameters)
 
 
@@ -330,5 +340,5 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
         )
     assert found == {
         "self_instruct_sft": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
-        "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
+        "cai_preferences": "sha256:5564a1d10f783d379219b63e0bff73b1dd6c5db6a0f08d0b78bd2022b87f4362",
     }
