@@ -251,11 +251,7 @@ def _limits(session: CitedSession, several: bool) -> Iterator[Line]:
                 session.from_report("scorecard", "rows", index, "why"),
                 ")",
             )
-    yield (
-        "Nothing in a trail shows that it was not made anew as a whole: heads that were kept elsewhere do (",
-        Code("peergate audit verify --anchor"),
-        ").",
-    )
+    yield "Only heads of the trail that were kept elsewhere show that it was not made anew: ", Code(ANCHOR), "."
 
 
 def _seeds(sessions: Sequence[PaperSession]) -> tuple[list[Block], bool | None]:

@@ -91,7 +91,12 @@ def objection_table(session: CitedSession, drawn: Sequence[str], holds_over_seed
     rows.append(((SEEDS,), ("answered" if holds_over_seeds else "open",), (_OVER_SEEDS[holds_over_seeds],)))
     not_judged = [session.from_report("not_judged", index) for index in range(len(session.report["not_judged"]))]
     rows += [((claim,), ("open",), ("judged by no gate",)) for claim in not_judged]
-    return Table(f"objections-{session.name}", "Likely objections", ("objection", "state", "what answers it"), rows)
+    return Table(
+        f"objections-{session.name}",
+        "Objections, with the checks that answer them",
+        ("objection", "state", "what answers it"),
+        rows,
+    )
 
 
 def _results(session: CitedSession) -> dict[str, tuple[Attempt, int, CheckResult]]:

@@ -209,6 +209,19 @@ def test_an_open_session_and_a_null_say_so(tmp_path: Path) -> None:
     assert unclaimed(text, claims_of(paper)) == [] and wrong_claims(claims_of(paper), run, paper) == []
 
 
+def test_what_a_person_decided_stands_among_the_limits(tmp_path: Path) -> None:
+    run = open_quick(tmp_path, ("{metric: accepted, at_least: 2}", "{metric: accepted, at_least: 200}"))
+    drive(quick_session(run))
+    answer = {"answer": "approve", "reason": f"enough{HOSTILE}", "by": "ada", "expires": None}
+    drive(quick_session(run), answer)
+    paper = exported(tmp_path, run)
+    text, tex = ((paper / f"paper.{form}").read_text(encoding="utf-8") for form in ("md", "tex"))
+    assert "a person decided instead" in text and "Gates or checks that a person lifted: 1[^" in text
+    assert "- answered 'approve' at sample.1[^" in text and "`ada`: enough" in text and "passwd" in tex
+    assert r"\input{/etc" not in tex and tex.count(r"\end{document}") == 1 and unbalanced(tex) == ""
+    assert unclaimed(text, claims_of(paper)) == [] and wrong_claims(claims_of(paper), run, paper) == []
+
+
 def test_seeds_are_one_paper_with_their_comparison(tmp_path: Path) -> None:
     runs: list[Path] = []
     for seed, right in ((7, 12), (8, 10)):
