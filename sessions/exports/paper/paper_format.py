@@ -18,6 +18,7 @@ from sessions.run.run_layout import STORE, trail_name
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing, UserError
 from specs.system.masking import current
+from specs.system.regular_files import read_regular
 from specs.system.text import one_line
 from specs.trail.session_bodies import ReplicationEntry, ReportEntry
 
@@ -82,7 +83,7 @@ def _read(source: ExportSource, folder: Path, claims: ClaimList) -> PaperSession
         raise EvidenceMissing(f"cannot be verified here: {why}", where=str(run), hint=hint)
     is_recorded = history.find(ReportEntry) is not None
     report = recorded_report(run, history) if is_recorded else current().value(report_so_far(run, history))
-    data = (run / REPORT_JSON).read_bytes() if is_recorded else json.dumps(report, indent=2).encode()
+    data = read_regular(run / REPORT_JSON) if is_recorded else json.dumps(report, indent=2).encode()
     (folder / REPORTS / f"{history.session}.json").write_bytes(data)
     figures = folder / "figures" / history.session
     plots = draw_plots(figures, report, history, "svg")
