@@ -167,6 +167,10 @@ def _results(session: PaperSession) -> Iterator[Block]:
             ("metric", "value", "95 % interval", "n"),
             list(_comparison_rows(cited, compared)),
         )
+    if arms := (compared or {}).get("arms"):
+        header = ("arm", "right", "accuracy", "gain over baseline", "adjusted p", "lead of treatment", "adjusted p")
+        rows = [_arm_row(cited, index, arm) for index, arm in enumerate(arms)]
+        yield Table(f"arms-{name}", "Every arm on the same items", (*header, "must be beaten"), rows)
     if kinds := report["accuracy_by_kind"]:
         fields = ("items", "baseline", "treatment", "gained", "lost", "p", "p_adjusted")
         yield Table(
@@ -196,6 +200,23 @@ def _comparison_rows(session: CitedSession, compared: dict[str, Any]) -> Iterato
         yield _metric_row(session, digest, metric, (f"{arm}, ", Code(primary)))
     for name, metric in compared["metrics"].items():
         yield _metric_row(session, compared["treatment_metrics"], metric, (Code(name),))
+
+
+def _arm_row(session: CitedSession, index: int, arm: dict[str, Any]) -> Sequence[Line]:
+    def cite(*parts: object) -> Claim:
+        return session.from_report("comparison", "arms", index, *parts)
+
+    def interval(*ends: tuple[object, ...]) -> Line:
+        low, high = (cite(*end) for end in ends)
+        return " [", low, ", ", high, "]"
+
+    cells: list[Line] = [(Code(arm["name"]),), (cite("right"), " of ", cite("items"))]
+    cells.append((cite("accuracy"), *interval(("low",), ("high",))))
+    for what in ("gain", "lead"):
+        ends = interval((f"{what}_interval", 0), (f"{what}_interval", 1)) if what in arm else ()
+        cells += [(cite(what), *ends), (cite(f"{what}_p_adjusted"),)] if what in arm else [(), ()]
+    demanded = "yes, beaten" if arm.get("beaten") else "yes, not beaten"
+    return *cells, (demanded if arm["must_be_beaten"] else "no",) if "lead" in arm else ()
 
 
 def _metric_rows(session: CitedSession) -> Iterator[Sequence[Line]]:

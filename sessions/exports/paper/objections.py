@@ -54,6 +54,7 @@ OBJECTIONS = (
         ("strata.sensitivity", "strata.kinds", "strata.groups"),
         ("accuracy", "pairs"),
     ),
+    Objection("Another treatment does as well.", ("arms.alike", "arms.compared"), ("arms",)),
     Objection("Other abilities were lost.", ("drift.kept",)),
     Objection(
         "It was tried until it worked.",

@@ -155,6 +155,21 @@ REFERENCES: tuple[Reference, ...] = (
         _compares_kinds,
     ),
     Reference(
+        "holm1979",
+        "p-values adjusted over the arms",
+        _bibtex(
+            "article",
+            "Holm, Sture",
+            "A simple sequentially rejective multiple test procedure",
+            1979,
+            journal="Scandinavian Journal of Statistics",
+            volume="6",
+            number="2",
+            pages="65--70",
+        ),
+        _of_metric("arms_p"),
+    ),
+    Reference(
         "owen2007",
         "the interval over seeds and items",
         _bibtex(

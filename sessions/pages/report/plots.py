@@ -39,7 +39,9 @@ def draw(
     return [*_draw(folder, report, losses, form), *sorted(curve_plots.draw(folder, trained, form))]
 
 
-def _draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]], form: curve_plots.Form) -> list[str]:
+def _draw(
+    folder: Path, report: dict[str, Any], losses: dict[str, list[float]], form: curve_plots.Form = "svg"
+) -> list[str]:
     effect = _effect_of(report)
     if not losses and not report["accuracy_by_kind"] and effect is None:
         return []

@@ -33,6 +33,7 @@ from testing.factories.spec_files import write_spec
 from testing.fixtures.command_sessions import called
 from testing.fixtures.hostile_trail import plant, small_trail
 from testing.fixtures.quick_session import QuickLauncher, code_now, drive, open_quick, quick_session, rows_with
+from tests.sessions.report.test_more_arms import arm_has, run_session
 from tests.sessions.report.test_seeds import seed_of
 
 HOSTILE = " \\input{/etc/passwd} \\end{document} $x_1^2$ & % # [a](javascript:x) <b>*y*</b> | `z` 中 \u202e =cmd()"
@@ -220,6 +221,17 @@ def test_what_a_person_decided_stands_among_the_limits(tmp_path: Path) -> None:
     assert "- answered 'approve' at sample.1[^" in text and "`ada`: enough" in text and "passwd" in tex
     assert r"\input{/etc" not in tex and tex.count(r"\end{document}") == 1 and unbalanced(tex) == ""
     assert unclaimed(text, claims_of(paper)) == [] and wrong_claims(claims_of(paper), run, paper) == []
+
+
+def test_every_arm_has_its_row_and_answers_an_objection(tmp_path: Path) -> None:
+    run, _ = run_session(tmp_path / "arms", arm_has(2))
+    paper = exported(tmp_path, run)
+    claims, text = claims_of(paper), (paper / "paper.md").read_text(encoding="utf-8")
+    assert unclaimed(text, claims) == [] and wrong_claims(claims, run, paper) == []
+    (row,) = (line for line in text.splitlines() if line.startswith("| `own drafts` |"))
+    plain = re.sub(r"\[\^c\d+\]", "", row)
+    assert plain.startswith("| `own drafts` | 2 of 12 | 0.1667 [") and plain.endswith("| yes, beaten |")
+    assert "| Another treatment does as well. | answered | `arms.alike`" in text and "[@holm1979]" in text
 
 
 def test_seeds_are_one_paper_with_their_comparison(tmp_path: Path) -> None:
