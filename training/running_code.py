@@ -21,10 +21,14 @@ GIT_S = 20
 
 
 def code_digest(home: Path = HOME) -> str:
-    """Return the digest of the code that jobs run, as it is on disk: ``training``, its rubrics, and ``specs``."""
+    """Return the digest of the code that jobs run, as it is on disk."""
+    return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in code_files(home)})
+
+
+def code_files(home: Path = HOME) -> list[Path]:
+    """Return the files that jobs run: ``training``, its rubrics, and ``specs``."""
     files = [path for path in (home / "training").rglob("*") if path.suffix in (".py", ".yaml")]
-    files += (home / "specs").rglob("*.py")
-    return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in sorted(files)})
+    return sorted([*files, *(home / "specs").rglob("*.py")])
 
 
 def code_state(home: Path = HOME) -> CodeState:

@@ -12,6 +12,7 @@ from pathlib import Path
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import machine_capacity
 from sessions.jobs.job_environment import job_environment
+from sessions.jobs.job_host import JobHost, host_for
 from sessions.jobs.job_state import exit_fault, read_exit, read_order, read_owner, withdraw, withdrawn_because
 from sessions.jobs.launcher import HERE, JobState
 from sessions.jobs.orphans import start_detached
@@ -37,19 +38,29 @@ class LocalLauncher:
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
         self._silence = Silence()
+        self._hosts: dict[Path, JobHost | None] = {}
+        """Of each started job the host that forks its wrapper; None once it was started as a fresh process."""
 
     def start(self, folder: Path) -> None:
-        """Start the wrapper in its own session; raise Blocked if this machine lacks what the order asks for."""
+        """Start the wrapper in its own session; raise Blocked if this machine lacks what the order asks for.
+
+        A host forks it, where there is one.
+        """
         if (folder / "claim").exists():
             return
-        request = None
+        order = request = None
         # The wrapper reports what is wrong with an order.
         with suppress(EvidenceMissing):
             order = read_order(folder)
             request = order.grant.resources
             machine_capacity.require(request, order.parameters, folder.name)
         words = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)]
-        self._started.append(start_detached(words, folder / "wrapper.log", folder, job_environment(request)))
+        environment = job_environment(request)
+        # What was started before and is unclaimed is started in the way that needs nothing else.
+        host = host_for(order, words[0], environment) if order is not None and folder not in self._hosts else None
+        self._hosts[folder] = host if host is not None and host.fork(words) else None
+        if self._hosts[folder] is None:
+            self._started.append(start_detached(words, folder / "wrapper.log", folder, environment))
 
     def poll(self, folder: Path) -> JobState:
         """Read the exit record; without one, see whether the process that claimed the job lives."""
@@ -81,6 +92,8 @@ class LocalLauncher:
 
     def _check_unclaimed(self, folder: Path) -> JobState:
         """Return pending, and after a while withdraw a job that cannot be started, so that it never begins."""
+        if (host := self._hosts.get(folder)) is not None and host.has_ended():
+            self.start(folder)
         silent = self._silence.of(folder)
         last = ""
         with suppress(NotReadable):

@@ -31,12 +31,12 @@ _detached: set[subprocess.Popen[bytes]] = set()
 """Processes that outlive the caller: held until they end, because a dropped one is never collected."""
 
 
-def start_detached(words: list[str], log: Path, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_detached(
+    words: list[str], log: Path, cwd: Path, env: dict[str, str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     """Start a process in its own session, which outlives this one, with its output at the end of a log."""
     with log.open("ab") as out:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True
-        )
+        process = subprocess.Popen(words, stdin=stdin, stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True)
     _detached.difference_update([popen for popen in tuple(_detached) if popen.poll() is not None])
     _detached.add(process)
     return process

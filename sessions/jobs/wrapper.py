@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans, process_usage
@@ -40,7 +41,44 @@ ASKED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 Reason = Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
 
 
-def main() -> int:
+class StageProcess(Protocol):
+    """The part of ``Popen`` that a wrapper needs of its stage, or of the guard above it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit code once the stage has ended."""
+        ...
+
+    def wait(self, timeout: float) -> int:
+        """Return the exit code; raise TimeoutExpired if the stage takes longer."""
+        ...
+
+
+def stage_command(order: JobOrder, folder: Path) -> list[str]:
+    """Return the command that runs the order in a job folder."""
+    return [sys.executable, "-P", "-m", "training.jobs", str(folder)]
+
+
+def start_stage(order: JobOrder, folder: Path, writing: int) -> StageProcess:
+    """Start the stage below its guard, with its output into a pipe."""
+    return subprocess.Popen(
+        stage_command(order, folder),
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env=os.environ | {orphans.VARIABLE: str(folder.resolve())},
+        # The processes that the stage starts end with its group.
+        process_group=0,
+        preexec_fn=partial(orphans.stand_guard, os.getpid()),
+    )
+
+
+Start = Callable[[JobOrder, Path, int], StageProcess]
+
+
+def main(start: Start = start_stage) -> int:
     """Run the job of the folder given as the only argument."""
     if len(sys.argv) != 2:
         print("usage: python -P -m sessions.jobs.wrapper JOB_FOLDER", file=sys.stderr)
@@ -60,7 +98,7 @@ def main() -> int:
     if not claim(folder, order.key):
         print(f"{order.key}: already claimed, nothing to do", file=sys.stderr)
         return 0
-    run(folder, order, stop)
+    run(folder, order, stop, start)
     return 0
 
 
@@ -69,27 +107,12 @@ def claim(folder: Path, key: str) -> bool:
     return not (folder / "claim").exists() and take_claim(folder, this_process(key))
 
 
-def stage_command(order: JobOrder, folder: Path) -> list[str]:
-    """Return the command that runs the order in a job folder."""
-    return [sys.executable, "-P", "-m", "training.jobs", str(folder)]
-
-
-def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
+def run(folder: Path, order: JobOrder, stop: list[Reason], start: Start = start_stage) -> None:
     """Run the stage to its end and write the exit record; a signal handler appends to ``stop`` to end it."""
     started, started_at = time.time(), time.monotonic()
     orphans.take_orphans()
     reading, writing = os.pipe()
-    child = subprocess.Popen(
-        stage_command(order, folder),
-        stdin=subprocess.DEVNULL,
-        stdout=writing,
-        stderr=subprocess.STDOUT,
-        cwd=folder,
-        env=os.environ | {orphans.VARIABLE: str(folder.resolve())},
-        # The processes that the stage starts end with its group.
-        process_group=0,
-        preexec_fn=partial(orphans.stand_guard, os.getpid()),
-    )
+    child = start(order, folder, writing)
     os.close(writing)
     log = JobLog(folder / "log.txt", reading)
     log.start()

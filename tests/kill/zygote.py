@@ -77,9 +77,13 @@ def wire(weights: Path) -> None:
     def prepared(*_: object) -> sessions.nodes.job_order.PreparedModel:
         return sessions.nodes.job_order.PreparedModel(weights, digest_path(weights))
 
+    def without_host(*_: object) -> None:
+        """Every wrapper is forked by this process."""
+
     def undrawn(*_: object) -> list[str]:
         return []
 
+    sessions.jobs.local_launcher.host_for = without_host
     sessions.jobs.local_launcher.start_detached = detached  # type: ignore[assignment]
     reviews.reviewers.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
     reviews.reviewers.process.confinement.is_confined = not_confined  # type: ignore[assignment]

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sessions.jobs import machine_capacity
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.launcher import JobState, submit
 from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher
@@ -303,7 +304,11 @@ def test_a_folder_without_a_readable_order_is_not_claimed(tmp_path: Path, conten
 # ---- the launcher -------------------------------------------------------------------------------------------
 
 
-def test_a_launched_job_runs_its_stage_once_and_the_stage_refuses_what_was_not_granted(tmp_path: Path) -> None:
+def test_a_launched_job_runs_its_stage_once_and_the_stage_refuses_what_was_not_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With GPUs no host forks the wrapper.
+    monkeypatch.setattr(machine_capacity, "gpus", lambda: 1)
     others = set(psutil.Process().children())
     session = open_session(tmp_path / "run")
     session.decide(None, 1, "approve")
@@ -350,6 +355,8 @@ def test_a_job_gets_only_the_variables_that_are_named(
     )
     interpreter.chmod(0o755)
     monkeypatch.setattr("sessions.jobs.local_launcher.sys.executable", str(interpreter))
+    # With GPUs no host forks the wrapper.
+    monkeypatch.setattr(machine_capacity, "gpus", lambda: 1)
     launcher, others = LocalLauncher(), set(psutil.Process().children())
     launcher.start(folder)
     wait_for(lambda: (folder / "arguments").exists() and (folder / "arguments").read_text().endswith("\n"))
