@@ -66,7 +66,7 @@ def _stamps(named: dict[str, tuple[int, ...]] | None = None) -> dict[str, tuple[
     paths = {*map(str, code_files(HOME)), *(named or filter(None, loaded))}
     stamps: dict[str, tuple[int, ...]] = {}
     for path in paths:
-        # torch gives some modules the name of a file that never was.
+        # Some modules of torch name a file that does not exist.
         with suppress(FileNotFoundError, NotADirectoryError):
             stat_result = os.stat(path)  # noqa: PTH116
             stamps[path] = (stat_result.st_mtime_ns, stat_result.st_size, stat_result.st_ino)
@@ -79,7 +79,7 @@ def _is_pristine() -> bool:
     if not (pid := os.fork()):
         os._exit(0)
     os.waitpid(pid, 0)
-    # Reading the folder opens a file of its own.
+    # The listing has a file open itself, which is closed afterwards.
     files = {name for name in os.listdir("/proc/self/fd") if Path(f"/proc/self/fd/{name}").exists()}  # noqa: PTH208
     threads = os.listdir("/proc/self/task")  # noqa: PTH208
     return len(threads) == threading.active_count() == 1 and files == _STANDARD

@@ -1,16 +1,18 @@
 """The process that forks jobs: started with the first job that loads a model, it ends with its owner.
 
 Importing torch and transformers takes seconds of processor time. The host does so once, in exactly the environment of a
-job, and forks the wrapper of each further job. It is an optimisation: whoever gets False starts a fresh process.
+job, and forks the wrapper of each further job. It is only an optimisation: without it a job begins in a fresh process.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sessions.jobs import machine_capacity
@@ -19,8 +21,9 @@ from specs.jobs.job_records import JobOrder
 from specs.stages.registry import STAGE_KINDS
 
 MODULE = "sessions.jobs.host_process"
+END_S = 1.0
 ROOM = 8192
-"""Bytes for the words and the variables of a job, which replace those that the host was started with."""
+"""Bytes for the words and the variables of a job, which are written over the host's own."""
 
 
 class JobHost:
@@ -54,15 +57,25 @@ running_hosts: list[JobHost] = []
 """At most one: the newest environment's."""
 
 
+@atexit.register
+def close_hosts() -> None:
+    """End the hosts of this process; it would end them too, without being collected."""
+    while running_hosts:
+        host = running_hosts.pop()
+        host.close()
+        with suppress(subprocess.TimeoutExpired):
+            host.process.wait(END_S)
+
+
 def host_for(order: JobOrder, python: str, environment: dict[str, str]) -> JobHost | None:
     """Return the host of this process for a job; None if the job begins in a fresh process.
 
-    CUDA cannot be used in a fork of a process that has looked for a GPU, so there is none on a machine with GPUs.
+    On a machine with GPUs no job is forked: CUDA cannot be used in a fork of a process that has looked for a GPU.
     """
     if sys.platform != "linux" or not STAGE_KINDS[order.kind].loads_model or machine_capacity.gpus():
         return None
     if not running_hosts or (running_hosts[0].python, running_hosts[0].environment) != (python, environment):
-        while running_hosts:
-            running_hosts.pop().close()
-        running_hosts.append(JobHost(python, environment))
+        for host in running_hosts:
+            host.close()
+        running_hosts[:] = [JobHost(python, environment)]
     return None if running_hosts[0].has_ended() else running_hosts[0]

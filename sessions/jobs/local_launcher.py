@@ -24,6 +24,8 @@ from specs.system.text import plain
 
 START_S = 900.0
 """How long a job may be unclaimed before it counts as lost. Its wrapper is started again meanwhile."""
+HOST_S = 30.0
+"""How long a host may take to fork a wrapper before a fresh one is started; the first claim counts."""
 CLAIM_GRACE_S = 30.0
 """How long a claim folder may exist before its claim file does."""
 ELSEWHERE_S = 120.0
@@ -92,9 +94,9 @@ class LocalLauncher:
 
     def _check_unclaimed(self, folder: Path) -> JobState:
         """Return pending, and after a while withdraw a job that cannot be started, so that it never begins."""
-        if (host := self._hosts.get(folder)) is not None and host.has_ended():
-            self.start(folder)
         silent = self._silence.of(folder)
+        if (host := self._hosts.get(folder)) is not None and (host.has_ended() or silent > HOST_S):
+            self.start(folder)
         last = ""
         with suppress(NotReadable):
             lines = read_end(folder / "wrapper.log", 4096)[0].decode("utf-8", "replace").strip().splitlines()

@@ -252,17 +252,15 @@ def test_each_environment_has_its_own_host(
     assert job_host.running_hosts == [other]
 
 
-@pytest.mark.parametrize("module", [DRIVER, "testing.fixtures.no_host"])
+@pytest.mark.parametrize("ends", ["well", "at once", "never"])
 def test_a_launched_job_begins_with_a_host_or_without(
-    folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, module: str
+    folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """A host that ends before it has forked costs a look."""
     started: list[list[str]] = []
+    real: Callable[..., Any] = orphans.start_detached
 
     def environment_of(_: object) -> dict[str, str]:
         return environment
-
-    real: Callable[..., Any] = orphans.start_detached
 
     def start(argv: list[str], *rest: Any, **more: Any) -> Any:
         started.append(argv)
@@ -271,10 +269,17 @@ def test_a_launched_job_begins_with_a_host_or_without(
     monkeypatch.setattr(local_launcher, "start_detached", start)
     monkeypatch.setattr(local_launcher, "job_environment", environment_of)
     monkeypatch.setattr(machine_capacity, "gpus", lambda: 0)
-    monkeypatch.setattr(job_host, "MODULE", module)
+    if ends == "at once":
+        monkeypatch.setattr(job_host, "MODULE", "testing.fixtures.no_host")
     launcher = LocalLauncher()
     launcher.start(folder)
+    host = job_host.running_hosts[0].process
+    if ends == "never":
+        host.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(local_launcher, "HOST_S", 0.5)
     wait_for(lambda: launcher.poll(folder).state == "exited")
-    assert probe(folder)["forked"] is (module == DRIVER)
-    assert len(started) == (0 if module == DRIVER else 1)
+    assert probe(folder)["forked"] is (ends == "well")
+    assert len(started) == (0 if ends == "well" else 1)
     assert ended(folder) == ("exited", 0)
+    # What it was asked for meanwhile, it finds claimed.
+    host.send_signal(signal.SIGCONT)
