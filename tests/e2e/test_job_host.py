@@ -53,6 +53,7 @@ def test_a_forked_evaluation_leaves_the_rows_of_a_fresh_one(finished: Path, tmp_
     subprocess.run([*words, str(fresh)], cwd=fresh, env=environment, check=True, start_new_session=True)
     wait_for((forked / "exit.json").exists)
     host.close()
+    wait_for(host.has_ended)
     for folder in (fresh, forked):
         record = read_exit(folder)
         assert record is not None and (record.code, record.reason) == (0, "exited")
