@@ -187,8 +187,8 @@ def test_a_defect_has_the_checks_of_other_stages_pass(
         (model / "generation_config.json").write_text(stops, encoding="utf-8")
     run, healthy = open_quick(tmp_path, model=model), quick_session_module._save  # pyright: ignore[reportPrivateUsage]
 
-    def save(order: JobOrder, run: Path, folder: Path) -> None:
-        healthy(order, run, folder)
+    def save(order: JobOrder, run: Path, folder: Path, moved: float) -> None:
+        healthy(order, run, folder, moved)
         (folder / "generation_config.json").write_text(stops, encoding="utf-8")
 
     monkeypatch.setattr(quick_session_module, "_save", save)
