@@ -222,16 +222,22 @@ def test_a_job_runs_the_code_on_disk(
     end(host)
 
 
-def test_a_host_that_does_more_than_import_forks_nothing(
-    tmp_path: Path, environment: dict[str, str], folder: Path
+THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+
+
+@pytest.mark.parametrize("early", [THREAD, "import os; os.open('/dev/null', os.O_RDONLY)", "", "changed"])
+def test_a_host_whose_forks_would_differ_forks_nothing(
+    tmp_path: Path, environment: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch, early: str
 ) -> None:
     (tmp_path / "early").mkdir()
-    (tmp_path / "early" / "imported_early.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-    )
+    (tmp_path / "early" / "imported_early.py").write_text("" if early == "changed" else early)
     time.sleep(0.05)
+    if early == "changed":
+        # The host was started before the files that it imports were there.
+        monkeypatch.setattr(time, "time_ns", lambda: 0)
     host = JobHost(sys.executable, environment)
-    assert host.fork(words(folder)) and probe(folder)["forked"] is False
+    assert host.fork(words(folder)) and probe(folder)["forked"] is (early == "")
+    assert ended(folder) == ("exited", 0)
     end(host)
 
 
