@@ -30,7 +30,7 @@ from specs.trail.session_bodies import (
     ReportEntry,
     WitnessEntry,
 )
-from specs.trail.stored_evidence import DIGEST, IN_THE_RUN, StoredFile, stored_evidence
+from specs.trail.stored_evidence import DIGEST, EVIDENCE, IN_THE_RUN, StoredFile, stored_evidence
 
 _STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PARTIAL = re.compile(r"\.[0-9a-f]{62}\.[0-9]+\.[0-9a-f]{8}")
@@ -104,7 +104,7 @@ def named_in_store(recorded: RecordedEntry, *, with_report: bool = False) -> Ite
 
     ``with_report``: also the files of the report, which an export keeps in its store and a run next to it.
     """
-    if with_report or recorded.kind != IN_THE_RUN:
+    if recorded.kind in EVIDENCE and (with_report or recorded.kind != IN_THE_RUN):
         # What a newer version or a damaged body still names is required too, as verify/ requires it.
         yield from stored_evidence(recorded.kind, recorded.raw)
 

@@ -26,7 +26,7 @@ from reviews.trail.anchors import Anchor, Findings, check_anchors, check_policy
 from reviews.trail.chain.store import Store
 from reviews.trail.file_seal import seal_damage, seal_path
 from reviews.trail.integrity import TrailVerification, walk_trail
-from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.open_table import stream_trail
 from reviews.trail.tables.pointer import pointer_path
 from specs.loading.loading import missing_plugins
 from specs.system.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
@@ -131,7 +131,8 @@ def verify_run(
 
 def _has_grown(trail: Path, entries: int) -> bool:
     try:
-        return len(read_trail(trail).rows) > entries
+        with stream_trail(trail) as (rows, _):
+            return sum(1 for _ in rows) > entries
     except (sqlite3.DatabaseError, PeergateError):
         return False
 
@@ -188,7 +189,8 @@ def verify_trail(
         audit.notes.append(f"{path} is missing: this is not the run folder of a session")
         return audit, None, tree
     try:
-        trail = read_trail(path)
+        with stream_trail(path) as trail:
+            walk = walk_trail(trail)
     except sqlite3.DatabaseError as error:
         code: int = getattr(error, "sqlite_errorcode", 0)
         no_room = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
@@ -209,7 +211,6 @@ def verify_trail(
         audit.readable = False
         audit.notes.append(str(error))
         return audit, None, tree
-    walk = walk_trail(trail)
     read_walk(audit, walk, policy, anchors)
     audit.damage.extend(walk.misfits)
     audit.damage.extend(seal_damage(path, walk, audit.notes))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.trail.chain import tree as merkle
-from reviews.trail.chain.envelope import OpenedEnvelope, RecordedEntry, entry_of, open_envelope, pae
+from reviews.trail.chain.envelope import (
+    OpenedEnvelope,
+    RecordedEntry,
+    entry_and_body,
+    open_envelope,
+    open_sealed,
+    pae,
+)
 from reviews.trail.chain.keys import is_signed, key_id
 from reviews.trail.chain.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
-from reviews.trail.tables.trail_file import StoredEntry, TrailFile
+from reviews.trail.tables.trail_file import HeadBytes, StoredEntry, TrailFile
 from specs.system.digests import canonical_bytes, digest_bytes
 from specs.system.errors import UserError
 from specs.system.text import plain
@@ -56,12 +63,18 @@ class TrailVerification:
 
     def go(self, rows: Iterable[StoredEntry]) -> TrailVerification:
         """Check the rows that follow what was checked."""
-        return self.go_through((row.seq, row.envelope) for row in rows)
+        for row in rows:
+            data = row.envelope
+            self._check(row.seq, data, lambda data=data, row=row: open_sealed(data, row.payload, row.signatures))
+        return self._end()
 
     def go_through(self, envelopes: Iterable[tuple[Any, bytes]]) -> TrailVerification:
         """Check the envelopes, each with the number it is stored under, that follow what was checked."""
         for stored, data in envelopes:
-            self._check(stored, data)
+            self._check(stored, data, lambda data=data: open_envelope(data))
+        return self._end()
+
+    def _end(self) -> TrailVerification:
         if self.other_tree:
             first, count = self.other_tree[0], len(self.other_tree)
             more = f", and so do {count - 1} entries after it" if count > 1 else ""
@@ -69,7 +82,7 @@ class TrailVerification:
             self.other_tree = []
         return self
 
-    def _check(self, stored: Any, data: bytes) -> None:
+    def _check(self, stored: Any, data: bytes, read: Callable[[], OpenedEnvelope]) -> None:
         number = self.tree.size
         before = self.root
         leaf = merkle.leaf_hash(data)
@@ -78,12 +91,12 @@ class TrailVerification:
         digest = digest_bytes(data)
         self.digests.append(digest)
         try:
-            opened = open_envelope(data)
-            entry = entry_of(opened.payload)
+            opened = read()
+            entry, body = entry_and_body(opened.payload)
         except ValueError as error:
             self.damage.append(f"entry {number}: unreadable ({error})")
             return
-        self.entries.append(RecordedEntry(entry, digest))
+        self.entries.append(RecordedEntry.decoded_later(entry, opened.payload, digest))
         if entry.seq != stored or entry.seq != number:
             self.damage.append(f"entry {number}: says it is entry {entry.seq} '{entry.key}', stored as {stored}")
         if entry.previous != before:
@@ -95,11 +108,11 @@ class TrailVerification:
             self.damage.append(f"entry {number}: is dated before the entry before it")
         self.clock = int(entry.time_ns)
         self._check_policy_and_signatures(number, entry, opened)
-        self.check_body(number, entry)
+        self.check_body(number, entry, body)
 
-    def check_body(self, number: int, entry: Entry) -> None:
+    def check_body(self, number: int, entry: Entry, body: bytes) -> None:
         """Compare a body with the form of its kind; a newer kind or version cannot be checked."""
-        problem = misfit(entry.kind, entry.version, json.dumps(entry.body).encode())
+        problem = misfit(entry.kind, entry.version, body)
         if problem is None:
             self.notes.append(
                 f"entry {number}: kind '{plain(entry.kind, 60)}', version {entry.version}, is newer than this "
@@ -172,20 +185,23 @@ class TrailVerification:
             texts.append("is not signed with the key of this log")
         if head.size > self.tree.size:
             texts.append(f"is of {head.size} entries, the trail has {self.tree.size}: entries were cut off")
-        elif merkle.root_of(self.leaves[: head.size]) != head.root:
+        elif head.root != (
+            self.tree.root() if head.size == self.tree.size else merkle.root_of(self.leaves[: head.size])
+        ):
             texts.append(f"the first {head.size} entries have another root: this is another history")
         return texts
 
 
-def walk_trail(trail: TrailFile) -> TrailVerification:
-    """Check a whole trail file."""
+def walk_trail(trail: TrailFile | tuple[Iterable[StoredEntry], HeadBytes | None]) -> TrailVerification:
+    """Check a whole trail, whose rows may be read as they are checked."""
+    rows, head = trail
     walk = TrailVerification()
-    walk.go(trail.rows)
-    if trail.head is None:
-        if trail.rows:
+    walk.go(rows)
+    if head is None:
+        if walk.tree.size:
             walk.damage.append("head: is gone")
         return walk
-    size, frontier, note = trail.head
+    size, frontier, note = head
     if (size, frontier) != (walk.tree.size, b"".join(walk.tree.hashes)):
         walk.damage.append(f"head: is of {size} entries or another tree; the trail has {walk.tree.size}")
     walk.check_head(note, "head")

@@ -9,7 +9,8 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from json.encoder import encode_basestring
@@ -30,6 +31,7 @@ MAX_DEPTH = 64
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _SAME_NAMES = ("schema_version", "seq", "kind", "session", "key", "time_ns", "body")
+_KEPT = ("seq", "kind", "session", "key", "_payload", "digest")
 _TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -44,11 +46,26 @@ class RecordedEntry(Generic[BodyT_co]):
     entry: Entry
     digest: str
 
+    @classmethod
+    def decoded_later(cls, entry: Entry, payload: bytes, digest: str) -> RecordedEntry:
+        """Return an entry that keeps its payload and is decoded again when it is read: a fraction of the memory."""
+        result = cls.__new__(cls)
+        names = sys.intern(entry.kind), sys.intern(entry.session)
+        for name, value in zip(_KEPT, (entry.seq, *names, entry.key, payload, digest), strict=True):
+            object.__setattr__(result, name, value)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "entry" or "_payload" not in self.__dict__:
+            raise AttributeError(name)
+        return read_statement(self.__dict__["_payload"])
+
     @cached_property
     def body(self) -> BodyT_co:
         """What the entry records; raises AuditDamage if it does not have the form of its kind."""
         try:
-            return cast(BodyT_co, read_body(self.kind, self.entry.version, self.raw))
+            entry = self.entry
+            return cast(BodyT_co, read_body(entry.kind, entry.version, entry.body))
         except ValidationError as error:
             raise AuditDamage(
                 f"the body of '{self.key}' does not have the form of its kind", where=self.session
@@ -67,27 +84,27 @@ class RecordedEntry(Generic[BodyT_co]):
         """The entry's body as plain JSON."""
         return self.entry.body
 
-    @property
+    @cached_property
     def seq(self) -> int:
         """The entry's number in its trail, from 0."""
         return self.entry.seq
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The entry's kind."""
         return self.entry.kind
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The entry's idempotency key."""
         return self.entry.key
 
-    @property
+    @cached_property
     def session(self) -> str:
         """The name of the session."""
         return self.entry.session
 
-    @property
+    @cached_property
     def time_ns(self) -> int:
         """Nanoseconds since 1970."""
         return int(self.entry.time_ns)
@@ -128,47 +145,38 @@ def payload_of(entry: Entry, body: bytes | None = None) -> bytes:
         ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
     """
     # Members are in the order RFC 8785 sorts them into.
-    subjects = [("trail", entry.previous), *_named("body", entry.body, 0)]
+    text = encode_basestring
+    subjects = [("trail", entry.previous)]
+    _add_digests(subjects, "body", entry.body, 0)
     policy = b',"policy":' + canonical_bytes(entry.policy) if entry.policy is not None else b""
+    named = ",".join([f'{{"digest":{{"sha256":{text(digest[7:])}}},"name":{text(name)}}}' for name, digest in subjects])
+    form = text(f"urn:peergate:trail:{entry.kind}:v{entry.version}")
     return b"".join(
         (
             b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"body":',
             canonical_bytes(entry.body) if body is None else body,
-            b',"key":',
-            _text(entry.key),
-            b',"kind":',
-            _text(entry.kind),
+            f',"key":{text(entry.key)},"kind":{text(entry.kind)}'.encode(),
             policy,
-            b',"prev_root":',
-            _text(entry.previous),
-            b',"schema_version":1,"seq":%d,"session":' % entry.seq,
-            _text(entry.session),
-            b',"time_ns":',
-            _text(entry.time_ns),
-            b'},"predicateType":',
-            _text(f"urn:peergate:trail:{entry.kind}:v{entry.version}"),
-            b',"subject":[',
-            b",".join(
-                b'{"digest":{"sha256":%s},"name":%s}' % (_text(digest[7:]), _text(name)) for name, digest in subjects
-            ),
-            b"]}",
+            f',"prev_root":{text(entry.previous)},"schema_version":1,"seq":{entry.seq:d}'.encode(),
+            f',"session":{text(entry.session)},"time_ns":{text(entry.time_ns)}}}'.encode(),
+            f',"predicateType":{form},"subject":[{named}]}}'.encode(),
         )
     )
 
 
-def _named(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield every digest in a body with the path of keys that leads to it, sorted by path."""
+def _add_digests(subjects: list[tuple[str, str]], name: str, value: Any, depth: int) -> None:
+    """Add every digest in a body with the path of keys that leads to it, sorted by path."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
         if _DIGEST.fullmatch(value):
-            yield name, value
+            subjects.append((name, value))
     elif isinstance(value, dict):
         for key in sorted(value):
-            yield from _named(f"{name}.{key}", value[key], depth + 1)
+            _add_digests(subjects, f"{name}.{key}", value[key], depth + 1)
     elif isinstance(value, list):
         for number, element in enumerate(value):
-            yield from _named(f"{name}.{number}", element, depth + 1)
+            _add_digests(subjects, f"{name}.{number}", element, depth + 1)
 
 
 def _text(value: str) -> bytes:
@@ -188,7 +196,7 @@ def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
 def read_statement(payload: bytes) -> Entry:
     """Read the entry out of a statement without comparing its form; raises ValueError if it holds no entry."""
     try:
-        statement = json.loads(payload)
+        statement = json.loads(payload.decode())
         predicate = statement["predicate"]
         entry = Entry(
             **{name: predicate[name] for name in _SAME_NAMES},
@@ -208,14 +216,20 @@ def read_statement(payload: bytes) -> Entry:
 
 def entry_of(payload: bytes) -> Entry:
     """Read the entry out of a statement; raises ValueError if it is not the canonical statement of an entry."""
+    return entry_and_body(payload)[0]
+
+
+def entry_and_body(payload: bytes) -> tuple[Entry, bytes]:
+    """Read the entry, and the canonical bytes of its body, out of a statement; errors as :func:`entry_of`."""
     entry = read_statement(payload)
     try:
-        again = payload_of(entry)
+        body = canonical_bytes(entry.body)
+        again = payload_of(entry, body)
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"invalid statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
     if again != payload:
         raise ValueError("bytes are not in canonical form")
-    return entry
+    return entry, body
 
 
 def pae(payload: bytes) -> bytes:
@@ -243,21 +257,45 @@ def seal(payload: bytes, signatures: bytes) -> bytes:
 
 def open_envelope(data: bytes) -> OpenedEnvelope:
     """Take an envelope apart; raises ValueError if it is not a DSSE envelope in its one canonical form."""
-    if len(data) > MAX_ENTRY_BYTES:
-        raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
+    _limit_size(data)
     try:
         envelope = json.loads(data)
         payload = base64.b64decode(envelope["payload"], validate=True)
-        signatures = tuple(
-            EnvelopeSignature(signature["keyid"], base64.b64decode(signature["sig"], validate=True))
-            for signature in envelope["signatures"]
-        )
+        signatures = _read_signatures(envelope["signatures"])
         again = seal(payload, signatures_text(*signatures))
     except (KeyError, TypeError, AttributeError, binascii.Error, ValueError, RecursionError) as error:
         raise ValueError(f"invalid signed envelope: {type(error).__name__} {str(error)[:100]}") from error
     if again != data:
         raise ValueError("the envelope is not in canonical form")
     return OpenedEnvelope(payload, signatures)
+
+
+def open_sealed(data: bytes, payload: bytes, signatures: bytes) -> OpenedEnvelope:
+    """Return what :func:`open_envelope` returns of ``data``, which :func:`seal` made of the other two."""
+    _limit_size(data)
+    if match := _SIGNED_ONCE.fullmatch(signatures):
+        return OpenedEnvelope(payload, (EnvelopeSignature(match[1].decode(), binascii.a2b_base64(match[2])),))
+    try:
+        opened = OpenedEnvelope(payload, _read_signatures(json.loads(signatures)))
+        again = signatures_text(*opened.signatures)
+    except (KeyError, TypeError, AttributeError, binascii.Error, ValueError, RecursionError) as error:
+        raise ValueError(f"invalid signed envelope: {type(error).__name__} {str(error)[:100]}") from error
+    if again != signatures:
+        raise ValueError("the envelope is not in canonical form")
+    return opened
+
+
+def _limit_size(data: bytes) -> None:
+    if len(data) > MAX_ENTRY_BYTES:
+        raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
+
+
+_SIGNED_ONCE = re.compile(rb'\[\{"keyid":"([0-9a-f]{64})","sig":"([A-Za-z0-9+/]{85}[AQgw]==)"\}\]')
+"""What :func:`signatures_text` writes of one signature."""
+
+
+def _read_signatures(values: Any) -> tuple[EnvelopeSignature, ...]:
+    return tuple(EnvelopeSignature(value["keyid"], base64.b64decode(value["sig"], validate=True)) for value in values)
 
 
 def restore_entry(payload: bytes, signatures: bytes) -> RecordedEntry:

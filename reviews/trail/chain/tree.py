@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
+_sha256 = hashlib.sha256
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 
 
@@ -51,7 +52,7 @@ class Frontier:
             return EMPTY_ROOT
         root = self.hashes[-1]
         for data in reversed(self.hashes[:-1]):
-            root = node_hash(data, root)
+            root = _sha256(b"\x01" + data + root).digest()
         return root
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ from reviews.trail.chain import envelope
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.sqlite_table import SqliteTable
-from reviews.trail.tables.trail_file import StoredEntry, TrailFile, holds_trail, reading
+from reviews.trail.tables.trail_file import HeadBytes, StoredEntry, TrailFile, holds_trail, reading
 from specs.system.errors import AuditDamage
 
 if TYPE_CHECKING:
@@ -19,19 +21,32 @@ if TYPE_CHECKING:
     Table = SqliteTable | PostgresTable
     """Both have the same methods; what an entry means is left to ``reviews/trail/trail.py``."""
 
+_AT_ONCE = 256
+"""Rows that are read together."""
+
 
 def read_trail(path: Path) -> TrailFile:
-    """Read a whole trail: a file, after SQLite has checked its own pages and indexes, or what a pointer names.
+    """Read a whole trail; raises what :func:`stream_trail` raises."""
+    with stream_trail(path) as (rows, head):
+        return TrailFile(list(rows), head)
+
+
+@contextmanager
+def stream_trail(path: Path) -> Generator[tuple[Iterable[StoredEntry], HeadBytes | None]]:
+    """Return rows and head of a trail: a file, after SQLite has checked its own pages and indexes, or of a pointer.
+
+    The rows of a file are read as they are asked for, inside, without those that are appended meanwhile.
 
     Raises:
-        sqlite3.DatabaseError: the file is not a readable trail.
+        sqlite3.DatabaseError: the file is not a readable trail; the rows raise it too.
         PeergateError: it is in a database that cannot be reached, or is damaged there.
     """
     if (pointer := pointer_of(path)) is not None:
         # Imported here: a file needs no psycopg.
         from reviews.trail.tables.postgres_table import read_postgres
 
-        return read_postgres(path, pointer)
+        yield read_postgres(path, pointer)
+        return
     with reading(path) as connection:
         # One transaction: a head that is written meanwhile belongs to entries that are not read.
         connection.execute("BEGIN")
@@ -41,16 +56,25 @@ def read_trail(path: Path) -> TrailFile:
             raise sqlite3.DatabaseError(text.splitlines()[0])
         if not holds_trail(connection):
             raise sqlite3.DatabaseError("no such table: entry")
-        stored = [
-            StoredEntry(*row) for row in connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")
-        ]
-        for place, row in enumerate(stored):
-            if type(row.payload) is not bytes or type(row.signatures) is not bytes:
-                raise sqlite3.DatabaseError(f"entry {place} is not text")
         head = connection.execute("SELECT size, frontier, note FROM head").fetchone()
         if head is not None and [type(value) for value in head] != [int, bytes, bytes]:
             raise sqlite3.DatabaseError("the head is not a number and bytes")
-        return TrailFile(stored, head)
+        ends = connection.execute("SELECT min(seq), max(seq) FROM entry").fetchone()
+        # Entries are final: no transaction has to keep the log of a writer from being emptied meanwhile.
+        connection.execute("COMMIT")
+        yield _stream_rows(connection, *ends), head
+
+
+def _stream_rows(connection: sqlite3.Connection, first: int | None, last: int) -> Iterator[StoredEntry]:
+    """Yield the rows between two numbers in order."""
+    query = f"SELECT seq, payload, signatures FROM entry WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_AT_ONCE}"
+    while first is not None:
+        rows = connection.execute(query, (first, last)).fetchall()
+        for row in map(StoredEntry._make, rows):
+            if type(row.payload) is not bytes or type(row.signatures) is not bytes:
+                raise sqlite3.DatabaseError(f"entry {row.seq} is not text")
+            yield row
+        first = rows[-1][0] + 1 if rows and rows[-1][0] < last else None
 
 
 def read_entries(path: Path) -> list[RecordedEntry]:

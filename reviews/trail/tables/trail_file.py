@@ -47,11 +47,15 @@ HeadRow = tuple[int, bytes, str]
 """Size, frontier and signed note of the newest head."""
 
 
+HeadBytes = tuple[int, bytes, bytes]
+"""The same as bytes."""
+
+
 class TrailFile(NamedTuple):
     """Everything in a trail file."""
 
     rows: list[StoredEntry]
-    head: tuple[int, bytes, bytes] | None
+    head: HeadBytes | None
     """Size, frontier and note of the newest head."""
 
 

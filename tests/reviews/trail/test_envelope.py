@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from reviews.trail.chain.envelope import (
     MAX_ENTRY_BYTES,
     EnvelopeSignature,
+    RecordedEntry,
     entry_of,
     open_envelope,
+    open_sealed,
     pae,
     payload_of,
     seal,
@@ -142,6 +145,43 @@ def test_an_envelope_is_taken_apart_and_only_in_one_spelling(keys: KeyFolder) ->
     ):
         with pytest.raises(ValueError, match=r"."):
             open_envelope(changed)
+
+
+def test_a_stored_row_is_taken_apart_as_its_envelope_is(keys: KeyFolder) -> None:
+    payload, signer = payload_of(entry()), keys.signer("log")
+    one, short = EnvelopeSignature(signer.id, signer.sign(pae(payload))), EnvelopeSignature("k", b"short")
+    right = signatures_text(one)
+    for signatures in (right, signatures_text(), signatures_text(one, short), signatures_text(short)):
+        data = seal(payload, signatures)
+        assert open_sealed(data, payload, signatures) == open_envelope(data)
+    for signatures in (
+        right.replace(b'"sig":', b'"sig": '),
+        # The same 64 bytes: bits that no byte has are set.
+        re.sub(rb"[AQgw]==", lambda match: bytes([match[0][0] + 1]) + b"==", right),
+        right.replace(b'"keyid":"', b'"keyid":"\\u0061'),
+        right + b" ",
+        right[:-1] + b",{}]",
+        b'[{"keyid":1,"sig":""}]',
+        b"null",
+        b"",
+        b"[" * 60_000,
+        right + b" " * MAX_ENTRY_BYTES,
+    ):
+        for opened in (
+            lambda text=signatures: open_envelope(seal(payload, text)),
+            lambda text=signatures: open_sealed(seal(payload, text), payload, text),
+        ):
+            with pytest.raises(ValueError, match=r"."):
+                opened()
+
+
+def test_an_entry_that_is_decoded_later_is_the_same() -> None:
+    first = entry()
+    now, later = RecordedEntry(first, "sha256:0"), RecordedEntry.decoded_later(first, payload_of(first), "sha256:0")
+    for name in ("seq", "kind", "session", "key", "time_ns", "raw", "entry", "digest"):
+        assert getattr(later, name) == getattr(now, name), name
+    assert later == now
+    assert not hasattr(later, "others")
 
 
 def test_openssl_alone_checks_a_signature(keys: KeyFolder, tmp_path: Path) -> None:

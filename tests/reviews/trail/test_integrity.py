@@ -15,7 +15,7 @@ from reviews.trail.chain.keys import key_id
 from reviews.trail.chain.signed_head import parse_note
 from reviews.trail.integrity import TrailVerification, log_keys, walk_trail
 from reviews.trail.signing import signed_note
-from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.open_table import read_trail, stream_trail
 from reviews.trail.trail import Trail
 from specs.system.errors import AuditDamage, UserError
 from specs.trail.key_policy import Policy, PolicyKey
@@ -138,6 +138,20 @@ def test_after_a_change_of_keys_the_old_key_at_hand_signs_nothing_more(tmp_path:
         append_json(trail, "spend", "spend/1", body_of("spend"))
     trail.close()
     assert walk_trail(read_trail(trail.path)).damage == [] and len(rows_of(trail.path)) == 2
+
+
+def test_rows_are_read_in_parts_and_without_what_is_appended_meanwhile(tmp_path: Path) -> None:
+    trail = Trail(tmp_path / "trail.sqlite", "small")
+    with trail.alone():
+        for n in range(600):
+            append_json(trail, "spend", f"spend/{n}", body_of("spend", seconds=n))
+    with stream_trail(trail.path) as (rows, head):
+        later = iter(rows)
+        first = next(later)
+        append_json(trail, "spend", "spend/later", body_of("spend"))
+        numbers = [first.seq, *(row.seq for row in later)]
+    assert head is not None and numbers == list(range(head[0])) == list(range(600))
+    assert walk_trail(read_trail(trail.path)).damage == [] and len(rows_of(trail.path)) == 601
 
 
 def test_a_trail_without_its_head_is_not_built_upon(written: Path, tmp_path: Path) -> None:
