@@ -61,16 +61,17 @@ class Busy:
         self.took[what].append((time.perf_counter() - began) * 1000)
 
 
-def timed_nodes(took: dict[str, list[float]]) -> None:
-    """Take the time of every node of the session's graph."""
+def timed_nodes(took: dict[str, list[float]], busy: dict[str, list[float]]) -> None:
+    """Take the time of every node of the session's graph, and how much of it the processor worked."""
     for name, node in graph.NODES.items():
 
         def run(session: Any, state: State, name: str = name, node: Callable[..., State] = node) -> State:
-            began = time.perf_counter()
+            began, processor = time.perf_counter(), time.process_time()
             try:
                 return node(session, state)
             finally:
                 took.setdefault(name, []).append((time.perf_counter() - began) * 1000)
+                busy.setdefault(name, []).append((time.process_time() - processor) * 1000)
 
         graph.NODES[name] = run
 
@@ -108,7 +109,8 @@ def main() -> None:
         folder = Path(made)
         bare = bare_langgraph(20)
         took: dict[str, list[float]] = {}
-        timed_nodes(took)
+        busy: dict[str, list[float]] = {}
+        timed_nodes(took, busy)
         builder = Busy(namespace.calls)
         began = time.perf_counter()
         session = quick_session(open_quick(folder), builder)
@@ -123,6 +125,9 @@ def main() -> None:
     own = statistics.median(gates)
     parts = ", ".join(f"{name} {statistics.median(took[name]):.1f}" for name in GATE)
     print(f"  a gate's own work  {own:6.1f} ms: {parts}")
+    print(
+        f"    of the processor {statistics.median(map(sum, zip(*(busy[name] for name in GATE), strict=False))):6.1f} ms"
+    )
     print(f"  five empty nodes   {bare:6.1f} ms (bare LangGraph, same saver)")
     print(
         f"  a gate in all      {own + bare:6.1f} ms, limit {GATE_LIMIT_MS:g}{_over(own + bare, GATE_LIMIT_MS)}; "

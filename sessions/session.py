@@ -68,6 +68,7 @@ class Session:
     """Told the key of each job that its launcher has taken; a launcher that refuses raises instead."""
     notify: Callable[[], None] = lambda: None
     """Tells people what is new in the trail; raises nothing."""
+    _history: tuple[tuple[RecordedEntry, ...], History] | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def reviewer(self) -> PacketReviewer | ReviewPanel:
@@ -77,7 +78,10 @@ class Session:
     @property
     def history(self) -> History:
         """What is recorded so far."""
-        return History(self.trail.iterate(), self.store)
+        entries = self.trail.entries()
+        if self._history is None or self._history[0] is not entries:
+            self._history = entries, History(entries, self.store)
+        return self._history[1]
 
     def find(self, form: type[FormT], *parts: object) -> RecordedEntry[FormT] | None:
         """Return the entry of a kind that ``parts`` name, if there is one."""

@@ -5,6 +5,7 @@ Only entries up to the end of the attempt's job count, and what the builder hand
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,11 @@ NOT_STARTED = "not started"
 
 def load_items(store: Store, digest: str) -> tuple[Item, ...]:
     """Return the items of a data file kept in the store when the session opened."""
-    return tuple(Item.model_validate_json(line) for line in store.get(digest).splitlines() if line.strip())
+    return store.read(digest, _read_items)
+
+
+def _read_items(data: bytes) -> tuple[Item, ...]:
+    return tuple(Item.model_validate_json(line) for line in data.splitlines() if line.strip())
 
 
 def load_data(store: Store, resolved: ResolvedDesign, name: str) -> tuple[Item, ...]:
@@ -157,7 +162,7 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
 
 def _files_of(code: str, store: Store) -> dict[str, str]:
     """Return the files of the registered measuring code, as far as they are kept: they only name what differs."""
-    return store.get_value(code) if store.path(code).is_file() else {}
+    return store.read(code, json.loads) if store.path(code).is_file() else {}
 
 
 def _withdrawn(history: RecordedHistory, attempt: Attempt) -> str:
@@ -182,7 +187,7 @@ def _witness(attempt: Attempt, store: Store) -> WitnessEvidence | None:
     body = attempt.witness.body
     if body.rows:
         store.get(body.rows)
-    manifest = Manifest.model_validate_json(store.get(body.manifest)) if body.manifest else None
+    manifest = store.read(body.manifest, Manifest.model_validate_json) if body.manifest else None
     return WitnessEvidence(order.challenge, store.path(body.rows) if body.rows else None, manifest, body.why)
 
 
@@ -275,6 +280,12 @@ def evaluating(spec: Design) -> frozenset[str]:
         return kind.name == compared or (kind.arm is not None and not kind.arm.conversations)
 
     return frozenset(stage.name for stage in spec.stages if counts(kind_of(stage)))
+
+
+def earlier_metrics(history: RecordedHistory, stage: str, attempt: int) -> dict[str, MetricSet]:
+    """Return the metrics of the stages that were accepted when an attempt's job ended, by stage."""
+    end = history.attempt(stage, attempt).end
+    return _earlier(history[: end.seq + 1] if end else history)
 
 
 def _earlier(history: RecordedHistory) -> dict[str, MetricSet]:

@@ -56,12 +56,12 @@ def build_packet(
 ) -> Packet:
     """Build the packet of one attempt; what is known from earlier attempts and gates comes last."""
     resolved, stage = evidence.resolved, evidence.stage
-    rows, flagged = _rows(evidence), _list_flagged_rows(checks)
+    rows, flagged, registration = _rows(evidence), _list_flagged_rows(checks), resolved.registration()
     log = plain(evidence.log_tail, 1_000_000)
     packet = Packet(
         stage=stage.name,
         kind=stage.kind,
-        registration=resolved.registration(),
+        registration=registration,
         registered=_collect_registered_facts(resolved) | {"gate": stage.gate.model_dump(mode="json")},
         granted_parameters=dict(evidence.parameters),
         allowed_ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
@@ -72,9 +72,7 @@ def build_packet(
         checks=checks,
         checks_digest=checks_digest,
         sample_rows=tuple(
-            _spread(rows, SAMPLE_ROWS)
-            if kind_of(stage).trains
-            else _draw_rows(rows, SAMPLE_ROWS, resolved.registration())
+            _spread(rows, SAMPLE_ROWS) if kind_of(stage).trains else _draw_rows(rows, SAMPLE_ROWS, registration)
         ),
         flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
         log_tail=log[-LOG_CHARACTERS:],

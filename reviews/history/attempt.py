@@ -148,19 +148,19 @@ class Attempt:
     @cached_property
     def exit_record(self) -> ExitRecord | None:
         """How its job ended, as the job's wrapper recorded it."""
-        return ExitRecord.model_validate_json(self._store.get(self.exit.body.exit)) if self.exit else None
+        return self._store.read(self.exit.body.exit, ExitRecord.model_validate_json) if self.exit else None
 
     @cached_property
     def manifest(self) -> Manifest | None:
         """What its job states of itself."""
         digest = self.exit.body.manifest if self.exit else None
-        return Manifest.model_validate_json(self._store.get(digest)) if digest else None
+        return self._store.read(digest, Manifest.model_validate_json) if digest else None
 
     @cached_property
     def metric_set(self) -> MetricSet | None:
         """The metrics computed from its rows."""
         digest = self.metrics.body.metrics if self.metrics else None
-        return MetricSet.model_validate(self._store.get_value(digest)) if digest else None
+        return self._store.read(digest, MetricSet.model_validate_json) if digest else None
 
     @cached_property
     def check_results(self) -> tuple[CheckResult, ...]:
@@ -171,12 +171,12 @@ class Attempt:
     @cached_property
     def packet_value(self) -> Packet | None:
         """The packet its reviewer was shown."""
-        return Packet.model_validate(self._store.get_value(self.packet.body.packet)) if self.packet else None
+        return self._store.read(self.packet.body.packet, Packet.model_validate_json) if self.packet else None
 
     @cached_property
     def verdict_value(self) -> Verdict | None:
         """The verdict of its reviewer."""
-        return Verdict.model_validate(self._store.get_value(self.verdict.body.verdict)) if self.verdict else None
+        return self._store.read(self.verdict.body.verdict, Verdict.model_validate_json) if self.verdict else None
 
 
 def read_order(
@@ -186,7 +186,7 @@ def read_order(
     if launch is None:
         return None
     try:
-        return JobOrder.model_validate_json(store.get(launch.body.order))
+        return store.read(launch.body.order, JobOrder.model_validate_json)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"

@@ -28,4 +28,4 @@ class History(RecordedHistory):
 
     @cached_property
     def _resolved(self) -> ResolvedSpec:
-        return read_resolved(self.store.get((self.newest_amendment or self.opening).spec))
+        return self.store.read((self.newest_amendment or self.opening).spec, read_resolved)

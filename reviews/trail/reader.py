@@ -29,6 +29,7 @@ class TrailReader:
         self.path = path
         self._in_force: tuple[str, Policy] | None = None
         self._read: dict[int, tuple[str, str, RecordedEntry]] = {}
+        self._whole: tuple[int, tuple[RecordedEntry, ...]] | None = None
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
         self._table = open_table(path)
@@ -97,6 +98,14 @@ class TrailReader:
             rows = self._table.rows(*names)
         for row in rows:
             yield self._decode_row(row)
+
+    def entries(self) -> tuple[RecordedEntry, ...]:
+        """Return all entries in order: the same object until an entry is added, here or by others."""
+        with self._reading():
+            version = self._table.version()
+            if self._whole is None or self._whole[0] != version:
+                self._whole = version, tuple(map(self._decode_row, self._table.rows()))
+            return self._whole[1]
 
     def newest_of(self, kind: EntryKind) -> RecordedEntry | None:
         """Return the newest entry of a kind; without one, the first entry of the trail."""

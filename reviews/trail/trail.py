@@ -93,7 +93,7 @@ class Trail(TrailReader):
                 self._table.commit()
             except BaseException as error:
                 # The database may have rolled back on its own, so drop the cached state too.
-                self._edge = self._epoch = None
+                self._edge = self._epoch = self._whole = None
                 self._table.rollback()
                 failure = self._table.translate_error(error, writing=True)
                 if failure is not None:
@@ -161,6 +161,7 @@ class Trail(TrailReader):
         tree.append(merkle.leaf_hash(row.envelope))
         root = tree.root()
         note = signed_note(policy, tree.size, root, self.keys)
+        self._whole = None
         self._table.add(row, new.kind, new.key)
         self._table.put_head(tree.size, b"".join(tree.hashes), note)
         if new.kind == "resume":

@@ -103,8 +103,8 @@ def human(session: Session, state: State) -> State:
 def _record_decision(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> DecisionEntry:
     """Compute the decision of the recorded packet and verdict and record it."""
     judged = session.entry(VerdictEntry, stage, attempt)
-    packet = Packet.model_validate(session.store.get_value(judged.packet))
-    verdict = Verdict.model_validate(session.store.get_value(judged.verdict))
+    packet = session.store.read(judged.packet, Packet.model_validate_json)
+    verdict = session.store.read(judged.verdict, Verdict.model_validate_json)
     history = session.history
     decision = settle(session.resolved, packet, verdict, attempt, looked_up(history, stage))
     body = {

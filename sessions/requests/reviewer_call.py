@@ -61,7 +61,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> _Judged:
     judged = session.find(VerdictEntry, stage, attempt)
     if judged is not None:
         return _settle_cost(session, judged)
-    displayed_packet = Packet.model_validate(session.store.get_value(case.digest))
+    displayed_packet = session.store.read(case.digest, Packet.model_validate_json)
     if displayed_packet.withdrawn:
         return _record(case, ReviewerAnswer(_name(session), None, _withdrawn(displayed_packet)), {})
     again = verdict_again(session.history, displayed_packet)

@@ -38,6 +38,7 @@ _ENCODE = json.JSONEncoder(
 ).encode
 _MARKED = re.compile(r'"\\u0000([0-9.e-]+)"')
 _LEAVES = frozenset({str, bool, type(None)})
+_STRING = {str}
 
 
 class Contract(BaseModel):
@@ -96,7 +97,7 @@ def _written_alike(value: Any, small: list[float]) -> Any:
     """
     kind = type(value)
     if kind is dict:
-        if not all(type(key) is str for key in value):
+        if not {*map(type, value)} <= _STRING:
             raise ValueError("a key is not a string")
         return {
             key: element if type(element) in _LEAVES else _written_alike(element, small)

@@ -147,7 +147,7 @@ class Masker:
 
     def _is_clean(self, text: str) -> bool:
         """Return whether nothing in a whole JSON text has to be masked; False where escapes may hide it."""
-        return "\\u" not in text and not self._spans(text)
+        return "\\u" not in text and _has_no_form(text) and not (self._values and self._spans(text, of_forms=False))
 
     def _map(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -176,21 +176,21 @@ class Masker:
         """Return the name of a known value in these bytes, whole or encoded, or None; such evidence is refused."""
         return next((name for value, name in self._values.items() if value.encode() in data), None)
 
-    def _spans(self, text: str) -> list[_Span]:
-        """Return what is masked, in order and without overlaps."""
+    def _spans(self, text: str, *, of_forms: bool = True) -> list[_Span]:
+        """Return what is masked, in order and without overlaps; only known values without ``of_forms``."""
         if len(text) < SHORTEST_VALUE:
             return []
-        matching_spans = _join_spans(self._find_secrets(text))
+        matching_spans = _join_spans(self._find_secrets(text, HINTED if of_forms else ()))
         for hidden, hinted in ((_HIDDEN, HINTED), (_SPLIT, _MAY_BE_SPLIT)):
             bare = hidden.sub(_read, text)
-            if bare != text and (spans := list(self._find_secrets(bare, hinted))):
+            if bare != text and (spans := list(self._find_secrets(bare, hinted if of_forms else ()))):
                 more = _in_source(text, hidden, spans)
                 matching_spans = _join_spans(
                     [*matching_spans, *(span for span in more if _adds(text, span, matching_spans))]
                 )
         return matching_spans
 
-    def _find_secrets(self, text: str, hinted: Iterable[tuple[str, SecretForm]] = HINTED) -> Iterator[_Span]:
+    def _find_secrets(self, text: str, hinted: Iterable[tuple[str, SecretForm]]) -> Iterator[_Span]:
         for value, name in self._values.items():
             start = text.find(value)
             while start >= 0:
@@ -206,6 +206,12 @@ class Masker:
             if hint in lower:
                 for start, end in form.spans(text, lower, hint):
                     yield _Span(start, end, form.mark)
+
+
+@lru_cache(maxsize=4)
+def _has_no_form(text: str) -> bool:
+    """Return whether nothing in a text has the form of a secret; a gate asks as it makes a text and as it keeps it."""
+    return not forms_only()._spans(text)  # pyright: ignore[reportPrivateUsage]
 
 
 def _in_source(text: str, hidden: re.Pattern[str], spans: Iterable[_Span]) -> list[_Span]:

@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 30
 """The limit for a file that is read as a whole, unless its reader names another."""
 
 
-def open_regular(path: Path, most: int | None = None) -> io.BufferedReader:
+def open_regular(path: Path | str, most: int | None = None) -> io.BufferedReader:
     """Open a regular file, or a link to one; never blocks.
 
     Raises OSError for a folder, FIFO, socket or device, and for a file of more than ``most`` bytes.
@@ -33,7 +33,7 @@ def open_regular(path: Path, most: int | None = None) -> io.BufferedReader:
         raise
 
 
-def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+def read_regular(path: Path | str, most: int = MOST_BYTES) -> bytes:
     """Return the bytes of a file; errors as in :func:`open_regular`, and for one of more than ``most`` bytes."""
     with open_regular(path, most) as handle:
         # Files below /proc have no size, and a file written meanwhile has another.

@@ -154,6 +154,16 @@ def test_what_a_process_knows_is_masked_until_it_ends(monkeypatch: pytest.Monkey
     assert masking.current().text("rt71-kkd92-lp0") == "[masked: SOME_SECRET]"
 
 
+@pytest.mark.parametrize("written", ["{}", "a {} b", "{}\n", 'say "{}"'])
+def test_a_known_value_is_masked_in_a_json_value_without_a_form(written: str) -> None:
+    masker, password = Masker({}, {"plain horse 7": "a value"}), "plain horse 7"
+    for text in (password, password.replace(" ", "%20"), password.replace("horse", "ho\u200brse")):
+        value = {"a": [written.format(text), "b"]}
+        for _ in "12":
+            assert masker.value(value) != value and forms_only().value(value) is value
+            assert masker.value({"a": "b"}) == {"a": "b"}
+
+
 def test_a_known_value_is_found_in_evidence_and_a_form_is_left_there(masker: Masker) -> None:
     key = PLANTS.environ["SERVICE_API_KEY"]
     assert masker.known_in(b'{"output": "' + key.encode() + b'"}') == "SERVICE_API_KEY"

@@ -107,7 +107,9 @@ def _readable(decode: Any) -> Iterator[str]:
 
 def count_letters(words: Words) -> int:
     """Return how many of the words are letters of scripts without spaces."""
-    return sum((_TWO_A_WORD.match(word) or _THREE_A_WORD.match(word)) is not None for word in words)
+    return sum(
+        (_TWO_A_WORD.match(word) or _THREE_A_WORD.match(word)) is not None for word in words if not word.isascii()
+    )
 
 
 def count_words(words: Words) -> int:
@@ -115,7 +117,7 @@ def count_words(words: Words) -> int:
 
     Two letters of Chinese or Japanese, and three of Thai, make about one word.
     """
-    twos = sum(_TWO_A_WORD.match(word) is not None for word in words)
+    twos = sum(_TWO_A_WORD.match(word) is not None for word in words if not word.isascii())
     threes = count_letters(words) - twos
     signs = sum(unicodedata.category(word[0]) in ("Sm", "Sc", "Sk") for word in words)
     return len(words) - signs - (twos - -(-twos // 2)) - (threes - -(-threes // 3))

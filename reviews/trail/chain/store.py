@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specs.system.digests import Contract, canonical_bytes, digest_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
+
+ParsedT = TypeVar("ParsedT")
+_MOST_PARSED, _MOST_PARSED_BYTES = 64, 1 << 20
+"""How many values a store keeps parsed, and of how many bytes each."""
 
 
 def write_durably(
@@ -55,12 +60,16 @@ class Store:
     """A folder of content-addressed files: ``<root>/ab/cdef...``."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self._root = root, str(root)
+        self._parsed: dict[tuple[str, Callable[[bytes], Any]], Any] = {}
 
     def path(self, digest: str) -> Path:
         """Return the path of a digest's bytes, whether they exist or not."""
+        return Path(self._place(digest))
+
+    def _place(self, digest: str) -> str:
         name = digest.removeprefix("sha256:")
-        return self.root / name[:2] / name[2:]
+        return f"{self._root}/{name[:2]}/{name[2:]}"
 
     def put(self, data: bytes) -> str:
         """Keep bytes as they are and return their digest; keeping the same bytes again changes nothing.
@@ -90,14 +99,29 @@ class Store:
             EvidenceMissing: nothing is stored under it.
             AuditDamage: what is stored has other bytes.
         """
-        path = self.path(digest)
+        path = self._place(digest)
         try:
             data = read_regular(path)
         except OSError as error:
-            raise EvidenceMissing(f"{digest} is not in the content store", where=str(path)) from error
+            raise EvidenceMissing(f"{digest} is not in the content store", where=path) from error
         if digest_bytes(data) != digest:
-            raise AuditDamage(f"stored bytes have the digest {digest_bytes(data)}, not {digest}", where=str(path))
+            raise AuditDamage(f"stored bytes have the digest {digest_bytes(data)}, not {digest}", where=path)
         return data
+
+    def read(self, digest: str, parse: Callable[[bytes], ParsedT]) -> ParsedT:
+        """Return what ``parse`` makes of the bytes of a digest; nobody may change it, since it is returned again.
+
+        The bytes are read and compared with their digest each time. Errors are those of :meth:`get` and of ``parse``.
+        """
+        data, key = self.get(digest), (digest, parse)
+        if key in self._parsed:
+            return self._parsed[key]
+        value = parse(data)
+        if len(data) <= _MOST_PARSED_BYTES:
+            if len(self._parsed) >= _MOST_PARSED:
+                self._parsed.pop(next(iter(self._parsed)), None)
+            self._parsed[key] = value
+        return value
 
     def get_value(self, digest: str) -> Any:
         """Return a stored JSON value; errors as in :meth:`get`."""

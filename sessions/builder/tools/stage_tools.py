@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.workbench_protocol import Delegating
 from reviews.checks.claim_lookup import look_up
+from reviews.evidence.gather import earlier_metrics
 from sessions.builder.stage_view import open_stage, view_of
 from sessions.builder.tools.tool_context import HelperBench, LaunchRequest, PhaseWork, ToolCallRefusal
 from sessions.jobs.sandbox.code_admission import keep_recipe
@@ -144,7 +145,7 @@ def submit_stage(work: PhaseWork, arguments: SubmitStage) -> str:
     _require_fit(arguments.answers, {"claims": [claim.model_dump(mode="json") for claim in arguments.claims]})
     measured = work.session.metrics(*work.at)
     here = {work.stage.name: measured} if measured else {}
-    results = look_up(arguments.claims, {**work.session.evidence(*work.at).earlier, **here})
+    results = look_up(arguments.claims, {**earlier_metrics(work.session.history, *work.at), **here})
     parts = [
         f"{result.status}: {result.claim.stage} {result.claim.metric} = {result.claim.value:g}" for result in results
     ]

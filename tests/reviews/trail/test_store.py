@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import NoReturn
@@ -62,14 +63,28 @@ def test_values_are_kept_as_canonical_json(store: Store) -> None:
 def test_an_edited_file_is_never_returned(store: Store) -> None:
     right, wrong = b'{"right":1}', b'{"right":2}'
     digest = store.put(right)
+    # What was parsed before hides nothing either.
+    assert store.read(digest, json.loads) is store.read(digest, json.loads)
     store.path(digest).write_bytes(wrong)
     for read in (store.get, store.get_value):
         with pytest.raises(AuditDamage, match=f"have the digest {digest_bytes(wrong)}, not {digest}"):
             read(digest)
+    with pytest.raises(AuditDamage):
+        store.read(digest, json.loads)
     # Putting it again does not hide the damage either: the auditor is to see it.
     assert store.put(right) == digest
     with pytest.raises(AuditDamage):
         store.get(digest)
+
+
+def test_only_the_newest_and_small_values_are_kept_parsed(store: Store) -> None:
+    small = [store.put(b"%d" % number) for number in range(100)]
+    first = store.read(small[0], bytes.split)
+    for digest in small:
+        store.read(digest, bytes.split)
+    assert store.read(small[0], bytes.split) is not first and first == [b"0"]
+    large = store.put(b" " * (1 << 20) + b"1")
+    assert store.read(large, bytes.split) is not store.read(large, bytes.split)
 
 
 def test_what_is_not_there_is_missing_evidence(store: Store) -> None:
