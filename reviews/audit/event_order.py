@@ -67,7 +67,8 @@ def sequence_damage(entries: list[RecordedEntry]) -> Iterator[str]:
 def order_damage(history: History) -> Iterator[str]:
     """Check that every launch had a grant, every grant the opening in force, and nothing ran twice."""
     for entry in history:
-        yield from _out_of_order(history, entry)
+        if entry.kind in _ORDERED:
+            yield from _out_of_order(history, entry)
         if entry.kind == PacketEntry.KIND:
             yield from _design_again(history, as_entry_of(entry, PacketEntry))
         if entry.kind == CloseEntry.KIND:
@@ -76,7 +77,7 @@ def order_damage(history: History) -> Iterator[str]:
 
 def _out_of_order(history: History, entry: RecordedEntry) -> Iterator[str]:
     """Check one entry against those before it."""
-    number, body = entry.seq, entry.body if entry.kind in _ORDERED else None
+    number, body = entry.seq, entry.body
     if isinstance(body, GrantEntry | LaunchEntry):
         yield from _not_opened(history, as_entry_of(entry, GrantEntry, LaunchEntry))
     elif isinstance(body, ExitEntry | LostJobEntry):

@@ -69,10 +69,10 @@ class Policy(Contract):
 
     def key(self, id: str, seq: int) -> PolicyKey | None:
         """Return the key with this id if it may sign entry ``seq``."""
-        return next(
-            (key for key in self.keys if key.id == id and key.since <= seq and (key.until is None or seq < key.until)),
-            None,
-        )
+        for key in self.keys:
+            if key.id == id and key.since <= seq and (key.until is None or seq < key.until):
+                return key
+        return None
 
     def current(self, role: Role, seq: int) -> PolicyKey | None:
         """Return the newest key of a role that may sign entry ``seq``."""

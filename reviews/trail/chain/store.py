@@ -109,7 +109,7 @@ class Store:
         return data
 
     def read(self, digest: str, parse: Callable[[bytes], ParsedT]) -> ParsedT:
-        """Return what ``parse`` makes of the bytes of a digest; nobody may change it, since it is returned again.
+        """Return what ``parse`` makes of the bytes of a digest; it is shared, so no caller may change it.
 
         The bytes are read and compared with their digest each time. Errors are those of :meth:`get` and of ``parse``.
         """

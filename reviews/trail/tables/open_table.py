@@ -35,7 +35,7 @@ def read_trail(path: Path) -> TrailFile:
 def stream_trail(path: Path) -> Generator[tuple[Iterable[StoredEntry], HeadBytes | None]]:
     """Return rows and head of a trail: a file, after SQLite has checked its own pages and indexes, or of a pointer.
 
-    The rows of a file are read as they are asked for, inside, without those that are appended meanwhile.
+    The rows of a file are read as they are asked for, inside, without the rows that are appended meanwhile.
 
     Raises:
         sqlite3.DatabaseError: the file is not a readable trail; the rows raise it too.
