@@ -161,9 +161,10 @@ class Trail(TrailReader):
         tree.append(merkle.leaf_hash(row.envelope))
         root = tree.root()
         note = signed_note(policy, tree.size, root, self.keys)
-        self._whole = None
         self._table.add(row, new.kind, new.key)
         self._table.put_head(tree.size, b"".join(tree.hashes), note)
+        if self._whole is not None:
+            self._whole = (version, (*self._whole[1], result)) if self._whole[0] == version else None
         if new.kind == "resume":
             self._epoch = None
         if new.kind != "keys":
