@@ -51,17 +51,17 @@ def test_what_another_connection_appended_is_built_upon(tmp_path: Path) -> None:
 
 
 def test_entries_are_the_same_until_something_is_appended(tmp_path: Path) -> None:
-    one, two = begun(tmp_path), Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    assert one.entries() is one.entries()
-    for number, trail in enumerate((one, two, one), 1):
+    first, second = begun(tmp_path), Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
+    assert first.entries() is first.entries()
+    for number, trail in enumerate((first, second, first), 1):
         append_json(trail, "pause", f"pause/{number}", ADA)
-        assert [entry.key for entry in one.entries()] == ["workspace", *(f"pause/{n + 1}" for n in range(number))]
-    before = one.entries()
-    with pytest.raises(KeyError), one.alone():
-        append_json(one, "pause", "pause/4", ADA)
-        assert len(one.entries()) == len(before) + 1
+        assert [entry.key for entry in first.entries()] == ["workspace", *(f"pause/{n + 1}" for n in range(number))]
+    before = first.entries()
+    with pytest.raises(KeyError), first.alone():
+        append_json(first, "pause", "pause/4", ADA)
+        assert len(first.entries()) == len(before) + 1
         raise KeyError
-    assert one.entries() == before
+    assert first.entries() == before
 
 
 def test_a_refused_append_leaves_the_next_one_its_place(tmp_path: Path) -> None:

@@ -149,9 +149,9 @@ def test_an_envelope_is_taken_apart_and_only_in_one_spelling(keys: KeyFolder) ->
 
 def test_a_stored_row_is_taken_apart_as_its_envelope_is(keys: KeyFolder) -> None:
     payload, signer = payload_of(entry()), keys.signer("log")
-    one, short = EnvelopeSignature(signer.id, signer.sign(pae(payload))), EnvelopeSignature("k", b"short")
-    right = signatures_text(one)
-    for signatures in (right, signatures_text(), signatures_text(one, short), signatures_text(short)):
+    whole, short = EnvelopeSignature(signer.id, signer.sign(pae(payload))), EnvelopeSignature("k", b"short")
+    right = signatures_text(whole)
+    for signatures in (right, signatures_text(), signatures_text(whole, short), signatures_text(short)):
         data = seal(payload, signatures)
         assert open_sealed(data, payload, signatures) == open_envelope(data)
     for signatures in (
