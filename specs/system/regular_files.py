@@ -36,7 +36,7 @@ def open_regular(path: Path | str, most: int | None = None) -> io.BufferedReader
 def read_regular(path: Path | str, most: int = MOST_BYTES) -> bytes:
     """Return the bytes of a file; errors as in :func:`open_regular`, and for one of more than ``most`` bytes."""
     with open_regular(path, most) as handle:
-        # Room for as much as is asked for is made first, so what is there is asked for.
+        # A read makes room for as many bytes as it asks for.
         size = os.fstat(handle.fileno()).st_size
         if len(data := handle.read(size + 1)) != size:
             # Files below /proc have no size, and a file written meanwhile has another.
