@@ -146,6 +146,7 @@ PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
     "scorer.admitted",
     "leakage.overlap",
     "leakage.duplicates",
+    "revise.overlap",
     "text.overlap",
     "dpo.overlap",
     "rollouts.overlap",
