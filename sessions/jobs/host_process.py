@@ -179,7 +179,7 @@ def _become_stage(parent: int, words: list[str], environment: dict[str, str], wr
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        if not _rename(words, environment):
+        if words[:3] != [sys.executable, "-P", "-m"] or not _rename(words, environment):
             os.execve(words[0], words, environment)
         import numpy
 
