@@ -30,7 +30,7 @@ def test_planted_secrets_are_nowhere_in_what_a_session_leaves(tmp_path: Path) ->
 def test_the_attack_reports_what_is_left_when_nothing_is_masked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Masker, "_spans", lambda self, text: [])  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    monkeypatch.setattr(Masker, "_spans", lambda self, text, **_: [])  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
     missed = "\n".join(run_in_process(1, tmp_path, 19).missed)
     for area in ("trail", "store", "run folder", "transcript", "terminal"):
         assert f"is in the {area}" in missed, area
