@@ -24,7 +24,7 @@ setup: $(VENV)/.installed  ## make .venv and install everything (2 GB; seconds w
 system: setup
 	@release/system_packages.sh test $(VENV)/.system-packages-tried || true
 
-demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 7 minutes) and verify its trail
+demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 6 minutes) and verify its trail
 	@if [ "$(LAUNCHER)" = ray ]; then $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'; fi
 	@if [ -e $(RUNS)/demo ]; then $(BIN)/peergate resume demo --runs $(RUNS); \
 	else $(BIN)/peergate start demo --runs $(RUNS) $(if $(LAUNCHER),--launcher $(LAUNCHER)); fi
