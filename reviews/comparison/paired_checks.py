@@ -5,11 +5,12 @@ from __future__ import annotations
 from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.comparison.arms import describe_prompts, different_prompts
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
-from reviews.evidence.evidence import Evidence
+from reviews.evidence.evidence import ArmEvidence, Evidence
 from reviews.evidence.subgroups import ArmPair, count_pairs
 from reviews.stages.judge import EffectEstimate, judge_of
 from reviews.statistics.mcnemar import benjamini_hochberg
 from reviews.statistics.paired_binary import is_non_inferior
+from specs.jobs.job_records import Manifest
 from specs.session.design import Design
 from specs.session.evaluation_plan import PairedTest
 from specs.stages.base.artifacts import Item
@@ -59,21 +60,32 @@ def require_alike(evidence: Evidence, before: str) -> None:
     arm = evidence.arms.get(before)
     if arm is None or arm.manifest is None:
         raise EvidenceMissing(f"'{before}' has no accepted attempt with a manifest")
+    if differing := list_differences(evidence, arm, arm.manifest):
+        raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}, so it cannot be compared")
+
+
+def list_differences(evidence: Evidence, arm: ArmEvidence, theirs: Manifest) -> list[str]:
+    """Return what another stage, whose manifest is ``theirs``, did otherwise than this one, but for the weights.
+
+    Raises:
+        EvidenceMissing: a row does not state what the model read.
+    """
     ours = manifest_of(evidence)
     compared = (
-        ("items", ours.inputs.get("items"), arm.manifest.inputs.get("items")),
+        ("items", ours.inputs.get("items"), theirs.inputs.get("items")),
         ("parameters", evidence.parameters, arm.parameters),
-        ("settings", ours.effective, arm.manifest.effective),
-        ("code", ours.code, arm.manifest.code),
-        ("packages", ours.packages, arm.manifest.packages),
-        ("stop tokens", ours.facts.get("stop_ids"), arm.manifest.facts.get("stop_ids")),
-        ("device or precision", (ours.device, ours.dtype), (arm.manifest.device, arm.manifest.dtype)),
+        ("settings", ours.effective, theirs.effective),
+        ("code", ours.code, theirs.code),
+        ("packages", ours.packages, theirs.packages),
+        ("threads", ours.threads, theirs.threads),
+        ("chat template", ours.facts.get("chat_template"), theirs.facts.get("chat_template")),
+        ("stop tokens", ours.facts.get("stop_ids"), theirs.facts.get("stop_ids")),
+        ("device or precision", (ours.device, ours.dtype), (theirs.device, theirs.dtype)),
     )
     differing = [what for what, digest, other in compared if digest != other]
     if not differing and (prompts := different_prompts(evidence, arm.rows, evidence.outputs.get("rows"))):
-        differing = [f"prompts ({describe_prompts(prompts)})"]
-    if differing:
-        raise EvidenceMissing(f"'{before}' had other {', '.join(differing)}, so it cannot be compared")
+        return [f"prompts ({describe_prompts(prompts)})"]
+    return differing
 
 
 def _change(evidence: Evidence, before: str) -> EffectEstimate:

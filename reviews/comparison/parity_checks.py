@@ -8,6 +8,7 @@ from typing import Any
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need_exact, unless
 from reviews.comparison.arms import compare_arms, describe_prompts, different_prompts
+from reviews.comparison.paired_checks import list_differences
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.subgroups import count_pairs
 from reviews.evidence.weight_lineage import NAMED, measured_starts, trained_from, weights_before
@@ -35,27 +36,21 @@ def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", f"both arms read {ours}", float(len(evidence.heldout)))
 
 
-def list_settings(
-    ours: Manifest, granted: dict[str, Any], theirs: Manifest, other: dict[str, Any]
-) -> list[tuple[str, Any, Any]]:
-    """Return what two arms must have in common, with its value in each; ``granted`` are the parameters of the first."""
-    names = {"chat template": "chat_template", "stop tokens": "stop_ids", "encoded prompt": "first_prompt_ids"}
-    return [
-        ("granted parameters", granted, other),
-        ("effective settings", ours.effective, theirs.effective),
-        ("code", ours.code, theirs.code),
-        ("packages", ours.packages, theirs.packages),
-        ("threads", ours.threads, theirs.threads),
-        *((what, ours.facts.get(name), theirs.facts.get(name)) for what, name in names.items()),
-    ]
-
-
 @CHECKS.add(
     "parity.settings", "Both arms were evaluated the same way", source="prompt format or decoding changed between arms"
 )
 def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     treatment, baseline = manifest_of(evidence), _baseline(evidence)
-    compared = list_settings(treatment, evidence.parameters, baseline, evidence.baseline_parameters)
+    compared: list[tuple[str, Any, Any]] = [
+        ("granted parameters", evidence.parameters, evidence.baseline_parameters),
+        ("effective settings", treatment.effective, baseline.effective),
+        ("code", treatment.code, baseline.code),
+        ("packages", treatment.packages, baseline.packages),
+        ("threads", treatment.threads, baseline.threads),
+        ("chat template", treatment.facts.get("chat_template"), baseline.facts.get("chat_template")),
+        ("stop tokens", treatment.facts.get("stop_ids"), baseline.facts.get("stop_ids")),
+        ("encoded prompt", treatment.facts.get("first_prompt_ids"), baseline.facts.get("first_prompt_ids")),
+    ]
     differing = [
         {"what": what, "treatment": str(ours), "baseline": str(theirs)}
         for what, ours, theirs in compared
@@ -202,12 +197,7 @@ def _further_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         if evaluated is None or evaluated.manifest is None:
             raise EvidenceMissing(f"the arm '{arm.name}' has no accepted attempt with a manifest")
         theirs = evaluated.manifest
-        compared = list_settings(ours, evidence.parameters, theirs, evaluated.parameters)
-        differing = [what for what, first, second in compared if first != second]
-        if ours.inputs.get("items") != theirs.inputs.get("items"):
-            differing.append("items")
-        if different_prompts(evidence, evaluated.rows, evidence.outputs.get("rows")):
-            differing.append("prompts")
+        differing = list_differences(evidence, evaluated, theirs)
         if differing:
             parts.append(f"'{arm.name}' differs from the treatment in {', '.join(differing)}")
         if ours.inputs.get("model") == theirs.inputs.get("model"):

@@ -11,7 +11,7 @@ from tests.docs.test_layout import PACKAGES, command_names
 
 HOME = Path(__file__).parents[2]
 MOST_WORDS = 27_770
-"""180 of them for what authors and referees of a paper have to know (how-to/attach-to-a-paper.md), 90 for `cai_demo`."""
+"""180 of them for authors and referees of a paper (how-to/attach-to-a-paper.md), 90 for `cai_demo`."""
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 

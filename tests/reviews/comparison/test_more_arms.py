@@ -144,7 +144,7 @@ def test_an_arm_with_fewer_items_closes_the_gate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "what"),
     [
-        ("effective", {"max_new_tokens": 64}, "effective settings"),
+        ("effective", {"max_new_tokens": 64}, "settings"),
         ("code", "sha256:" + "0" * 64, "code"),
         ("packages", {"torch": "1.0"}, "packages"),
         ("facts", {"stop_ids": [7]}, "chat template, stop tokens"),
@@ -168,7 +168,7 @@ def test_an_arm_with_other_parameters_prompts_items_or_the_treatments_weights_is
     same = arm.manifest.model_copy(update={"inputs": evidence.manifest.inputs})
     items = arm.manifest.model_copy(update={"inputs": arm.manifest.inputs | {"items": "sha256:" + "2" * 64}})
     for other, what in (
-        (arm._replace(parameters={**arm.parameters, "max_new_tokens": 64}), "in granted parameters"),
+        (arm._replace(parameters={**arm.parameters, "max_new_tokens": 64}), "in parameters"),
         (arm._replace(rows=rows), "in prompts"),
         (arm._replace(manifest=items), "in items"),
         (arm._replace(manifest=same), "evaluated the treatment's weights"),
