@@ -29,7 +29,7 @@ from testing.fixtures.small_pipeline import (
 )
 from testing.fixtures.tiny_training import write_lines
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
-from training.rules.critique.revision_chains import Asker
+from training.rules.critique.revision_chains import PromptWriter
 from training.running_code import code_state
 
 KINDS = ("lowercase", "quoted")
@@ -201,7 +201,7 @@ def _lessons(count: int, kinds: Sequence[str], revises: str = "", language: str 
         often = (0, 2) if "lowercase" in kinds or not language else (0,)
         answer = right if (times + zlib.crc32(item.id.encode())) % 5 in often else wrong
         if revises and lesson % 2:
-            prompt = Asker("chat").revision_prompt(item.prompt, answer, drawn.choice(principles), "today .")
+            prompt = PromptWriter("chat").revision_prompt(item.prompt, answer, drawn.choice(principles), "today .")
             yield prompt, REVISIONS[revises](right, wrong, answer)
         else:
             yield (write_prompt(language, item.group, item.kind) if language else item.prompt), answer

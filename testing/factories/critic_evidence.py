@@ -32,7 +32,7 @@ from training.rules.critique.preference_pairs import (
     revisions_to_compare,
 )
 from training.rules.critique.revision_chains import (
-    Asker,
+    PromptWriter,
     chain_name,
     faults_of,
     outcome,
@@ -165,7 +165,7 @@ def chains(
     rules, digest = constitution()
     examples = given_examples()
     plans = plan(rules, [chain_name(example.item, example.sample) for example in examples], revise_parameters)
-    asker = Asker.of(revise_parameters, "base")
+    writer = PromptWriter.of(revise_parameters, "base")
 
     def told(n: int, place: int) -> str:
         return f"{TOPICS[n]} has {n + 3} sides, and {'most' if place else 'all'} of it is found at home."
@@ -181,11 +181,11 @@ def chains(
                 RevisionRound(
                     principle=rule.id,
                     category=rule.category,
-                    critique_prompt=asker.critique_prompt(example.prompt, text, rule),
+                    critique_prompt=writer.critique_prompt(example.prompt, text, rule),
                     critique="It says too much.",
                     critique_tokens=5,
                     critique_finish="stop",
-                    revision_prompt=asker.revision_prompt(example.prompt, text, rule, "It says too much."),
+                    revision_prompt=writer.revision_prompt(example.prompt, text, rule, "It says too much."),
                     revision=revision,
                     revision_tokens=9,
                     revision_finish="stop",

@@ -43,7 +43,7 @@ from specs.system.exact import holds
 from training.rules.critique.pair_selection import fault_in, length_bias
 from training.rules.critique.preference_pairs import collect_revised_examples
 from training.rules.critique.revision_chains import (
-    Asker,
+    PromptWriter,
     chain_name,
     contradiction_in,
     plan,
@@ -133,7 +133,7 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
-    asker = Asker.of(evidence.parse_parameters(ReviseParameters), evidence.resolved.spec.model.kind)
+    writer = PromptWriter.of(evidence.parse_parameters(ReviseParameters), evidence.resolved.spec.model.kind)
     rows = _chains(evidence)
     wrong: list[dict[str, Any]] = []
     for row in rows:
@@ -144,8 +144,8 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
                 raise EvidenceMissing(
                     f"'{revision_round.principle}' is not a principle of the constitution", where="revision rows"
                 )
-            critique = asker.critique_prompt(row.instruction, text, rule)
-            revision = asker.revision_prompt(row.instruction, text, rule, revision_round.critique)
+            critique = writer.critique_prompt(row.instruction, text, rule)
+            revision = writer.revision_prompt(row.instruction, text, rule, revision_round.critique)
             if (revision_round.critique_prompt, revision_round.revision_prompt) != (critique, revision):
                 wrong.append({"item": row.item, "round": number, "prompt": revision_round.critique_prompt[-200:]})
             text = text if revision_round.faults else revision_round.revision

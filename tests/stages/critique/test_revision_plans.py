@@ -13,7 +13,7 @@ from specs.stages.critique.rows import RevisionFault
 from testing.factories.critic_evidence import chains
 from training.rules.critique.revision_chains import (
     STOPS,
-    Asker,
+    PromptWriter,
     Rounds,
     contradiction_in,
     faults_of,
@@ -110,12 +110,12 @@ def test_rows_of_a_job_do_not_contradict_themselves_and_changed_ones_do() -> Non
 
 def test_a_base_model_is_led_by_worked_chains_and_stopped_at_the_next_part() -> None:
     rule = rules(a=1).principles[0]
-    bare = Asker("completion").critique_prompt("Say {principle}.", "It is so.", rule)
+    bare = PromptWriter("completion").critique_prompt("Say {principle}.", "It is so.", rule)
     assert bare.endswith(f"Instruction: Say {{principle}}.\nResponse: It is so.\nPrinciple: {rule.text}\nCritique:")
     assert bare.count("Critique:") == 3 and all(stop.startswith("\n") for stop in STOPS["completion"])
-    again = Asker("completion").revision_prompt("Say it.", "It is so.", rule, "Too short.")
+    again = PromptWriter("completion").revision_prompt("Say it.", "It is so.", rule, "Too short.")
     assert again.endswith("Critique: Too short.\nRevision:")
-    chat = Asker("chat").revision_prompt("Say it.", "It is so.", rule, "Too short.")
+    chat = PromptWriter("chat").revision_prompt("Say it.", "It is so.", rule, "Too short.")
     assert "Name a fruit" not in chat and chat.endswith("Answer with the new response alone.")
 
 
@@ -128,8 +128,11 @@ WORKED = WorkedRevision(
 @pytest.mark.parametrize("parts", ["whole", "examples", "sentence"])
 def test_a_model_is_shown_the_registered_parts_of_a_principle(form: Form, parts: PrincipleParts) -> None:
     rule = rules(a=1).principles[0].model_copy(update={"examples": (WORKED,)})
-    asker = Asker.of(ReviseParameters(form=form, principle_parts=parts), "instruct")
-    for prompt in (asker.critique_prompt("Say it.", "So.", rule), asker.revision_prompt("Say it.", "So.", rule, "No.")):
+    writer = PromptWriter.of(ReviseParameters(form=form, principle_parts=parts), "instruct")
+    for prompt in (
+        writer.critique_prompt("Say it.", "So.", rule),
+        writer.revision_prompt("Say it.", "So.", rule, "No."),
+    ):
         assert (rule.text in prompt) == (parts != "examples")
         assert ("Improve the response." in prompt) == (parts == "examples")
         assert (WORKED.revision in prompt) == (parts != "sentence")

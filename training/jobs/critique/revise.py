@@ -30,7 +30,7 @@ from training.jobs.witness.scoring import Scoring
 from training.rules.critique.preference_pairs import all_revisions, collect_revised_examples, revisions_to_compare
 from training.rules.critique.revision_chains import (
     STOPS,
-    Asker,
+    PromptWriter,
     Rounds,
     chain_name,
     chain_prompts,
@@ -56,7 +56,7 @@ def revise(job: Job[ReviseParameters]) -> StageResult:
     names = [chain_name(example.item, example.sample) for example in examples]
     plans = plan(constitution, names, parameters)
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    reviser = Reviser(engine, parameters, Asker.of(parameters, job.order.model_kind), digest)
+    reviser = Reviser(engine, parameters, PromptWriter.of(parameters, job.order.model_kind), digest)
     shard = job.shard("chains", RevisionRow)
     groups = batches_of(list(zip(examples, plans, strict=True)), group_size(parameters.quality, GROUP))
     tally = Tally(parameters.quality)
@@ -106,7 +106,7 @@ def _samplings(revise_parameters: ReviseParameters, form: Form) -> tuple[TokenSa
 
 def build_witness_prompts(job: Job[ReviseParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
     """Return what the model was asked in each round; that prompts are due is checked elsewhere (``revise.prompts``)."""
-    form = Asker.of(job.parameters, job.order.model_kind).form
+    form = PromptWriter.of(job.parameters, job.order.model_kind).form
     critique, revision = _samplings(job.parameters, form)
     results, source = list[PromptedAnswer](), Source(job.parameters)
     for place, row in left_rows(job, RevisionRow, places):
@@ -149,11 +149,13 @@ def build_scorings(job: Job[ReviseParameters], output: str, places: Sequence[int
 class Reviser:
     """Takes groups of chains through their rounds."""
 
-    def __init__(self, engine: CompletionEngine, parameters: ReviseParameters, asker: Asker, constitution: str) -> None:
+    def __init__(
+        self, engine: CompletionEngine, parameters: ReviseParameters, writer: PromptWriter, constitution: str
+    ) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
-        self._asker = asker
+        self._writer = writer
         self._constitution = constitution
-        self._critique, self._revision = _samplings(parameters, asker.form)
+        self._critique, self._revision = _samplings(parameters, writer.form)
 
     def read_back(self) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""
@@ -183,10 +185,10 @@ class Reviser:
     ) -> list[RevisionRound]:
         names = [chain_name(example.item, example.sample) for example in examples]
         requests = list(zip(examples, texts, principles, strict=True))
-        criticised = [self._asker.critique_prompt(example.prompt, text, rule) for example, text, rule in requests]
+        criticised = [self._writer.critique_prompt(example.prompt, text, rule) for example, text, rule in requests]
         critiques = self._complete(criticised, self._critique, seed_of(seed, "critique"), f"critique {number}", names)
         revising = [
-            self._asker.revision_prompt(example.prompt, text, rule, critique.text.strip())
+            self._writer.revision_prompt(example.prompt, text, rule, critique.text.strip())
             for (example, text, rule), critique in zip(requests, critiques, strict=True)
         ]
         revisions = self._complete(revising, self._revision, seed_of(seed, "revision"), f"revision {number}", names)
@@ -214,7 +216,7 @@ class Reviser:
     def _complete(
         self, prompts: Sequence[str], sampling: TokenSampling, seed: int, part: str, names: Sequence[str]
     ) -> list[Completion]:
-        ids = [prompt_ids(self._tokenizer, prompt, self._asker.form).ids for prompt in prompts]
+        ids = [prompt_ids(self._tokenizer, prompt, self._writer.form).ids for prompt in prompts]
         streams = [[stream_of(self._parameters.seed, part, name)] for name in names]
         return [output for (output,) in self._engine.complete(ids, sampling, seed=seed, streams=streams)]
 

@@ -107,15 +107,15 @@ def chain_name(item: str, sample: int) -> str:
     return f"{item}/{sample}"
 
 
-class Asker(NamedTuple):
+class PromptWriter(NamedTuple):
     """Writes the prompts of a stage, which a checker writes again."""
 
     form: Form
     parts: PrincipleParts = "whole"
 
     @classmethod
-    def of(cls, parameters: ReviseParameters, model_kind: str | None) -> Asker:
-        """Return the asker of a stage; raises ValueError as :func:`form_of`."""
+    def of(cls, parameters: ReviseParameters, model_kind: str | None) -> PromptWriter:
+        """Return the writer of a stage; raises ValueError as :func:`form_of`."""
         return cls(parameters.form or form_of(model_kind), parameters.principle_parts)
 
     def critique_prompt(self, instruction: str, response: str, principle: Principle) -> str:
