@@ -108,6 +108,8 @@ class Evidence:
     """Families of checks that have to pass here, each with the defect at another stage that scheduled them."""
     earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
     """Metrics of accepted stages, by stage name."""
+    constitution: str = ""
+    """The text of the registered constitution."""
 
     def require_parameters(self) -> dict[str, Any]:
         """Return the granted parameters.

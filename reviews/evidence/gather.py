@@ -148,6 +148,7 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
         heldout_elsewhere=ended.heldout if ended else None,
         required_families=due_at(until_end, stage_name),
         earlier=_earlier(until_end),
+        constitution=load_constitution_text(store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, until_end, name)) is not None},
         withdrawn=_withdrawn(until_end, recorded),
         **_left_behind(run, recorded, store),

@@ -29,6 +29,7 @@ from reviews.comparison import (
     paired_checks,
     parity_checks,
     power_checks,
+    principle_checks,
     subgroup_checks,
 )
 from reviews.evidence.defect_waves import family_of
@@ -48,7 +49,16 @@ from specs.trail.verdict import CheckResult
 
 _OF_MANY_KINDS = (
     *(registration_checks, job_checks, witness_checks, score_checks, measurer, claim_lookup, leakage_checks),
-    *(pilot_check, power_checks, parity_checks, headroom_check, paired_checks, subgroup_checks, control_checks),
+    *(
+        pilot_check,
+        power_checks,
+        parity_checks,
+        headroom_check,
+        paired_checks,
+        subgroup_checks,
+        principle_checks,
+        control_checks,
+    ),
     complete_rows,
 )
 CHECKS: tuple[GateCheck, ...] = tuple(

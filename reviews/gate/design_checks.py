@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reviews.checks import leakage_checks
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded, unless
-from reviews.comparison import paired_checks, parity_checks, power_checks, subgroup_checks
+from reviews.comparison import paired_checks, parity_checks, power_checks, principle_checks, subgroup_checks
 from reviews.evidence.evidence import DesignEvidence
 from reviews.evidence.gather import CONSTITUTION
 from reviews.evidence.heldout_screen import list_prompted_texts
@@ -167,6 +167,24 @@ def _unique(design: DesignEvidence) -> CheckOutcome:
 def _strata(design: DesignEvidence) -> CheckOutcome:
     """Count the held-out items of each constraint kind: a kind with a handful of items proves nothing alone."""
     return item_checks.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
+
+
+@DESIGN_CHECKS.add(
+    "design.principles",
+    "Every instruction that a principle names is in a held-out item",
+    source=principle_checks.SOURCE,
+)
+def _principles(design: DesignEvidence) -> CheckOutcome:
+    """Look each instruction that a principle names up in the held-out items: no answer could be counted by another."""
+    principles = principle_checks.counted_principles(design.constitution)
+    if not principles:
+        return CheckOutcome("NOT_APPLICABLE", "no principle names instructions")
+    if design.resolved.spec.task != "instruction_following":
+        message = f"the items of task '{design.resolved.spec.task}' hold no instructions, and principles name some"
+        return CheckOutcome("FAIL", message, repairable=False)
+    wrong = principle_checks.unknown_instructions(principles, design.heldout)
+    fault = f"{len(wrong)} instructions of principles are in no held-out item"
+    return unless(wrong, fault, "held-out items hold every instruction that a principle names", repairable=False)
 
 
 @DESIGN_CHECKS.add("design.drawn", "The held-out split is what its pool and rule draw", source=item_checks.DRAWN_SOURCE)

@@ -251,6 +251,7 @@ def comparison_of(history: History) -> dict[str, Any] | None:
         **({"not_judged": list(plan.not_judged)} if plan and plan.not_judged else {}),
         **({"form": form} if (form := _form_in(history, analysis.treatment)) else {}),
         **({"arms": arms} if (arms := _list_arms(history)) else {}),
+        **({"principles": rows} if (rows := _list_principles(history)) else {}),
     }
 
 
@@ -260,6 +261,12 @@ def _list_arms(history: History) -> list[dict[str, Any]]:
     shows, checks = {arm.name: arm.shows for arm in analysis.arms}, _newest_checks(history, analysis.treatment)
     rows = next((check.rows for check in checks if check.id == "arms.compared"), ())
     return [row | {"shows": shows.get(row["name"], "")} for row in rows]
+
+
+def _list_principles(history: History) -> list[dict[str, Any]]:
+    """Return how often each arm keeps to each principle, as the treatment's gate counted it."""
+    checks = _newest_checks(history, history.resolved.spec.analysis.treatment)
+    return list(next((check.rows for check in checks if check.id == "strata.principles"), ()))
 
 
 def _list_missed_arms(comparison: dict[str, Any]) -> list[str]:

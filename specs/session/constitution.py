@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.system.digests import Contract
+from specs.system.digests import Contract, omit_default
 
 
 class WorkedRevision(Contract):
@@ -26,6 +26,9 @@ class Principle(Contract):
     text: Annotated[str, StringConstraints(min_length=10)]
     examples: Annotated[tuple[WorkedRevision, ...], Field(max_length=8)] = ()
     """Worked revisions that ``revise`` stages show before a draft, in place of Peergate's own."""
+    instructions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = omit_default(())
+    """Types of instructions of held-out items, all of which an answer follows where it keeps to the principle: of items
+    that hold them, evaluations count how many answers keep to it."""
 
 
 class Totals(Contract):

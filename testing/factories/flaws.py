@@ -437,6 +437,12 @@ def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", t
 
 
 NONE, ALL = "000000", "111111"
+NO_COMMA = """\
+schema_version: 1
+title: Form
+totals: {principles: 1, by_category: {form: 1}}
+principles: [{id: plain, category: form, text: Write without commas., instructions: ["punctuation:no_comma"]}]
+"""
 OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     **EVALUATION_FLAWS,
     "an answer of other weights": lambda evidence: witness_says(evidence, gap=0.7),
@@ -598,6 +604,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "an instruction followed less often": lambda evidence: two_instructions(
         evidence, "Tea is A drink of leaves", "tea is a drink, of leaves"
     ),
+    "a principle kept less often": lambda evidence: replace(
+        two_instructions(evidence, "Tea is A drink of leaves", "tea is a drink, of leaves"), constitution=NO_COMMA
+    ),
     "a kind that got worse": lambda evidence: two_kinds(evidence, NONE + ALL, ALL + NONE),
     "a gain from one group": lambda evidence: two_kinds(evidence, NONE + NONE, ALL + NONE, groups="aaaaaabbbbbb"),
     "fewer steps than the data imply": lambda evidence: with_manifest(
@@ -756,6 +765,7 @@ CASES = [
     ("tuned", "a gain from a kind with most of the items", "strata.sensitivity", "FAIL"),
     ("tuned", "a kind that got worse", "strata.kinds", "WARN"),
     ("tuned", "an instruction followed less often", "strata.instructions", "WARN"),
+    ("tuned", "a principle kept less often", "strata.principles", "WARN"),
     ("tuned", "a gain from one group", "strata.groups", "FAIL"),
     ("base", "a perfect baseline", "power.headroom", "FAIL"),
     ("base", "no chat template", "health.template", "FAIL"),

@@ -116,6 +116,12 @@ def _constitution(heldout: list[Row]) -> str:
     )
 
 
+def _uncountable(_: list[Row]) -> str:
+    """Return a constitution whose first principle names an instruction that no held-out item holds."""
+    text = CONSTITUTION.read_text(encoding="utf-8")
+    return re.sub(r"(    text: .+\n)", r"\1    instructions: ['punctuation:no_comma']\n", text, count=1)
+
+
 def _own_groups(heldout: list[Row], _: list[Row]) -> None:
     """Ask ten questions four times in slightly different words, with a group for each."""
     frames = ("{}", "Tell me this: {}", "{} Please answer.", "A quick task for you now. {}")
@@ -200,6 +206,13 @@ OPERATORS = (
         "a principle of the constitution quotes a held-out prompt",
         COPIED,
         files={"constitution.yaml": _constitution},
+    ),
+    Operator(
+        "uncounted-principle",
+        "revisions",
+        "a principle is to be counted by an instruction that no held-out item holds",
+        ("design.principles",),
+        files={"constitution.yaml": _uncountable},
     ),
     Operator(
         "in-completions",

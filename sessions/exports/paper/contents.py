@@ -171,6 +171,23 @@ def _results(session: PaperSession) -> Iterator[Block]:
         header = ("arm", "right", "accuracy", "gain over baseline", "adjusted p", "lead of treatment", "adjusted p")
         rows = [_arm_row(cited, index, arm) for index, arm in enumerate(arms)]
         yield Table(f"arms-{name}", "Every arm on the same items", (*header, "must be beaten"), rows)
+    if principles := (compared or {}).get("principles"):
+        yield Table(
+            f"principles-{name}",
+            "Answers that keep to each principle of the constitution, and the items that ask for it",
+            ("arm", *(text for id in principles[0]["kept"] for text in (id, "items"))),
+            [
+                (
+                    (Code(row["arm"]),),
+                    *(
+                        (cited.from_report("comparison", "principles", index, what, id),)
+                        for id in row["kept"]
+                        for what in ("kept", "items")
+                    ),
+                )
+                for index, row in enumerate(principles)
+            ],
+        )
     if kinds := report["accuracy_by_kind"]:
         fields = ("items", "baseline", "treatment", "gained", "lost", "p", "p_adjusted")
         yield Table(

@@ -76,6 +76,7 @@ def _result(history: History) -> dict[str, Any]:
         "witnesses": witness_needs(history),
         "effect": _effect(compared) if compared else None,
         "arms": compared.get("arms", []) if compared else [],
+        "principles": compared.get("principles", []) if compared else [],
         "registered": {
             "metric": analysis.primary_metric.replace("_", " "),
             "criterion": f"p < {analysis.alpha:g} and gain >= {analysis.minimum_effect:g}",

@@ -25,6 +25,7 @@ from reviews.reviewers.checklist import NOT_JUDGED
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
 from sessions.pages import template
+from sessions.pages.acceptance.automation import automation_of
 from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import diagnose_from_trail
 from sessions.pages.overview import when
@@ -249,6 +250,8 @@ def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Ar
     }
     if outcome != WAITING:
         data["scorecard"] = scorecard_of(history).as_json()
+    automation = automation_of(history)
+    data["automation"] = automation._asdict() | {"line": automation.line()}
     if line := resolved.spec.describe_constitution():
         data["constitution"] = line
     if resolved.spec.companions:
