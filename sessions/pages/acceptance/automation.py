@@ -31,9 +31,10 @@ class Automation(NamedTuple):
     def line(self) -> str:
         """Return it in words."""
         gates = self.by_code + self.by_model + self.by_person
+        overrides = f"{self.overrides} override{'' if self.overrides == 1 else 's'}"
         return (
             f"of {gates} gates {self.by_code} decided by code, {self.by_model} by the review of a model, "
-            f"{self.by_person} by a person; {self.overrides} override{'' if self.overrides == 1 else 's'}; {self.labels} labelled items; "
+            f"{self.by_person} by a person; {overrides}; {self.labels} labelled items; "
             f"{self.waited_minutes:.0f} minutes until people answered"
         )
 
