@@ -78,6 +78,7 @@ class Job(Generic[P]):
         self.inputs = {role: self.run / artifact.path for role, artifact in order.inputs.items()}
         self.out = folder / "out"
         self._last_progress = 0.0
+        self._filled = (0, 0, "")
 
     def progress(self, done: int, total: int, unit: str, **note: float | str) -> None:
         """Append a progress line, at most one per :data:`PROGRESS_EVERY_S` and always the last one."""
@@ -97,6 +98,11 @@ class Job(Generic[P]):
         """Return the rows of a shard that this job has written so far."""
         return GroupedRows(self.folder / "shards" / f"{name}.jsonl", row)
 
+    def advance(self, done: float) -> None:
+        """Append a progress line on the group that :meth:`fill` makes: how much of it is done, by its own members."""
+        start, total, unit = self._filled
+        self.progress(start + int(done), total, unit)
+
     def fill(
         self,
         shard: GroupedRows[Row],
@@ -115,6 +121,7 @@ class Job(Generic[P]):
             if number >= len(shard.groups):
                 if why:
                     break
+                self._filled = (done, total, unit)
                 shard.add(make(number, group))
                 why = low(shard.groups[-1])
             done += len(group)

@@ -45,7 +45,7 @@ def prefer(job: Job[BestOfNParameters]) -> StageResult:
     why = job.fill(
         shard,
         groups,
-        lambda number, some: _group(engine, number, some, parameters, form),
+        lambda number, some: _group(engine, number, some, job, form),
         "prompts",
         lambda rows: tally.look(of_candidates(rows, parameters)),
     )
@@ -85,15 +85,18 @@ def build_scorings(job: Job[BestOfNParameters], output: str, places: Sequence[in
 
 
 def _group(
-    engine: CompletionEngine, number: int, items: Sequence[Item], parameters: BestOfNParameters, form: Form
+    engine: CompletionEngine, number: int, items: Sequence[Item], job: Job[BestOfNParameters], form: Form
 ) -> list[CandidateRow]:
+    parameters = job.parameters
     prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
     ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]
     sampling = _sampling(parameters, form)
     # The name of the random stream, not of the kind: another name would draw other responses.
     seed = seed_of(parameters.seed, "prefer", number)
     streams = streams_of(parameters.seed, "prefer", (item.id for item in items), parameters.samples)
-    outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed, streams=streams)
+    outputs = engine.complete(
+        ids, sampling, samples=parameters.samples, seed=seed, streams=streams, on_batch=job.advance
+    )
     return [
         CandidateRow(
             item=item.id,

@@ -5,7 +5,7 @@ A group of chains goes through all of its rounds together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specs.jobs.job_records import LEFT
@@ -56,7 +56,7 @@ def revise(job: Job[ReviseParameters]) -> StageResult:
     names = [chain_name(example.item, example.sample) for example in examples]
     plans = plan(constitution, names, parameters)
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
-    reviser = Reviser(engine, parameters, PromptWriter.of(parameters, job.order.model_kind), digest)
+    reviser = Reviser(engine, parameters, PromptWriter.of(parameters, job.order.model_kind), digest, job.advance)
     shard = job.shard("chains", RevisionRow)
     groups = batches_of(list(zip(examples, plans, strict=True)), group_size(parameters.quality, GROUP))
     tally = Tally(parameters.quality)
@@ -150,11 +150,18 @@ class Reviser:
     """Takes groups of chains through their rounds."""
 
     def __init__(
-        self, engine: CompletionEngine, parameters: ReviseParameters, writer: PromptWriter, constitution: str
+        self,
+        engine: CompletionEngine,
+        parameters: ReviseParameters,
+        writer: PromptWriter,
+        constitution: str,
+        on_chains: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._writer = writer
         self._constitution = constitution
+        self._on_chains = on_chains
+        """Gets how many chains of a group are done; a chain of which half of the texts are written counts as half."""
         self._critique, self._revision = _samplings(parameters, writer.form)
 
     def read_back(self) -> dict[str, Any]:
@@ -186,12 +193,12 @@ class Reviser:
         names = [chain_name(example.item, example.sample) for example in examples]
         requests = list(zip(examples, texts, principles, strict=True))
         criticised = [self._writer.critique_prompt(example.prompt, text, rule) for example, text, rule in requests]
-        critiques = self._complete(criticised, self._critique, seed_of(seed, "critique"), f"critique {number}", names)
+        critiques = self._complete(criticised, self._critique, seed_of(seed, "critique"), ("critique", number), names)
         revising = [
             self._writer.revision_prompt(example.prompt, text, rule, critique.text.strip())
             for (example, text, rule), critique in zip(requests, critiques, strict=True)
         ]
-        revisions = self._complete(revising, self._revision, seed_of(seed, "revision"), f"revision {number}", names)
+        revisions = self._complete(revising, self._revision, seed_of(seed, "revision"), ("revision", number), names)
         return [
             RevisionRound(
                 principle=rule.id,
@@ -214,11 +221,18 @@ class Reviser:
         ]
 
     def _complete(
-        self, prompts: Sequence[str], sampling: TokenSampling, seed: int, part: str, names: Sequence[str]
+        self, prompts: Sequence[str], sampling: TokenSampling, seed: int, part: tuple[str, int], names: Sequence[str]
     ) -> list[Completion]:
+        name, round_number = part
         ids = [prompt_ids(self._tokenizer, prompt, self._writer.form).ids for prompt in prompts]
-        streams = [[stream_of(self._parameters.seed, part, name)] for name in names]
-        return [output for (output,) in self._engine.complete(ids, sampling, seed=seed, streams=streams)]
+        streams = [[stream_of(self._parameters.seed, f"{name} {round_number}", chain)] for chain in names]
+        part_number = 2 * (round_number - 1) + (name == "revision")
+
+        def report(done: int) -> None:
+            self._on_chains((part_number * len(ids) + done) / (2 * self._parameters.revisions))
+
+        outputs = self._engine.complete(ids, sampling, seed=seed, streams=streams, on_batch=report)
+        return [output for (output,) in outputs]
 
     def _row(self, example: Example, rounds: tuple[RevisionRound, ...]) -> RevisionRow:
         final, usable = outcome(

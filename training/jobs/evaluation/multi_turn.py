@@ -48,7 +48,7 @@ def converse(job: Job[MultiTurnParameters]) -> StageResult:
 
         messages = [_messages(place, number, turns, get_output, counts[place]) for place in going]
         prompts = [conversation_ids(engine.tokenizer, some, parameters.prompting, form) for some in messages]
-        outputs = engine.complete(prompts, sampling, seed=parameters.seed)
+        outputs = engine.complete(prompts, sampling, seed=parameters.seed, on_batch=job.advance)
         return [
             ConversationTurn(
                 user=turns[place][number],

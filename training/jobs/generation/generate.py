@@ -83,6 +83,7 @@ def _sample_items(
             samples=each,
             seed=seed,
             streams=streams_of(parameters.seed, "generate", (items[index].id for index in batch), each),
+            on_batch=job.advance,
         )
         return [
             _row(items[index], sample, output)

@@ -35,10 +35,7 @@ def respond(job: Job[SampleResponsesParameters]) -> StageResult:
     size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
 
     def answer_group(number: int, some: Sequence[Item]) -> list[SampleResponsesRow]:
-        def report_progress(done: int) -> None:
-            job.progress(number * size + done, len(items), "instructions")
-
-        return _answers(engine, parameters, form, sampling, number, some, report_progress)
+        return _answers(engine, parameters, form, sampling, number, some, job.advance)
 
     groups = batches_of(items, size)
     why = job.fill(shard, groups, answer_group, "instructions", lambda _: why_broken_off(shard.rows(), parameters))

@@ -34,7 +34,9 @@ def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
         # The name of the random stream: each group has its own, whatever was done before it.
         seed = seed_of(parameters.seed, "programs", number)
         streams = streams_of(parameters.seed, "programs", (item.id for item in some), parameters.samples)
-        outputs = engine.complete(prompts, sampling, samples=parameters.samples, seed=seed, streams=streams)
+        outputs = engine.complete(
+            prompts, sampling, samples=parameters.samples, seed=seed, streams=streams, on_batch=job.advance
+        )
         return [
             CodeRow(
                 item=item.id,

@@ -38,7 +38,7 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> StageResult:
             samples=parameters.answers,
             seed=seed_of(parameters.seed, "traces", number),
             streams=streams_of(parameters.seed, "traces", (item.id for item in some), parameters.answers),
-            on_batch=lambda done: job.progress(number * GROUP + done, len(states.shown_states), "states"),
+            on_batch=job.advance,
         )
         return [
             TraceAnswer(
