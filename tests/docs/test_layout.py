@@ -84,6 +84,7 @@ def test_the_orchestrator_never_imports_torch() -> None:
 
 SHIPPED = {
     "cai_demo",
+    "cai_leave_one_out",
     "cai_preferences",
     "self_instruct_sft",
     "composer_demo",
