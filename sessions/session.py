@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from agents.workbench_protocol import Builder
 from reviews.evidence.evidence import Evidence
@@ -21,11 +21,13 @@ from reviews.trail.chain.envelope import FormT, RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
-from sessions.pages.report.live_display import Terminal
 from sessions.run.pause import CANCEL, PAUSE
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet
 from specs.system.errors import PeergateError
+
+if TYPE_CHECKING:
+    from sessions.pages.report.live_display import Terminal
 
 Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "witness", "submit", "review"]
 

@@ -212,7 +212,7 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
 
     The number of discordant items is Binomial(n, gained + lost), and of those Binomial(discordant, gained / (gained
     + lost)) are gained; the probabilities of all outcomes that reject are added up (Duffy 1984, Biometrics
-    40:1005-1015). Discordant counts with about 1e-12 of probability together are left out.
+    40:1005-1015). Discordant counts with about 1e-17 of probability together are left out.
 
     Raises:
         ValueError: ``n`` is negative, the rates are not probabilities or sum over 1, or ``alpha`` is not inside (0, 1).
@@ -221,33 +221,83 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
     if n < 0:
         raise ValueError(f"n must not be negative, got {n}")
     discordant = min(1.0, gained + lost)
-    # At most this is the probability of any discordant item; smaller rates overflow in scipy.
+    # At most this is the probability of any discordant item; smaller rates underflow.
     if n * discordant < 1e-12:
         return 0.0
-    import numpy as np
-    from scipy.special import bdtr, bdtrik, gammaln, xlog1py, xlogy  # Without scipy.stats, which loads for 0.4 s.
+    first, weights = _binomial_weights(n, discordant)
+    # The test rejects when the smaller discordant count is at most `most` of the tails. It grows by 0 or 1 an item, and
+    # begins above what is 32 standard deviations below the mean of the first count.
+    most, share = max(-1, math.floor(first / 2 - 16 * math.sqrt(first)) - 1), gained / (gained + lost)
+    half, *tails = (_LowerTail(first, most, chance) for chance in (0.5, share, 1 - share))
+    power = 0.0
+    for count, weight in enumerate(weights, first):
+        while _rejects(half.most + 1, count, 2 * (half.below + half.next()), alpha):
+            for tail in (half, *tails):
+                tail.raise_most()
+        # P(X >= count - most) is that of at most `most` items lost.
+        power += weight * sum(tail.below for tail in tails)
+        for tail in (half, *tails):
+            tail.add_trial()
+    return min(1.0, max(0.0, power))
 
-    # Half as wide again as a normal distribution with such tails, and cut where the tails fall below 5e-13.
-    reach = 11 * math.sqrt(n * discordant * (1 - discordant)) + 60
-    counts = np.arange(max(0, int(n * discordant - reach)), min(n, int(n * discordant + reach)) + 1)
-    below = bdtr(counts, n, discordant)
-    counts = counts[(below >= 5e-13) & (bdtr(n - counts, n, 1 - discordant) >= 5e-13)]
-    # The test rejects when the smaller discordant count is at most `most`: the largest k with 2 P(X <= k) < alpha.
-    # The quantile function may err by one where P(X <= k) is a hair from alpha / 2, so both neighbours are tried.
-    most = np.where(counts > 0, np.ceil(bdtrik(alpha / 2, np.maximum(counts, 1), 0.5)), 0).astype(int) - 2
-    for _ in range(3):
-        p = 2 * np.where(most + 1 < 0, 0.0, bdtr(np.maximum(most + 1, 0), counts, 0.5))
-        most += p < alpha
-        # Where the two are equal up to rounding, whole numbers say which it is.
-        for place in np.flatnonzero(np.abs(p - alpha) <= 1e-9 * alpha):
-            few = int(most[place] + 1 - (p[place] < alpha))
-            most[place] += int(exact_mcnemar(few, int(counts[place]) - few) < alpha) - int(p[place] < alpha)
-    share, few = gained / (gained + lost), np.maximum(most, 0)
-    # P(X >= counts - most) is that of at most `most` items lost.
-    rejected = np.where(most < 0, 0.0, bdtr(few, counts, share) + bdtr(few, counts, 1 - share))
-    logs = gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
-    weights = np.exp(logs + xlogy(counts, discordant) + xlog1py(n - counts, -discordant))
-    return min(1.0, float(np.sum(weights * rejected)))
+
+def _rejects(few: int, count: int, p: float, alpha: float) -> bool:
+    """Return whether the p-value is below alpha; where the two are equal up to rounding, whole numbers say which."""
+    return exact_mcnemar(few, count - few) < alpha if abs(p - alpha) <= 1e-9 * alpha else p < alpha
+
+
+def _binomial_weights(n: int, chance: float) -> tuple[int, list[float]]:
+    """Return the probabilities of Binomial(n, chance) from the first that matters on, and its count.
+
+    They are ratios to the mode's, divided by their sum: no logarithm of a factorial rounds them.
+    """
+    mode = min(n, int((n + 1) * chance))
+    below, above = [1.0], [1.0]
+    while below[-1] > 1e-18 and mode - len(below) >= 0:
+        count = mode - len(below) + 1
+        below.append(below[-1] * count / (n - count + 1) * (1 - chance) / chance)
+    while above[-1] > 1e-18 and mode + len(above) <= n:
+        count = mode + len(above)
+        above.append(above[-1] * (n - count + 1) / count * chance / (1 - chance))
+    weights = below[:0:-1] + above
+    total = math.fsum(weights)
+    return mode - len(below) + 1, [weight / total for weight in weights]
+
+
+class _LowerTail:
+    """P(X <= most) of a binomial count while the number of trials and ``most`` grow by one at a time."""
+
+    def __init__(self, trials: int, most: int, chance: float) -> None:
+        self.most, self.below = most, 0.0
+        self._trials, self._chance = trials, min(max(chance, 1e-300), 1 - 2**-53)
+        self._at = 0.0
+        # Nine standard deviations below its mean nothing is left.
+        mean = trials * self._chance
+        for count in range(max(0, min(most, int(mean - 9 * math.sqrt(mean)))), most + 1):
+            self._at = self._probability(count)
+            self.below += self._at
+
+    def _probability(self, count: int) -> float:
+        ways = math.lgamma(self._trials + 1) - math.lgamma(count + 1) - math.lgamma(self._trials - count + 1)
+        return math.exp(ways + count * math.log(self._chance) + (self._trials - count) * math.log1p(-self._chance))
+
+    def next(self) -> float:
+        """Return P(X = most + 1)."""
+        if self.most < 0:
+            return (1 - self._chance) ** self._trials
+        return self._at * (self._trials - self.most) / (self.most + 1) * self._chance / (1 - self._chance)
+
+    def raise_most(self) -> None:
+        """Count one more success among the few."""
+        self._at = self.next()
+        self.below += self._at
+        self.most += 1
+
+    def add_trial(self) -> None:
+        """Add a trial."""
+        self.below -= self._chance * self._at
+        self._trials += 1
+        self._at *= self._trials / (self._trials - self.most) * (1 - self._chance)
 
 
 def required_n(gained: float, lost: float, alpha: float, power: float, limit: int = 100_000) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reviews.acceptance.scorecard import scorecard_of
@@ -39,7 +39,7 @@ from specs.trail.session_bodies import (
     SpendEntry,
     WitnessEntry,
 )
-from specs.trail.verdict import CheckResult
+from specs.trail.verdict import CheckResult, Status
 
 
 def result_in_words(history: History, outcome: str, comparison: dict[str, Any] | None) -> str:
@@ -181,6 +181,17 @@ def why_it_ended(history: History, outcome: str) -> list[str]:
             return lines
         case None:
             return []
+
+
+def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
+    """Yield status, names and detail of checks in some statuses; checks with the same fault share a line."""
+    alike: dict[tuple[Status, str], list[str]] = {}
+    every = set(statuses)
+    for result in results:
+        if result.status in every:
+            alike.setdefault((result.status, result.detail), []).append(result.id)
+    for (status, detail), ids in alike.items():
+        yield status, ", ".join(ids), detail
 
 
 def told_once(reasons: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.checklist import Checklist
 from sessions.jobs import machine_capacity
 from sessions.pages.overview import EXIT_CODES
-from sessions.pages.report.live_display import told_together
+from sessions.pages.result import told_together
 from sessions.run.money.estimate import require_disk, require_disk_limit
 from sessions.runtime.plugin_imports import require_importable
 from sessions.runtime.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine

@@ -7,11 +7,10 @@ import sys
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from agents.external_builder import AbsentBuilder
 from agents.playbook import Playbook
 from agents.workbench_protocol import Builder
 from reviews.checks.measuring_code import measuring_code
@@ -24,14 +23,11 @@ from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.chain.keys import KeyFolder
 from reviews.trail.chain.store import Store
 from reviews.trail.trail import Trail
-from sessions.exports.mirrors import Mirrors
-from sessions.exports.notices.notifier import Notifier
 from sessions.jobs import machine_capacity
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.transfer.job_transfer import place_of
-from sessions.pages.report.live_display import Terminal
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.run.signed_specs import trust_programs
 from sessions.session import Session
@@ -48,6 +44,9 @@ from specs.system.resources import LauncherName
 from specs.system.text import plain
 from specs.trail.key_policy import PERSON
 
+if TYPE_CHECKING:
+    from sessions.pages.report.live_display import Terminal
+
 
 def cache_folder() -> Path:
     """Return where converted models are kept: ``PEERGATE_CACHE`` or the platform's cache folder."""
@@ -60,6 +59,8 @@ def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
     if spec.builder.vendor == "playbook":
         return Playbook()
     if spec.builder.vendor == "external":
+        from agents.external_builder import AbsentBuilder
+
         # `peergate mcp` replaces it by the builder that talks to its client.
         return AbsentBuilder()
     # Imported here: a session without a model needs no SDK.
@@ -174,6 +175,10 @@ def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
 
 def make_session(run: Path, display: Terminal, resolved: ResolvedSpec | None = None) -> Session:
     """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
+    # Slow: what writes reports, which `spec check` does not need.
+    from sessions.exports.mirrors import Mirrors
+    from sessions.exports.notices.notifier import Notifier
+
     # Now, while the files on disk are the loaded ones.
     measuring_code()
     run = run.resolve()

@@ -7,12 +7,11 @@ drawn.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import unicodedata
 from typing import Any
-
-from specs.system.digests import digest_bytes
 
 # ECMA-48 control functions, in their 7-bit (ESC x) and 8-bit (C1) forms. The body of a control string ends at any
 # control character, a line end included: an escape that is never closed cannot hide the lines after it, and every
@@ -129,6 +128,6 @@ def mark(what: str, data: str) -> str:
 def _name(data: str) -> str:
     """Return a name derived from the text's bytes and absent from it, which the text's author cannot predict."""
     count = 0
-    while (name := digest_bytes(f"{count} {data}".encode()).removeprefix("sha256:")[:24]) in data:
+    while (name := hashlib.sha256(f"{count} {data}".encode()).hexdigest()[:24]) in data:
         count += 1
     return name

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any, NamedTuple, cast
 
 from training.rules.disguise import Words, count_letters, normalise_lookalikes, stems_of
@@ -212,6 +212,8 @@ _ROWS_AT_ONCE = 64
 """Held-out texts compared at once: with 100,000 training texts their table takes 50 MB."""
 _ROUNDING = 1e-9
 """More than a cosine is off by, so that no near pair is taken for one apart."""
+_FEW_PAIRS = 100_000
+"""Pairs up to which comparing each takes less time than loading what multiplies sparse tables."""
 
 
 class Nearest(NamedTuple):
@@ -241,18 +243,34 @@ def nearest_of(train: Sequence[str], heldout: Sequence[str], groups: Sequence[st
     """
     if not train or not heldout:
         return ()
-    ours, theirs = _weigh_stems(train, heldout, groups)
     nearests: dict[int, Nearest] = {}
-    for start in range(0, len(heldout), _ROWS_AT_ONCE):
-        some = theirs[start : start + _ROWS_AT_ONCE]
-        usual = _without_own((some @ theirs.T).toarray(), groups, start).max(axis=1)
-        table = (some @ ours.T).toarray()
-        for row, place in enumerate(table.argmax(axis=1).tolist()):
-            similarity = float(table[row, place])
-            nearest = Nearest(place, start + row, similarity, similarity - float(usual[row]))
-            if place not in nearests or nearest.apart > nearests[place].apart:
-                nearests[place] = nearest
+    for number, (place, similarity, usual) in enumerate(_nearest_rows(train, heldout, groups)):
+        nearest = Nearest(place, number, similarity, similarity - usual)
+        if place not in nearests or nearest.apart > nearests[place].apart:
+            nearests[place] = nearest
     return tuple(sorted(nearests.values(), key=lambda nearest: (-nearest.apart, nearest.train)))
+
+
+def _nearest_rows(
+    train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]
+) -> Iterator[tuple[int, float, float]]:
+    """Yield for each held-out text the place of the nearest training text, the cosine, and that of another group."""
+    stems, weights = _weigh_stems(train, heldout, groups)
+    if len(heldout) * len(stems) <= _FEW_PAIRS:
+        rows = _plain_rows(stems, weights)
+        ours, theirs = rows[: len(train)], rows[len(train) :]
+        for row, group in zip(theirs, groups, strict=True):
+            cosines = [_product(row, other) for other in ours]
+            others = (_product(row, other) for other, name in zip(theirs, groups, strict=True) if name != group)
+            yield cosines.index(max(cosines)), max(cosines), max(others, default=0.0)
+        return
+    table = _unit_rows(stems, weights)
+    first, last = table[: len(train)], table[len(train) :]
+    for start in range(0, len(heldout), _ROWS_AT_ONCE):
+        some = last[start : start + _ROWS_AT_ONCE]
+        usual = _without_own((some @ last.T).toarray(), groups, start).max(axis=1)
+        cosines = (some @ first.T).toarray()
+        yield from zip(cosines.argmax(axis=1).tolist(), cosines.max(axis=1).tolist(), usual.tolist(), strict=True)
 
 
 def _without_own(table: Any, groups: Sequence[str], start: int) -> Any:
@@ -271,10 +289,6 @@ def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[
     :func:`nearest_of`; average linkage, Sokal and Michener 1958). What most texts of a kind have is its instruction,
     and numbers are values: neither counts.
     """
-    import numpy as np
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.sparse import csr_matrix
-
     stems = list(map(_features, texts))
     of_kind: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for own, kind in zip(stems, kinds, strict=True):
@@ -290,7 +304,15 @@ def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[
     number = {group: place for place, group in enumerate(members)}
     if not frequency or len(members) == 1:
         return number
-    table = _unit_rows(rare, _weights(frequency, len(texts)))
+    weights = _weights(frequency, len(texts))
+    if len(members) ** 2 <= _FEW_PAIRS and not _any_near(rare, groups, weights):
+        return number
+    # Here, because most splits have few groups, of which none are near, and these load for longer than a gate takes.
+    import numpy as np
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.sparse import csr_matrix
+
+    table = _unit_rows(rare, weights)
     shares = [1 / members[group] for group in groups]
     means: Any = csr_matrix((shares, ([number[group] for group in groups], range(len(groups))))) @ table
     names, clusters, last = list(members), dict[str, int](), 0
@@ -303,6 +325,26 @@ def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[
         clusters |= {names[place]: last + label for place, label in zip(places, labels, strict=True)}
         last += max(labels)
     return clusters
+
+
+def _any_near(stems: Sequence[frozenset[str]], groups: Sequence[str], weights: Mapping[str, float]) -> bool:
+    """Return whether the mean rows of any two groups are near."""
+    members = Counter(groups)
+    means: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row, group in zip(_plain_rows(stems, weights), groups, strict=True):
+        for stem, weight in row.items():
+            means[group][stem] += weight / members[group]
+    return any(_product(row, other) >= SAME - _ROUNDING for row, other in combinations(means.values(), 2))
+
+
+def _plain_rows(stems: Sequence[frozenset[str]], weights: Mapping[str, float]) -> list[dict[str, float]]:
+    """Return the rows of :func:`_unit_rows` as tables of what is not 0, in an order that is the same each time."""
+    lengths = (math.hypot(*(weights[stem] for stem in own)) or 1.0 for own in stems)
+    return [{stem: weights[stem] / length for stem in sorted(own)} for own, length in zip(stems, lengths, strict=True)]
+
+
+def _product(row: Mapping[str, float], other: Mapping[str, float]) -> float:
+    return sum(weight * other[stem] for stem, weight in row.items() if stem in other)
 
 
 def _split_apart(rows: Any) -> Iterator[list[int]]:
@@ -347,12 +389,13 @@ def _unit_rows(stems: Sequence[frozenset[str]], weights: dict[str, float]) -> An
     return csr_matrix(diags(1 / np.where(lengths > 0, lengths, 1)) @ table)
 
 
-def _weigh_stems(train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]) -> tuple[Any, Any]:
-    """Return for each side a sparse table with a row of unit length for each text and a column for each stem."""
+def _weigh_stems(
+    train: Sequence[str], heldout: Sequence[str], groups: Sequence[str]
+) -> tuple[list[frozenset[str]], dict[str, float]]:
+    """Return the stems of each text, of the training first, and the weight of each stem."""
     stems = list(map(_features, (*train, *heldout)))
     of_group: defaultdict[str, set[str]] = defaultdict(set)
     for own, group in zip(stems[len(train) :], groups, strict=True):
         of_group[group] |= own
     frequency = Counter(chain(*stems[: len(train)], *of_group.values()))
-    table = _unit_rows(stems, _weights(frequency, len(train) + len(of_group)))
-    return table[: len(train)], table[len(train) :]
+    return stems, _weights(frequency, len(train) + len(of_group))

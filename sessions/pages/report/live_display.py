@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from agents.turns import ModelTurn, TurnUsage
-from sessions.pages.result import told_once
+from sessions.pages.result import told_once, told_together
 from sessions.run.money.ledger import Balance
 from sessions.run.terminal import masked_line
 from specs.jobs.job_records import JobProgress as JobProgress
@@ -161,17 +161,6 @@ class Terminal:
             self._bar.start()
             self._bar.add_task(stage, total=progress.total, note=note)
         self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, note=note)
-
-
-def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
-    """Yield status, names and detail of checks in some statuses; checks with the same fault share a line."""
-    alike: dict[tuple[Status, str], list[str]] = {}
-    every = set(statuses)
-    for result in results:
-        if result.status in every:
-            alike.setdefault((result.status, result.detail), []).append(result.id)
-    for (status, detail), ids in alike.items():
-        yield status, ", ".join(ids), detail
 
 
 def _tokens(usage: TurnUsage | None) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from training.rules import similarity
 from training.rules.similarity import nearest_of
 
 TOPICS = ("elephants", "the sun", "castles", "rivers", "paper", "owls")
@@ -55,3 +58,13 @@ def test_more_held_out_texts_than_are_compared_at_once() -> None:
     many = [f"question number {place} of topic{place}" for place in range(150)]
     found = nearest_of(["something else on topic149 entirely"], many, [str(place) for place in range(150)])
     assert [(one.train, one.heldout) for one in found] == [(0, 149)]
+
+
+def test_few_pairs_are_compared_as_the_table_compares_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = [*TRAIN, "Tell me a thing about owls.", "Compose a line on elephants."]
+    few = nearest_of(train, HELDOUT, GROUPS)
+    monkeypatch.setattr(similarity, "_FEW_PAIRS", 0)
+    table = nearest_of(train, HELDOUT, GROUPS)
+    assert [near.train for near in few[:2]] == [near.train for near in table[:2]] == [len(TRAIN), len(TRAIN) + 1]
+    apart = [near.apart for near in few]
+    assert apart == pytest.approx([near.apart for near in table], abs=1e-12) and len(set(apart)) > 2

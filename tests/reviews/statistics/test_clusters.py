@@ -127,10 +127,23 @@ def test_clusters_are_those_of_the_whole_table(seed: int, monkeypatch: pytest.Mo
         clusters = cluster_groups(texts, ["a"] * 200, names)
         return {frozenset(name for name in names if clusters[name] == number) for number in clusters.values()}
 
+    of_pairs = cluster()
+    monkeypatch.setattr(similarity, "_FEW_PAIRS", 0)
     by_parts = cluster()
 
     def take_all(rows: Any) -> list[list[int]]:
         return [list(range(rows.shape[0]))]
 
     monkeypatch.setattr(similarity, "_split_apart", take_all)
-    assert by_parts == cluster() and 20 < len(by_parts) < 150
+    assert of_pairs == by_parts == cluster() and 20 < len(by_parts) < 150
+
+
+def test_few_groups_that_are_not_near_are_the_clusters_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"Tell me about the {river}." for river in RIVERS]
+
+    def count(texts: list[str]) -> int:
+        return len(set(cluster_groups(texts, ["a"] * len(texts), list(map(str, range(len(texts))))).values()))
+
+    few = count(texts), count([*texts, texts[0]])
+    monkeypatch.setattr(similarity, "_FEW_PAIRS", 0)
+    assert few == (count(texts), count([*texts, texts[0]])) == (8, 8)

@@ -245,6 +245,22 @@ def test_the_power_of_mcnemar_is_scipys_multinomial_over_statsmodels_test(
     assert mcnemar_power(n, *rates, alpha) == pytest.approx(_power(n, *rates, alpha), abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("n", "gained", "lost", "alpha"),
+    [(333, 0.2, 0.15, 1e-6), (5000, 0.21, 0.18, 0.01), (5000, 0.5, 0.5, 0.05), (20_000, 0.03, 0.04, 1e-10)],
+)
+def test_the_power_of_many_items_is_that_of_scipys_binomials(n: int, gained: float, lost: float, alpha: float) -> None:
+    counts = np.arange(n + 1)
+    most = stats.binom.ppf(alpha / 2, counts, 0.5) - 2
+    for _ in range(3):
+        most += 2 * stats.binom.cdf(most + 1, counts, 0.5) < alpha
+    share = gained / (gained + lost)
+    rejected = stats.binom.cdf(most, counts, share) + stats.binom.cdf(most, counts, 1 - share)
+    power = float(np.sum(stats.binom.pmf(counts, n, gained + lost) * rejected))
+    assert mcnemar_power(n, gained, lost, alpha) == pytest.approx(power, abs=1e-9)
+    assert 0 < power < 1
+
+
 @pytest.mark.parametrize(("n", "lost"), [(14, 0.0), (16, 0.05)])
 def test_the_detectable_effect_is_a_root_of_that_power(n: int, lost: float) -> None:
     def short(gain: float) -> float:

@@ -35,9 +35,22 @@ def test_the_listed_line_is_the_first_line_of_the_help() -> None:
         assert CliRunner().invoke(app, [*name.split(), "--help"]).exit_code == 0, name
 
 
+def loaded_by(*arguments: str) -> tuple[str, set[str]]:
+    """Return what a command prints in a process of its own, and the modules that it loads."""
+    code = "import sys\nfrom sessions.commands.cli import main\n"
+    code += "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
 def test_help_imports_no_command_and_no_contract() -> None:
-    code = "import sys; from typer.testing import CliRunner; from sessions.commands.cli import app\n"
-    code += "done = CliRunner().invoke(app, ['--help']); assert done.exit_code == 0 and 'seeds' in done.output\n"
-    code += "print(sorted(name for name in sys.modules if name.startswith(('pydantic', 'sessions.commands.'))))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['sessions.commands.cli', 'sessions.commands.lazy_group']"
+    output, modules = loaded_by("--help")
+    assert "seeds" in output
+    loaded = sorted(name for name in modules if name.startswith(("pydantic", "sessions.commands.")))
+    assert loaded == ["sessions.commands.cli", "sessions.commands.lazy_group"]
+
+
+def test_checking_a_small_spec_loads_no_library_of_numbers() -> None:
+    output, modules = loaded_by("spec", "check", "demo")
+    assert "design gate: approve" in output
+    assert not {"numpy", "scipy", "statsmodels", "torch", "langgraph"} & modules
