@@ -32,6 +32,7 @@ from reviews.statistics.mcnemar import (
     grouped_difference_interval,
     mcnemar_power,
     minimum_detectable_effect,
+    resampled_ratio,
     wilson,
 )
 from reviews.statistics.paired_binary import lift
@@ -259,6 +260,24 @@ def test_the_power_of_many_items_is_that_of_scipys_binomials(n: int, gained: flo
     power = float(np.sum(stats.binom.pmf(counts, n, gained + lost) * rejected))
     assert mcnemar_power(n, gained, lost, alpha) == pytest.approx(power, abs=1e-9)
     assert 0 < power < 1
+
+
+@pytest.mark.parametrize("count", [2, 40, 1700])
+def test_an_interval_from_drawing_pairs_is_that_of_scipys_bootstrap(count: int) -> None:
+    generator = np.random.default_rng(count)
+    above, below = generator.integers(-5, 6, count).astype(float), generator.integers(5, 9, count).astype(float)
+
+    def ratio(value: Any, other: Any, axis: int) -> Any:
+        return value.sum(axis=axis) / other.sum(axis=axis)
+
+    # In batches as ours are: each draws from where the one before ended.
+    result: Any = stats.bootstrap(
+        (above, below), ratio, paired=True, vectorized=True, n_resamples=999, batch=max(1, 1_000_000 // count),
+        method="percentile", rng=np.random.default_rng(7),
+    )  # fmt: skip
+    expected = result.confidence_interval
+    interval = resampled_ratio(above.tolist(), below.tolist(), resamples=999, seed=7)
+    assert interval == pytest.approx((expected.low, expected.high), rel=1e-12)
 
 
 @pytest.mark.parametrize(("n", "lost"), [(14, 0.0), (16, 0.05)])
