@@ -1,11 +1,13 @@
 """What Peergate itself costs: milliseconds a tool call and a gate, models and jobs left out, writes durable.
 
     .venv/bin/python -m bench.orchestrate [--calls 100] [--folder DIR]
+    .venv/bin/python -m bench.orchestrate --rows 1000 10000 100000
 
 Runs a whole session whose jobs leave their rows at once and whose reviewer is the embedded one, and makes many calls at
 the builder's workbench. The peer is bare LangGraph in the same run: a graph of as many empty nodes with the same saver,
 which keeps its checkpoints in memory. A call is an intent and a result in the trail; a gate is measuring, submitting,
-checking, reviewing and deciding one attempt, in five steps of the graph.
+checking, reviewing and deciding one attempt, in five steps of the graph. ``--rows`` measures and checks a stage of
+samples with so many rows instead: seconds of the processor, and what memory grows by at the peak.
 """
 
 from __future__ import annotations
@@ -17,16 +19,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 from agents.playbook import Playbook
 from agents.workbench_protocol import Workbench
+from bench.composer.step import status
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure as measure_rows
 from sessions import graph
 from sessions.session import State
 from specs.system.vendors.conversation import ToolCall
+from testing.factories.evidence_on_disk import evidence_of, samples
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 
 GATE = ("measure", "submit", "check", "review", "decide")
@@ -99,35 +105,75 @@ def _nothing(_: State) -> State:
     return {"route": "go"}
 
 
+class GateTimes(NamedTuple):
+    """Milliseconds of a session in which jobs and models take no time."""
+
+    gates: list[float]
+    """A gate's own work, of each gate."""
+    parts: dict[str, list[float]]
+    """By node of the graph."""
+    processor: dict[str, list[float]]
+    calls: dict[str, list[float]]
+    """By tool of the builder."""
+    bare: float
+    """Five empty nodes of LangGraph with the same saver."""
+
+
+def measure(calls: int = 100, folder: Path | None = None) -> GateTimes:
+    """Run a session in a new folder inside ``folder`` and return what it took."""
+    parts: dict[str, list[float]] = {}
+    processor: dict[str, list[float]] = {}
+    builder, nodes = Busy(calls), dict(graph.NODES)
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        bare = bare_langgraph(20)
+        timed_nodes(parts, processor)
+        try:
+            drive(quick_session(open_quick(Path(made)), builder))
+        finally:
+            graph.NODES.update(nodes)
+    gates = [sum(nodes) for nodes in zip(*(parts[name] for name in GATE), strict=False)]
+    return GateTimes(gates, parts, processor, builder.took, bare)
+
+
+def judge_rows(count: int) -> tuple[float, float]:
+    """Measure and check a stage of as many samples; return the processor's seconds and the megabytes at the peak."""
+    prompts = samples()[::2]
+    rows = [
+        prompts[number % len(prompts)] | {"sample": number // len(prompts), "completion": f"tale {number} of a hen."}
+        for number in range(count)
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        evidence = evidence_of(Path(name), "sample", rows)
+        del rows
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+        before, began = status("VmRSS"), time.process_time()
+        run_checks(evidence, measure_rows(evidence))
+        return time.process_time() - began, (status("VmHWM") - before) / 1e6
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--folder", type=Path, help="where to write; the disk decides (default: a temporary folder)")
+    parser.add_argument("--rows", type=int, nargs="+", help="judge so many rows instead")
     namespace = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=namespace.folder) as made:
-        folder = Path(made)
-        bare = bare_langgraph(20)
-        took: dict[str, list[float]] = {}
-        busy: dict[str, list[float]] = {}
-        timed_nodes(took, busy)
-        builder = Busy(namespace.calls)
-        began = time.perf_counter()
-        session = quick_session(open_quick(folder), builder)
-        drive(session)
-        whole = time.perf_counter() - began
-    gates = [sum(parts) for parts in zip(*(took[name] for name in GATE), strict=False)]
-    print(f"a session of {len(gates)} gates: {whole:.1f} s")
-    for what, times in builder.took.items():
-        middle, most = statistics.median(times), statistics.quantiles(times, n=20)[-1]
+    for count in namespace.rows or ():
+        seconds, megabytes = judge_rows(count)
+        print(f"{count:,} rows: {seconds:.2f} s, {1e6 * seconds / count:.1f} us a row, {megabytes:,.0f} MB", flush=True)
+    if namespace.rows:
+        return
+    times = measure(namespace.calls, namespace.folder)
+    print(f"a session of {len(times.gates)} gates")
+    for what, values in times.calls.items():
+        middle, most = statistics.median(values), statistics.quantiles(values, n=20)[-1]
         limit = f"limit {CALL_LIMIT_MS:g}{_over(middle, CALL_LIMIT_MS)}"
         print(f"  {what:16} {middle:6.1f} ms a call (95 %: {most:.1f}), {limit}")
-    own = statistics.median(gates)
-    parts = ", ".join(f"{name} {statistics.median(took[name]):.1f}" for name in GATE)
+    own, bare = statistics.median(times.gates), times.bare
+    parts = ", ".join(f"{name} {statistics.median(times.parts[name]):.1f}" for name in GATE)
+    busy = statistics.median(map(sum, zip(*(times.processor[name] for name in GATE), strict=False)))
     print(f"  a gate's own work  {own:6.1f} ms: {parts}")
-    print(
-        f"    of the processor {statistics.median(map(sum, zip(*(busy[name] for name in GATE), strict=False))):6.1f} ms"
-    )
+    print(f"    of the processor {busy:6.1f} ms")
     print(f"  five empty nodes   {bare:6.1f} ms (bare LangGraph, same saver)")
     print(
         f"  a gate in all      {own + bare:6.1f} ms, limit {GATE_LIMIT_MS:g}{_over(own + bare, GATE_LIMIT_MS)}; "

@@ -180,16 +180,22 @@ def main() -> None:
 
 def verify(run: Path, count: int) -> list[bool]:
     """Check every signature and the tree."""
+    wall, busy = time_walk(run)
+    print_figure("verify, wall time", count / wall, "entries/s")
+    return [print_figure("verify, per second of one core", count / busy, "entries/s", 10_000, at_least=True)]
+
+
+def time_walk(run: Path) -> tuple[float, float]:
+    """Verify a trail; return the wall and the processor's time, in seconds."""
     walks: list[TrailVerification] = []
 
     def walk() -> None:
         with stream_trail(run / "trail.sqlite") as trail:
             walks.append(walk_trail(trail))
 
-    wall, busy = measure_processor_time(walk)
+    times = measure_processor_time(walk)
     assert not walks[0].damage
-    print_figure("verify, wall time", count / wall, "entries/s")
-    return [print_figure("verify, per second of one core", count / busy, "entries/s", 10_000, at_least=True)]
+    return times
 
 
 def search(run: Path, count: int) -> list[bool]:

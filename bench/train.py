@@ -28,6 +28,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.composer.step import status
+
 SETTINGS: dict[str, Any] = {"batch_size": 4, "learning_rate": 1e-4, "max_length": 256, "epochs": 1, "seed": 1}
 Run = dict[str, float]
 """One run: what ``TIMES`` names, ``tokens``, ``peak_bytes``, and ``grown_bytes`` since libraries were loaded."""
@@ -78,7 +80,7 @@ class Watch:
     """Takes the times of a run and what its memory grew by; begins when it is made."""
 
     def __init__(self) -> None:
-        self._before = _status("VmRSS")
+        self._before = status("VmRSS")
         self._clock, self._cpu = time.perf_counter(), time.process_time()
 
     def steps(self, trainer: Any) -> Run:
@@ -114,13 +116,7 @@ def _peak() -> tuple[int, int]:
 
     if "device" in SETTINGS:
         return torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
-    return _status("VmHWM"), 0
-
-
-def _status(name: str) -> int:
-    """Return a line of the process's own status in bytes; a child's ``ru_maxrss`` can be that of its parent."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    return status("VmHWM"), 0
 
 
 def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:

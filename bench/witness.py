@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import comb
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.gate.challenge import sample_size
 from specs.stages.base.sampling import ENGINES
@@ -42,7 +42,22 @@ def main() -> int:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--engine", choices=list(ENGINES), default="batched")
-    namespace = parser.parse_args()
+    return 1 if measure(parser.parse_args()).honest_failing else 0
+
+
+class WitnessPower(NamedTuple):
+    """What a witness reads of honest answers and of others."""
+
+    honest: int
+    honest_failing: int
+    share: float
+    """The time of reading all answers, divided by that of writing them."""
+    areas: dict[str, float]
+    """The area under the curve of each way in which answers were made otherwise."""
+
+
+def measure(namespace: argparse.Namespace) -> WitnessPower:
+    """Write answers, read them, print what was found and return it."""
     import torch
 
     from reviews.checks.witness_checks import wrong_rows
@@ -92,7 +107,8 @@ def main() -> int:
     def failing(rows: Sequence[WitnessRow]) -> int:
         return len({wrong_row["row"] for wrong_row in wrong_rows("bench", rows, namespace.dtype)})
 
-    honest, writing, reading = 0, 0.0, 0.0
+    count, honest, writing, reading = 0, 0, 0.0, 0.0
+    areas: dict[str, float] = {}
     honest_rows: dict[str, list[WitnessRow]] = {}
     completions: dict[str, list[Completion]] = {}
     for name, sampling in (("greedy", greedy), ("sampled", warm)):
@@ -102,6 +118,7 @@ def main() -> int:
             rows = list(read(model, tokenizer, read_answers(outputs, sampling, prompts)))
             writing += seconds
             reading += time.perf_counter() - began
+            count += len(rows)
             wrong = failing(rows)
             honest += wrong
             gap = max((row.gap or 0.0 for row in rows), default=0.0)
@@ -128,8 +145,8 @@ def main() -> int:
 
     def report(what: str, name: str, requests: Sequence[PromptedAnswer]) -> None:
         rows = list(read(model, tokenizer, requests))
-        area = compute_area(honest_rows[name], rows)
-        print(f"{what}: {_count_detections(failing(rows), len(rows), ratio)}; area under the curve {area:.4f}")
+        areas[what] = compute_area(honest_rows[name], rows)
+        print(f"{what}: {_count_detections(failing(rows), len(rows), ratio)}; area under the curve {areas[what]:.4f}")
 
     for what, (outputs, sampling, texts) in others.items():
         report(what, what.split(",")[0].split()[0], read_answers(outputs, sampling, texts))
@@ -137,7 +154,7 @@ def main() -> int:
     for what in change_weights(model):
         for name, sampling in (("greedy", greedy), ("sampled", warm)):
             report(f"{name}, {what}", name, read_answers(completions[name], sampling, prompts))
-    return 1 if honest else 0
+    return WitnessPower(count, honest, ratio, areas)
 
 
 def encode_prompts(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:

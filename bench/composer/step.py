@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -222,15 +223,23 @@ def compare_steps(
     what: str, runs: dict[str, list[Run]], ours: str, theirs: str, of: str, limit: float
 ) -> dict[str, Any]:
     """Return the ratio of paired runs with its interval, and what it says of the limit."""
-    from scipy.stats import quantile_test
-
     pairs = [value[of] / other[of] for value, other in zip(runs[ours], runs[theirs], strict=True)]
-    low, high = (float(end) for end in quantile_test(pairs, p=0.5).confidence_interval(COVERS))
+    low, high = median_interval(pairs)
     statement = "holds" if high <= limit else "DOES NOT HOLD" if low > limit else "not concluded"
     if len(pairs) < 5:
-        low, high, statement = min(pairs), max(pairs), "too few pairs"
+        statement = "too few pairs"
     about = {"what": what, "of": f"{ours} / {theirs}", "ratio": median(pairs), "interval": [low, high]}
     return about | {"limit": limit, "said": statement}
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the interval between two of the values that covers the median; of fewer than five, all of them."""
+    from scipy.stats import quantile_test
+
+    if len(values) < 5:
+        return min(values), max(values)
+    low, high = quantile_test(values, p=0.5).confidence_interval(COVERS)
+    return float(low), float(high)
 
 
 def table(results: dict[str, Any]) -> list[str]:

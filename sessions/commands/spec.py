@@ -65,7 +65,7 @@ def check(
     from sessions.runtime.preflight import design_forecast, machine_warnings
 
     gates = {name: design_forecast(resolved_spec) for name, resolved_spec in checked.items()}
-    here = refused.get(profile or default_profile(path))
+    here = refused.get(profile or default_profile(path)) if refused else None
     code = int(here.exit_code if here else max(design_forecast.exit_code for design_forecast in gates.values()))
     lacking = {name or "": _in_words(error) for name, error in refused.items()}
     if as_json:

@@ -28,8 +28,8 @@ def write_durably(
     killed leaves it under a name that begins with a dot. Without ``replace`` a file that is there stays. Raises OSError
     if the disk is full or not writable, or the file stays.
     """
-    is_new = not path.parent.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_new := not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
     partial = (partial_in or path.parent) / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
