@@ -27,7 +27,7 @@ def time_command(*arguments: str, runs: int = RUNS) -> list[float]:
 
 
 def time_program(*command: str, runs: int = RUNS) -> list[float]:
-    """Return the processor's time of each run of a program, after one that is not counted, in seconds."""
+    """Return the processor's time of each run of a program in seconds; a first run is not counted."""
     times: list[float] = []
     for _ in range(runs + 1):
         run = partial(subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)

@@ -6,14 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, get_args
+from functools import cache
+from typing import Annotated, Any, Union, get_args
 
-from pydantic import (
-    GetCoreSchemaHandler,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-)
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from specs.stages.base.kind import ArmTraits, StageKind
@@ -129,18 +126,26 @@ class _AnyKind:
     """A stage of a spec is read by the model of its kind; JSON Schema shows the union of Peergate's own."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        own = {stage_kind.name: handler.generate_schema(stage_kind.stage) for stage_kind in _BUILT_IN}
-        union = core_schema.tagged_union_schema(own, discriminator="kind")
         as_it_is = core_schema.simple_ser_schema("any")
-        return core_schema.with_info_wrap_validator_function(_read_stage, union, serialization=as_it_is)
+        return core_schema.with_info_plain_validator_function(_read_stage, serialization=as_it_is)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(_any_built_in().core_schema)
 
 
-def _read_stage(value: Any, union: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+@cache
+def _any_built_in() -> TypeAdapter[Any]:
+    """Return the union of the models of Peergate's own kinds, which takes long to build and few commands need."""
+    every: Any = Union[tuple(stage_kind.stage for stage_kind in _BUILT_IN)]  # noqa: UP007
+    return TypeAdapter(Annotated[every, Field(discriminator="kind")])
+
+
+def _read_stage(value: Any, info: ValidationInfo) -> Any:
     kind: Any = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
     try:
         model = STAGE_KINDS[kind].stage
     except (KeyError, TypeError):
-        return union(value)  # Which says what is wrong with it.
+        return _any_built_in().validate_python(value)  # Which says what is wrong with it.
     if isinstance(value, model):
         return value
     try:
