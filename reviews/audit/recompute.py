@@ -25,7 +25,7 @@ from reviews.history.history import History
 from reviews.reviewers.checklist import Checklist
 from reviews.stages.programs.code_eval import why_not_run
 from reviews.trail.chain.envelope import RecordedEntry
-from specs.loading.loading import read_resolved
+from specs.loading.stored_spec import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.stage import TASKS

@@ -28,7 +28,7 @@ from reviews.trail.file_seal import seal_damage, seal_path
 from reviews.trail.integrity import TrailVerification, walk_trail
 from reviews.trail.tables.open_table import stream_trail
 from reviews.trail.tables.pointer import pointer_path
-from specs.loading.loading import missing_plugins
+from specs.loading.stored_spec import missing_plugins
 from specs.system.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
 from specs.system.regular_files import open_regular
 from specs.trail.entry import EMPTY_ROOT, GENESIS

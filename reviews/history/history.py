@@ -9,7 +9,7 @@ from typing import Self
 from reviews.history.recorded_history import RecordedHistory
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
-from specs.loading.loading import read_resolved
+from specs.loading.stored_spec import read_resolved
 from specs.session.session_spec import ResolvedSpec
 
 

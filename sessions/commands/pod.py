@@ -37,7 +37,8 @@ from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import PodPlace, PodRecord, place_of
 from sessions.run.run_layout import session_name
 from sessions.run.terminal import masked_line
-from specs.loading.loading import find_spec, load_spec, read_resolved
+from specs.loading.loading import find_spec, load_spec
+from specs.loading.stored_spec import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import ExitCode, UserError
 from specs.system.regular_files import read_regular

@@ -19,12 +19,12 @@ from sessions.pages.diagnosis.diagnosis import diagnose as diagnose_run
 from sessions.pages.diagnosis.diagnosis import nothing_begun
 from sessions.pages.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.pages.overview import overview
-from sessions.pages.report.report import REPORT_JSON, REPORT_MARKDOWN, told_so_far
+from sessions.pages.report.report import told_so_far
 from sessions.pages.report.terminal_report import print_report
 from sessions.pages.report.transcript import Transcript, lines_of
 from sessions.pages.result import further_seeds, question, result_of
 from sessions.run.run_history import read_history
-from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.run.run_layout import REPORT_JSON, REPORT_MARKDOWN, STORE, TRAIL, require_run
 from specs.session_words import session_words
 from specs.system import markdown
 from specs.system.errors import EvidenceMissing, UserError

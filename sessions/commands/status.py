@@ -19,7 +19,6 @@ from sessions.commands.output import print_indented, print_json, print_line, pri
 from sessions.pages.overview import Overview, find_runs, overview, waits_for_verdict
 from sessions.pages.report.next_steps import WayOut, answers_to, remedies, waiting_for
 from sessions.pages.report.page_result import page_result, page_scorecard
-from sessions.pages.report.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN
 from sessions.pages.report.session_list import everywhere, list_overviews
 from sessions.pages.result import further_seeds, question
 from sessions.pages.view.job_progress import running_job
@@ -27,7 +26,7 @@ from sessions.run.money import ledger
 from sessions.run.money.accounts import Accounts
 from sessions.run.private_files import warn_of_readers
 from sessions.run.run_history import read_history
-from sessions.run.run_layout import require_run
+from sessions.run.run_layout import INTERIM, REPORT_JSON, REPORT_MARKDOWN, require_run
 from sessions.run.terminal import masked_line
 from specs.session.design import Budget
 from specs.session_words import below, session_words, shown_path

@@ -16,6 +16,7 @@ from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry, as_entry_of
 from sessions.nodes.position import after_answer
 from sessions.pages.report import report
+from sessions.run.run_layout import INTERIM
 from sessions.session import Session, State
 from specs.system.errors import BudgetExceeded, UserError
 from specs.trail.entry import DESIGN
@@ -39,7 +40,7 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
     if before is None or (before.stage, before.attempt, before.at) != (stage, attempt, node):
         session.trail.append(body, BudgetEntry.key_of(len(history.of(BudgetEntry)) + 1))
     session.display.say(f"{stage or DESIGN}: {error}")
-    report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
+    report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, INTERIM)
     return {"route": "human"}
 
 

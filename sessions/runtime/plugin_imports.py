@@ -12,7 +12,7 @@ from typing import Any
 
 from reviews.gate.check_list import offered_checks
 from reviews.stages.judge import judge_of
-from specs.loading.loading import read_resolved
+from specs.loading.stored_spec import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.kind import StageKind
 from specs.stages.registry import kind_of

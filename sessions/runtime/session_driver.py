@@ -18,10 +18,9 @@ from sessions.mcp.tool_server import make_server
 from sessions.mcp.transports import Transport
 from sessions.pages.overview import Overview, overview
 from sessions.pages.report.live_display import Terminal
-from sessions.pages.report.report import REPORT_JSON
 from sessions.run.lease import is_running
 from sessions.run.run_history import read_history
-from sessions.run.run_layout import is_run, run_folder, session_name
+from sessions.run.run_layout import REPORT_JSON, is_run, run_folder, session_name
 from sessions.run.signed_specs import needs_signature
 from sessions.session import PauseSignal, Session
 from specs.loading.loading import find_spec, load_spec

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from specs.lint.item_rules import unread_turns
 from specs.lint.rules import lint
@@ -18,15 +15,14 @@ from specs.session.constitution import Constitution
 from specs.session.defaults import fill
 from specs.session.profiles import apply_profile, profile_names
 from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.stages.explain import explain, validate
+from specs.stages.explain import validate
 from specs.system import plugins
 from specs.system.digests import digest_bytes
-from specs.system.errors import AuditDamage, PluginFault, SpecError, UserError
+from specs.system.errors import SpecError, UserError
 from specs.system.home import HOME
 from specs.system.regular_files import read_regular
 from specs.system.resources import LauncherName
-from specs.system.text import plain
-from specs.system.yaml.problems import LintProblem, Loc, closest, format_loc
+from specs.system.yaml.problems import LintProblem, Loc, closest
 from specs.system.yaml.yaml_positions import Document, UnreadableError, read_yaml
 
 _HINTS: dict[Loc, str] = {
@@ -138,20 +134,6 @@ def _named(spec: SessionSpec) -> Iterator[tuple[plugins.Group, str]]:
             yield "peergate.tasks", scorer
 
 
-def missing_plugins(resolved: str | bytes) -> str:
-    """Return in words which plug-ins a saved spec registered that are not installed here; empty if none is missing.
-
-    Raises:
-        ValueError: this is not JSON.
-        AttributeError: this is not a mapping with a mapping of plug-ins.
-    """
-    registered = json.loads(resolved).get("plugins", {})
-    brought = {
-        plugins.key_of(entry_point) for group in plugins.GROUPS for entry_point in plugins.find_entry_points(group)
-    }
-    return plain("; ".join(f"{what} ({then})" for what, then in registered.items() if what not in brought), 400)
-
-
 def list_profiles(path: Path) -> tuple[str, ...]:
     """Return the profiles of a spec, none where it is not YAML; raises UserError if the file cannot be read."""
     try:
@@ -205,26 +187,6 @@ def find_spec(text: str) -> Path:
     match = closest(path.name.removesuffix(".yaml"), known) if message.startswith("unknown spec") else None
     names = f"shipped specs: {', '.join(known) or 'none'}"
     raise UserError(message, hint=f"did you mean '{match}'? {names}" if match else f"name a spec file; {names}")
-
-
-def read_resolved(text: str | bytes) -> ResolvedSpec:
-    """Read back, strictly, what ``ResolvedSpec.canonical()`` wrote.
-
-    Raises:
-        PluginFault: a plug-in that it registers is not installed here.
-        AuditDamage: it is not a resolved spec. Peergate wrote one, so it has changed since.
-    """
-    try:
-        return ResolvedSpec.model_validate_json(text, strict=True)
-    except ValidationError as error:
-        with suppress(ValueError, AttributeError, RecursionError):
-            if missing := missing_plugins(text):
-                raise PluginFault(f"not installed here: {missing}", hint="install what was registered") from error
-        lint_problem = explain(error.errors(include_url=False)[0], ResolvedSpec)
-        raise AuditDamage(
-            f"this is not a resolved spec: {format_loc(lint_problem.loc)}: {lint_problem.message}",
-            hint="it was changed, or another version of Peergate wrote it: `peergate audit verify` says which",
-        ) from error
 
 
 def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) -> Iterator[LintProblem]:

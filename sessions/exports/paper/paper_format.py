@@ -13,8 +13,8 @@ from sessions.exports.paper.document import Citation, Paragraph, Table, csv_tabl
 from sessions.exports.paper.references import bibliography, used_parts
 from sessions.exports.paper.reproduction import write_reproduction
 from sessions.exports.source import ExportSource
-from sessions.pages.report.report import REPORT_JSON, draw_plots, recorded_report, report_so_far
-from sessions.run.run_layout import STORE, trail_name
+from sessions.pages.report.report import draw_plots, recorded_report, report_so_far
+from sessions.run.run_layout import REPORT_JSON, STORE, trail_name
 from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, EvidenceMissing, UserError
 from specs.system.masking import current

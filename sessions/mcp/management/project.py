@@ -16,10 +16,10 @@ from reviews.trail.chain.store import write_durably
 from sessions.builder.redaction import Redactor, without_heldout
 from sessions.builder.tools.tool_context import ToolCallRefusal
 from sessions.pages.overview import Overview, find_runs, overview
-from sessions.pages.report.report import REPORT_MARKDOWN, told_so_far
+from sessions.pages.report.report import told_so_far
 from sessions.pages.report.timeline import describe_entries
 from sessions.run.run_history import read_history
-from sessions.run.run_layout import STORE, TRAIL, is_run
+from sessions.run.run_layout import REPORT_MARKDOWN, STORE, TRAIL, is_run
 from sessions.run.signed_specs import DRAFT
 from specs.loading.loading import load_spec
 from specs.system.errors import EvidenceMissing, PeergateError

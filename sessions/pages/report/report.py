@@ -51,7 +51,7 @@ from sessions.pages.result import (
 )
 from sessions.run.final_model import final_model
 from sessions.run.money import ledger
-from sessions.run.run_layout import STORE, TRAIL
+from sessions.run.run_layout import FINAL, REPORT_JSON, STORE, TRAIL
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
 from specs.system.digests import canonical_bytes, digest_bytes, digest_file
@@ -71,10 +71,6 @@ from specs.trail.gate_bodies import (
 from specs.trail.session_bodies import ExitEntry, ModelEntry, ReportEntry
 from specs.trail.verdict import Verdict
 
-FINAL, INTERIM = "report", "interim"
-"""Folders in the run folder: the recorded report, and the report of a session that waits for money."""
-REPORT_JSON = f"{FINAL}/report.json"
-REPORT_MARKDOWN = f"{FINAL}/report.md"
 WAITING = "waiting"
 """The outcome in an interim report."""
 

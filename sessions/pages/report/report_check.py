@@ -25,7 +25,8 @@ from reviews.gate.measurer import measure
 from reviews.history.history import History
 from reviews.history.recorded_code import code_lines
 from reviews.trail.chain.envelope import RecordedEntry
-from sessions.pages.report.report import REPORT_JSON, REPORT_MARKDOWN, render
+from sessions.pages.report.report import render
+from sessions.run.run_layout import REPORT_JSON, REPORT_MARKDOWN
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.metric import Metric, MetricSet
 from specs.system.digests import digest_bytes

@@ -21,6 +21,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.commands.cli import app
 from sessions.pages.report import report, transcript
 from sessions.pages.report.trail_page import trail_page
+from sessions.run.run_layout import REPORT_MARKDOWN
 from specs.trail.entry import DESIGN
 from specs.trail.verdict import Packet
 from testing.fixtures.hostile_trail import plant, small_trail
@@ -91,7 +92,7 @@ def pages(run: Path) -> tuple[dict[str, str], str]:
     told = list(transcript.Transcript(store).attempts(History(entries)))
     _, so_far = report.told_so_far(run, "trail.sqlite", "store")
     report.write(run, "trail.sqlite", "store", "stop")
-    final = (run / report.REPORT_MARKDOWN).read_text(encoding="utf-8")
+    final = (run / REPORT_MARKDOWN).read_text(encoding="utf-8")
     files = {"report": so_far, "final": final, "transcript": transcript.markdown_of("small", told)}
     return files, trail_page(History(entries, store))
 

@@ -22,7 +22,8 @@ from reviews.gate.measurer import measure
 from reviews.gate.packet import criteria_results
 from reviews.statistics.agreement import cohens_kappa
 from reviews.statistics.mcnemar import benjamini_hochberg, exact_mcnemar, mcnemar_power
-from specs.loading.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec
+from specs.loading.stored_spec import read_resolved
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import Metric, MetricSet

@@ -16,7 +16,8 @@ from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check
 from sessions.commands.contract_fields import type_of
-from specs.loading.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec
+from specs.loading.stored_spec import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
 from specs.system.digests import digest_file

@@ -17,7 +17,8 @@ from reviews.gate.packet import build_design_packet, build_packet, criteria_resu
 from reviews.reviewers.checklist import REMEDIES, Checklist
 from reviews.reviewers.vendors.packet_text import reading_list, render
 from specs.jobs.grant_and_claim import Claim
-from specs.loading.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec
+from specs.loading.stored_spec import read_resolved
 from specs.stages.base.kind import StageKind
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS, built_in_kinds, kind_of

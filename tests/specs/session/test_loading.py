@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.loading.loading import find_spec, load_constitution, load_spec, read_resolved
+from specs.loading.loading import find_spec, load_constitution, load_spec
+from specs.loading.stored_spec import read_resolved
 from specs.stages.finetuning.parameters import SftParameters
 from specs.system.digests import digest_file
 from specs.system.errors import AuditDamage, SpecError, UserError

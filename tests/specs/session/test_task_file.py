@@ -18,7 +18,8 @@ from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.stages.evaluation.scorer_checks import check_admission
 from sessions.pods.install import bundle_of
 from sessions.run.signed_specs import trust_spec
-from specs.loading.loading import load_spec, read_resolved
+from specs.loading.loading import load_spec
+from specs.loading.stored_spec import read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.base.artifacts import Item
 from specs.system import plugins
@@ -62,7 +63,7 @@ def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path:
     (tmp_path / "resolved.json").write_bytes(resolved.canonical())
     (tmp_path / "verify.py").unlink()
     code = (
-        "import sys; from pathlib import Path; from specs.loading.loading import read_resolved\n"
+        "import sys; from pathlib import Path; from specs.loading.stored_spec import read_resolved\n"
         "from specs.stages.base.artifacts import Item; from training.rules.tasks import verifier\n"
         "spec = read_resolved(Path(sys.argv[1]).read_text()).spec\n"
         "item = Item(id='i', group='g', kind='k', prompt='p', constraint={})\n"
@@ -164,7 +165,7 @@ def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
 READS = """
 import sys
 from pathlib import Path
-from specs.loading.loading import read_resolved
+from specs.loading.stored_spec import read_resolved
 from training.rules.tasks import verifier
 verifier(read_resolved(Path(sys.argv[1]).read_text()).spec.task)
 """

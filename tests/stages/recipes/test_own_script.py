@@ -15,7 +15,7 @@ from sessions.jobs.sandbox.recipe_job import progress_in
 from sessions.runtime.human_actions import amend
 from sessions.runtime.wiring import require_machine
 from specs.jobs.job_records import Manifest
-from specs.loading.loading import read_resolved
+from specs.loading.stored_spec import read_resolved
 from specs.stages.registry import resolve_parameters
 from specs.system.digests import digest_bytes, digest_path
 from specs.system.errors import BlockedError, UserError
