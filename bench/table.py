@@ -187,7 +187,7 @@ SLOW = (measure_generation, measure_training, measure_witness)
 
 
 def _run(measure: Callable[[], Iterator[Line]]) -> Iterator[Line]:
-    """Yield the lines of a bench; where it fails, one that says so, because the others are still wanted."""
+    """Yield the lines of a bench, or a line with its error: the other benches are still wanted."""
     try:
         yield from measure()
     except (Exception, SystemExit) as error:

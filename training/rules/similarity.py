@@ -257,8 +257,7 @@ def _nearest_rows(
     """Yield for each held-out text the place of the nearest training text, the cosine, and that of another group."""
     stems, weights = _weigh_stems(train, heldout, groups)
     if len(heldout) * len(stems) <= _FEW_PAIRS:
-        rows = _plain_rows(stems, weights)
-        ours, theirs = rows[: len(train)], rows[len(train) :]
+        ours, theirs = (_plain_rows(part, weights) for part in (stems[: len(train)], stems[len(train) :]))
         for row, group in zip(theirs, groups, strict=True):
             cosines = [_product(row, other) for other in ours]
             others = (_product(row, other) for other, name in zip(theirs, groups, strict=True) if name != group)
@@ -307,8 +306,7 @@ def cluster_groups(texts: Sequence[str], kinds: Sequence[str], groups: Sequence[
     weights = _weights(frequency, len(texts))
     if len(members) ** 2 <= _FEW_PAIRS and not _any_near(rare, groups, weights):
         return number
-    # Here, because most splits have few groups, of which none are near, and these load for longer than a gate takes.
-    import numpy as np
+    import numpy as np  # Here, because most splits have few groups, of which none are near.
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.sparse import csr_matrix
 
