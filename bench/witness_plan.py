@@ -203,8 +203,8 @@ def _texts(arguments: Any, read: int) -> int:
         getattr(arguments, name, None) for name in ("max_instructions", "max_prompts", "max_examples", "probe_items")
     )
     most = min([read, *(limit for limit in limits if limit)])
-    each = getattr(arguments, "samples_per_instruction", None) or getattr(arguments, "samples_per_prompt", None) or 1
-    return most * each
+    names = ("samples_per_instruction", "samples_per_prompt", "samples_per_item")
+    return most * next((each for name in names if (each := getattr(arguments, name, None))), 1)
 
 
 def _training(arguments: SftParameters | DpoParameters, data: Volume, shape: Shape) -> tuple[float, float]:

@@ -108,7 +108,7 @@ class _ScorecardReader:
             f"'{stage}' is better than '{analysis.baseline}' in held-out {word}: a measured gain of "
             f"{analysis.minimum_effect:g} or more, with p < {analysis.alpha:g}"
         )
-        main = [result for result in results if result.criterion.metric in ("mcnemar_p", "accuracy_gain")]
+        main = [result for result in results if result.criterion.metric in (analysis.p_metric, "accuracy_gain")]
         yield self._build_comparison_row("H-1", claim, stage, gate, main)
         others = [result for result in results if result not in main]
         for number, criterion_result in enumerate(others, 2):
@@ -126,7 +126,7 @@ class _ScorecardReader:
         if gate is None or not results:
             status, message = "not shown", f"the gate of '{stage}' has not decided"
         elif not all(result.met for result in results):
-            p, gain = values.get("mcnemar_p"), values.get("accuracy_gain")
+            p, gain = values.get(self._spec.analysis.p_metric), values.get("accuracy_gain")
             smaller = p is not None and p.met and gain is not None and (gain.value or 0) > 0
             # A gate that finds the hypothesis unmet on sound evidence says *null*; any other refusal voids the numbers.
             status = "partly" if smaller and gate.entry.body.outcome == "null" else "not shown"

@@ -6,19 +6,20 @@ median or sum is over; the last part its population, if that is only some rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from reviews.comparison.arms import ARM_METRICS
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection, part
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
+from reviews.stages.evaluation.judged_answers import Answered, read_judged_items, share_right
 from reviews.stages.row_metrics import lines_of_rows
 from specs.stages.base.metric import RowMetric
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import kind_of
 from specs.system.digests import Contract
+from specs.system.exact import Number
 
 
 def parts_of(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
@@ -39,8 +40,8 @@ def _list_changed_items(evidence: Evidence, metric: str, form: type[Contract]) -
     after = _map_passes(read_judged_items(evidence, evidence.outputs.get("rows"), "treatment rows"))
     before = _map_passes(read_judged_items(evidence, evidence.baseline_rows, "baseline rows"))
     pairs: tuple[tuple[str, Callable[[Any], bool]], ...] = (
-        ("gained: wrong before, right after", lambda row: after[row.item] and not before[row.item]),
-        ("lost: right before, wrong after", lambda row: before[row.item] and not after[row.item]),
+        ("gained: wrong before, right after", lambda row: after[row.item] > before[row.item]),
+        ("lost: right before, wrong after", lambda row: before[row.item] > after[row.item]),
     )
     wanted = [pair for pair in pairs if metric not in ("gained", "lost") or pair[0].startswith(metric)]
     return tuple(
@@ -56,11 +57,11 @@ def _list_leading_items(evidence: Evidence, form: type[Contract]) -> Iterator[Li
         if arm.beaten:
             theirs = _map_passes(read_judged_items(evidence, evidence.arms[arm.stage].rows, f"rows of '{arm.name}'"))
             for what, first, second in (("right here alone", ours, theirs), ("right there alone", theirs, ours)):
-                fits = {item for item in first if first[item] and not second[item]}
+                fits = {item for item in first if first[item] > second[item]}
                 yield part(
                     f"against '{arm.name}': {what}", [getattr(row, "item", "") for row in rows], fits.__contains__
                 )
 
 
-def _map_passes(judged: Iterable[Answered]) -> dict[str, bool]:
-    return {value.item.id: value.passed for value in judged}
+def _map_passes(judged: Sequence[Answered]) -> dict[str, Number]:
+    return dict(zip(dict.fromkeys(value.item.id for value in judged), share_right(judged), strict=True))

@@ -7,7 +7,8 @@ from typing import Any
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.items import items_of
+from reviews.evidence.items import answers_per_item, items_of
+from reviews.evidence.row_lines import answer_of
 from reviews.evidence.row_reader import read_rows
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
@@ -25,8 +26,9 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
     rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
     if "prompts" not in evidence.stage.inputs:
-        counts = Counter((item.id, 0) for item in items_of(evidence))
-        return as_ordered(counts, Counter((row.item, 0) for row in rows), "answers")
+        each = range(answers_per_item(evidence))
+        counts = Counter((item.id, sample) for item in items_of(evidence) for sample in each)
+        return as_ordered(counts, Counter(map(answer_of, rows)), "answers")
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))
     samples = range(evidence.parameters.get("samples_per_prompt", 0))

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import MeasuredValue
+from reviews.evidence.row_lines import answer_of
 from reviews.evidence.row_reader import read_rows
-from reviews.evidence.subgroups import ArmPair, PairCounts, apply_kind_rule, beyond, count_pairs, each_kind
+from reviews.evidence.subgroups import (
+    ArmPair,
+    PairCounts,
+    apply_kind_rule,
+    beyond,
+    count_pairs,
+    count_right,
+    each_kind,
+)
 from reviews.stages.evaluation.judged_answers import (
     Answered,
     both_arms,
     both_sides,
     pair_answers,
     read_judged_items,
+    share_right,
+    solve_at_k,
 )
 from reviews.statistics import mcnemar
 from specs.stages.base.sampling import PromptRead
 from specs.stages.evaluation.rows import PromptedRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
-from specs.system.exact import holds
+from specs.system.exact import Number, holds
 
 
 def pairs_of(evidence: Evidence) -> tuple[ArmPair, ...]:
@@ -35,12 +47,12 @@ def measure_comparison(evidence: Evidence) -> dict[str, MeasuredValue]:
     pairs = pairs_of(evidence)
     whole = count_pairs(pairs)
     n = whole.n
-    p_before, p_after = sum(pair.before for pair in pairs) / n, sum(pair.after for pair in pairs) / n
+    p_before, p_after = (float(sum(getattr(pair, side) for pair in pairs) / n) for side in ("before", "after"))
     kinds, analysis = each_kind(pairs), evidence.resolved.spec.analysis
     certain = [kind.part.gain for kind in kinds if holds(kind.adjusted, "<", analysis.alpha)]
     return {
         "accuracy_gain": MeasuredValue(whole.gain, n, whole.interval),
-        "mcnemar_p": MeasuredValue(whole.p, n),
+        analysis.p_metric: MeasuredValue(whole.p, n),
         "gained": MeasuredValue(whole.gained, n),
         "lost": MeasuredValue(whole.lost, n),
         "cohens_h": MeasuredValue(mcnemar.cohens_h(p_after, p_before), n),
@@ -48,12 +60,23 @@ def measure_comparison(evidence: Evidence) -> dict[str, MeasuredValue]:
         "kinds_lost": MeasuredValue(sum(gain < 0 for gain in certain), len(kinds)),
         **(apply_kind_rule(analysis.kinds, kinds) if analysis.kinds else {}),
         **(beyond(pairs, list(pair_controls(evidence).values())) if analysis.controls else {}),
+        **_measure_gain_at_k(evidence),
         **measure_arms(evidence),
     }
 
 
+def _measure_gain_at_k(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return the gain of pass@k with its interval over items; nothing where no k is registered."""
+    if (k := evidence.parameters.get("k")) is None:
+        return {}
+    sides = [solve_at_k(side, k) for side in zip(*both_arms(evidence), strict=True)]
+    changes = [after - before for before, after in zip(*sides, strict=True)]
+    gain = sum(changes, Fraction(0)) / len(changes)
+    return {"gain_at_k": MeasuredValue(gain, len(changes), mcnemar.mean_change_interval(changes))}
+
+
 class PromptDifference(NamedTuple):
-    """An item of which two stages read other prompts."""
+    """An item, or one of its samples, of which two stages read other prompts."""
 
     item: str
     before: PromptRead
@@ -72,13 +95,13 @@ def different_prompts(evidence: Evidence, before: Path | None, after: Path | Non
     form = kind_of(evidence.stage).rows["rows"]
     if not issubclass(form, PromptedRow):
         return None
-    sides: list[dict[str, PromptRead]] = []
+    sides: list[dict[tuple[str, int], PromptRead]] = []
     for path, what in ((before, "rows of the stage before"), (after, "rows")):
-        sides.append({row.item: row.first_prompt() for row in read_rows(path, form, what)})
+        sides.append({answer_of(row): row.first_prompt() for row in read_rows(path, form, what)})
         if unknown := [item for item, prompt in sides[-1].items() if prompt.digest is None]:
             raise EvidenceMissing(f"{len(unknown)} of {len(sides[-1])} do not state what the model read", where=what)
     then, now = sides
-    return [PromptDifference(item, then[item], now[item]) for item in now if item in then and then[item] != now[item]]
+    return [PromptDifference(key[0], then[key], now[key]) for key in now if key in then and then[key] != now[key]]
 
 
 def describe_prompts(differing: Sequence[PromptDifference]) -> str:
@@ -115,7 +138,8 @@ class ArmRow(NamedTuple):
     name: str
     stage: str
     n: int
-    right: int
+    right: Number
+    """Items; of several answers to each, their shares."""
     gain: PairCounts | None
     """Against the baseline; None for the baseline."""
     gain_p: float
@@ -130,9 +154,9 @@ class ArmRow(NamedTuple):
 
     def as_json(self, alpha: float) -> dict[str, Any]:
         """Return it as checks and report show it."""
-        low, high = mcnemar.wilson(self.right, self.n)
-        row: dict[str, Any] = {"name": self.name, "stage": self.stage, "items": self.n, "right": self.right}
-        row |= {"accuracy": self.right / self.n, "low": low, "high": high}
+        low, high = mcnemar.wilson(float(self.right), self.n)
+        row: dict[str, Any] = {"name": self.name, "stage": self.stage, "items": self.n}
+        row |= {"right": count_right([self.right]), "accuracy": float(self.right / self.n), "low": low, "high": high}
         for what, counts, p in (("gain", self.gain, self.gain_p), ("lead", self.lead, self.lead_p)):
             if counts is not None:
                 row |= {what: float(counts.gain), f"{what}_interval": list(counts.interval), f"{what}_p_adjusted": p}
@@ -162,8 +186,8 @@ def compare_arms(evidence: Evidence) -> tuple[ArmRow, ...]:
     gains = [_count(baseline, answers) for answers in (treatment, *others)]
     leads = [_count(answers, treatment) for answers in others]
     adjusted = mcnemar.holm([counts.p for counts in (*gains, *leads)])
-    right = [sum(answer.passed for answer in answers) for answers in (baseline, treatment, *others)]
-    n, lead_p = len(baseline), adjusted[len(gains) :]
+    right = [sum(share_right(answers)) for answers in (baseline, treatment, *others)]
+    n, lead_p = gains[0].n, adjusted[len(gains) :]
     return (
         ArmRow("baseline", analysis.baseline, n, right[0], None, 1.0, None, 1.0, must_be_beaten=False),
         ArmRow("treatment", analysis.treatment, n, right[1], gains[0], adjusted[0], None, 1.0, must_be_beaten=False),

@@ -70,7 +70,7 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     excess, p = need(metrics, "control_excess"), need(metrics, "control_excess_p")
     parts = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
     for name, pairs in controls.items():
-        _, n, gained, lost = count_pairs(pairs)
+        _, n, gained, lost, *_ = count_pairs(pairs)
         before, after = (sum(getattr(pair, side) for pair in pairs) / n for side in ("before", "after"))
         parts.append(f"{name} {before:.3f} -> {after:.3f}, {(gained - lost) / n:+.3f} ({gained} gained, {lost} lost)")
     detail = f"{'; '.join(parts)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"

@@ -7,6 +7,7 @@ from reviews.comparison.arms import describe_prompts, different_prompts
 from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
 from reviews.evidence.evidence import ArmEvidence, Evidence
 from reviews.evidence.subgroups import ArmPair, count_pairs
+from reviews.stages.evaluation.judged_answers import both_sides, pair_answers
 from reviews.stages.judge import EffectEstimate, judge_of
 from reviews.statistics.mcnemar import benjamini_hochberg
 from reviews.statistics.paired_binary import is_non_inferior
@@ -92,8 +93,11 @@ def _change(evidence: Evidence, before: str) -> EffectEstimate:
     if change := judge_of(kind_of(evidence.stage)).change:
         return change(evidence, before)
     paths = evidence.arms[before].rows, evidence.outputs.get("rows")
-    passed = [outcomes(evidence, path, "binary") for path in paths]
-    part = count_pairs(ArmPair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
+    if kind_of(evidence.stage).arm:
+        part = count_pairs(pair_answers(both_sides(evidence, *paths)))
+    else:
+        passed = [outcomes(evidence, path, "binary") for path in paths]
+        part = count_pairs(ArmPair("", "", bool(was), bool(now)) for was, now in zip(*passed, strict=True))
     value = float(part.gain)
     return EffectEstimate(
         value, part.interval, f"{value:+.3f} on {part.n} items, {part.gained} gained, {part.lost} lost"

@@ -10,7 +10,7 @@ from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, m
 from reviews.comparison.arms import compare_arms, describe_prompts, different_prompts
 from reviews.comparison.paired_checks import list_differences
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.subgroups import count_pairs
+from reviews.evidence.subgroups import count_pairs, count_right
 from reviews.evidence.weight_lineage import NAMED, measured_starts, trained_from, weights_before
 from reviews.stages.evaluation.judged_answers import both_arms, both_sides, pair_answers
 from specs.jobs.job_records import Manifest
@@ -145,7 +145,7 @@ def _worn(evidence: Evidence, metrics: MetricSet | None, start: str) -> str:
     if holds(worn.p, "<", analysis.alpha):
         return f"{message}: a stage made it worse; compare with what was measured in '{start}'"
     gain = count_pairs(pair_answers(both_sides(evidence, rows, evidence.outputs.get("rows"))))
-    is_claimed = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha)
+    is_claimed = holds(need_exact(metrics, analysis.p_metric), "<", analysis.alpha)
     if is_claimed and not (holds(gain.p, "<", analysis.alpha) and gain.gain >= exact(analysis.minimum_effect)):
         return f"{message}, and against '{start}' the treatment gains {float(gain.gain):+.3f}, p = {gain.p:.3g}"
     return ""
@@ -163,7 +163,7 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     If the spec registers that the model is to learn to stop, answers that only the baseline has cut off stay in, up to
     the registered fraction: then ending in time is part of what is measured.
     """
-    pairs, alpha = list(both_arms(evidence)), evidence.resolved.spec.analysis.alpha
+    pairs, analysis = list(both_arms(evidence)), evidence.resolved.spec.analysis
     stopped = sum(then.truncated and not now.truncated for then, now in pairs)
     share = Fraction(stopped, len(pairs)) if pairs else Fraction(0)
     learned = stopped > 0 and holds(share, "<=", evidence.resolved.spec.thresholds.learned_stops)
@@ -176,8 +176,8 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
         rates += f"; {stopped} answers that end in time now count as learned, as registered"
     remaining = "answers that are whole now" if learned else "whole pairs"
     detail = f"{rates}; on the {whole.n} {remaining} {whole.gained} gained, {whole.lost} lost, p = {whole.p:.3g}"
-    significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)
-    if significant and (not holds(whole.p, "<", alpha) or whole.gained <= whole.lost):
+    significant = holds(need_exact(metrics, analysis.p_metric), "<", analysis.alpha)
+    if significant and (not holds(whole.p, "<", analysis.alpha) or whole.gain <= 0):
         return CheckOutcome("FAIL", f"{detail}: the gain does not hold without the cut-off answers", whole.p)
     return CheckOutcome("PASS", detail, whole.p)
 
@@ -216,7 +216,7 @@ def _compare_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows = tuple(row.as_json(alpha) for row in table)
     missed = [row for row in table if row.must_be_beaten and not row.is_beaten(alpha)]
     detail = "; ".join(
-        f"'{row.name}' {row.right}/{row.n}, the treatment leads by {float(row.lead.gain):+.3f}, "
+        f"'{row.name}' {count_right([row.right])}/{row.n}, the treatment leads by {float(row.lead.gain):+.3f}, "
         f"adjusted p = {row.lead_p:.3g}"
         for row in table
         if row.lead is not None

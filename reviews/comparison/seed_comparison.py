@@ -35,7 +35,7 @@ class SeedComparison(NamedTuple):
     pairs: tuple[ArmPair, ...]
     gain: float
     p: float
-    """Exact McNemar."""
+    """Of the registered test."""
     reaches: bool
     """Whether it reaches the alpha and the minimum effect that it registered."""
     minimum_effect: float
@@ -216,10 +216,15 @@ def combine_seeds(first: SeedComparison, seeds: Sequence[SeedOutcome]) -> Replic
     mean = (first.gain + sum(over.per_seed)) / (1 + len(over.per_seed))
     spread = statistics.stdev(over.per_seed) if len(over.per_seed) > 1 else 0.0
     gained = sum(
-        int(pair.after) - int(pair.before) for seed in seeds if seed.comparison for pair in seed.comparison.pairs
+        Fraction(pair.after) - Fraction(pair.before)
+        for seed in seeds
+        if seed.comparison
+        for pair in seed.comparison.pairs
     )
     # As a fraction: a mean of floats may miss a threshold that it equals.
-    flag = holds(Fraction(gained, len(seeds) * len(first.pairs)), ">=", first.minimum_effect) and over.interval[0] > 0
+    flag = (
+        holds(Fraction(gained) / (len(seeds) * len(first.pairs)), ">=", first.minimum_effect) and over.interval[0] > 0
+    )
     return ReplicationResult(tuple(seeds), over, mean, spread, flag)
 
 

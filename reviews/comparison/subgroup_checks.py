@@ -13,15 +13,16 @@ from reviews.evidence.items import task_of
 from reviews.evidence.subgroups import (
     ArmPair,
     clusters_of,
+    count_right,
     each_kind,
     gain_over_kinds,
     gains_by_value,
     interval_over_groups,
+    pair_items,
     sign_flip_p,
     without_each_kind,
 )
 from reviews.stages.evaluation.judged_answers import both_arms
-from reviews.statistics.mcnemar import exact_mcnemar
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import exact, holds
@@ -43,7 +44,7 @@ SOURCE = "a test set whose size was fixed with 164 items of one template, which 
 def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
     """Return whether the registered hypothesis is met: only then is there a claim that could hang on a part."""
     analysis = evidence.resolved.spec.analysis
-    return holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha) and holds(
+    return holds(need_exact(metrics, analysis.p_metric), "<", analysis.alpha) and holds(
         need_exact(metrics, "accuracy_gain"), ">=", analysis.minimum_effect
     )
 
@@ -138,21 +139,21 @@ def _instructions(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count each type of instruction separately: an item is right only where all of its instructions are followed."""
     if task_of(evidence) != "instruction_following":
         return CheckOutcome("NOT_APPLICABLE", "the items of the task have no instructions of several types")
-    pairs = [
-        ArmPair(type_, before.item.group, then, now)
+    pairs = pair_items(
+        (before.item.model_copy(update={"id": f"{place} of {before.item.id}", "kind": type_}), then, now)
         for before, after in both_arms(evidence)
-        for (type_, then), (_type, now) in zip(
-            follows_each(before.item, before.text), follows_each(after.item, after.text), strict=True
+        for place, ((type_, then), (_type, now)) in enumerate(
+            zip(follows_each(before.item, before.text), follows_each(after.item, after.text), strict=True)
         )
-    ]
+    )
     tests = each_kind(pairs)
     worse = [test.part.kind for test in tests if test.part.gain < 0 and test.adjusted < LEVEL]
     rows = tuple(
         {
             "instruction": test.part.kind,
             "items": test.part.n,
-            "before": sum(pair.before for pair in pairs if pair.kind == test.part.kind),
-            "after": sum(pair.after for pair in pairs if pair.kind == test.part.kind),
+            "before": count_right(pair.before for pair in pairs if pair.kind == test.part.kind),
+            "after": count_right(pair.after for pair in pairs if pair.kind == test.part.kind),
             "p_adjusted": float(f"{test.adjusted:.3g}"),
         }
         for test in tests
@@ -168,8 +169,8 @@ def _name_single_values(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> st
     alone: list[str] = []
     for kind, parts in gains_by_value(pairs, heldout).items():
         gaining = [part for part in parts if part.gain > 0]
-        rest = sum(part.gained - part.lost for part in parts if part not in gaining)
-        if len(gaining) == 1 and rest <= 0 and exact_mcnemar(gaining[0].gained, gaining[0].lost) < SURE_VALUE:
+        rest = sum(part.gain * part.n for part in parts if part not in gaining)
+        if len(gaining) == 1 and rest <= 0 and gaining[0].p < SURE_VALUE:
             alone.append(f"'{kind}' gained with {gaining[0].kind} alone")
     return f"a kind is not all of its values: {join_names(alone)}" if alone else ""
 
@@ -181,8 +182,8 @@ def _name_single_values(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> st
 )
 def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
-    alpha = evidence.resolved.spec.analysis.alpha
-    pairs = pairs_of(evidence)
+    analysis = evidence.resolved.spec.analysis
+    alpha, pairs = analysis.alpha, pairs_of(evidence)
     if few := too_few_groups(pair.group for pair in pairs):
         return CheckOutcome("FAIL", few, float(len({pair.group for pair in pairs})), repairable=False)
     interval = interval_over_groups(pairs)
@@ -195,7 +196,7 @@ def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
         f"drawn by groups ({groups}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
         f"has the interval [{low:+.3f}, {high:+.3f}]; p = {p:.3g} with each group as one"
     )
-    if not holds(need_exact(metrics, "mcnemar_p"), "<", alpha):
+    if not holds(need_exact(metrics, analysis.p_metric), "<", alpha):
         return CheckOutcome("PASS", detail, low)
     clusters = clusters_of(evidence.heldout)
     hidden, count = sign_flip_p(pairs, clusters), len(set(clusters.values()))

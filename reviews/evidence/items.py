@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_lines import answer_of
 from reviews.evidence.row_reader import read_rows
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import BenchmarkRow, ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
@@ -42,21 +43,29 @@ def task_of(evidence: Evidence) -> str:
     return str(evidence.parameters.get("scorer") or evidence.resolved.spec.task)
 
 
-def in_order(items: Sequence[Item], rows: Iterable[Row], what: str) -> tuple[tuple[Item, Row], ...]:
-    """Return each item with its row.
+def answers_per_item(evidence: Evidence) -> int:
+    """Return how many answers of an evaluating stage each item has, as it was granted."""
+    return evidence.parameters.get("samples_per_item") or evidence.parameters.get("epochs") or 1
+
+
+def in_order(items: Sequence[Item], rows: Iterable[Row], what: str, samples: int = 1) -> tuple[tuple[Item, Row], ...]:
+    """Return each item with its row, or with each of its ``samples`` rows, in the order of their numbers.
 
     Raises:
-        EvidenceMissing: the rows do not answer each item exactly once.
+        EvidenceMissing: the rows do not answer each item exactly so often.
     """
     rows = tuple(rows)
-    times = Counter(row.item for row in rows)
-    known = {item.id for item in items}
+    times = Counter(map(answer_of, rows))
+    ordered = [(item, (item.id, sample)) for item in items for sample in range(samples)]
+    known = {answer for _, answer in ordered}
     for wrong, name in (
         (sorted(times.keys() - known), "are not registered"),
         (sorted(known - times.keys()), "have no answer"),
-        (sorted(id for id, count in times.items() if count > 1), "have several answers"),
+        (sorted(answer for answer, count in times.items() if count > 1), "have several answers"),
     ):
         if wrong:
-            raise EvidenceMissing(f"{len(wrong)} items {name}, for example '{wrong[0]}'", where=what)
-    by_item = {row.item: row for row in rows}
-    return tuple((item, by_item[item.id]) for item in items)
+            (item, sample), whose = wrong[0], "items" if samples == 1 else "samples of items"
+            number = f", sample {sample}" if samples > 1 or sample else ""
+            raise EvidenceMissing(f"{len(wrong)} {whose} {name}, for example '{item}'{number}", where=what)
+    by_answer = {answer_of(row): row for row in rows}
+    return tuple((item, by_answer[answer]) for item, answer in ordered)

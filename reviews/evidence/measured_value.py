@@ -25,13 +25,15 @@ class MeasuredValue(NamedTuple):
     interval: tuple[float, float] | None = None
 
 
-def share(count: int, n: int) -> MeasuredValue:
-    """Return a share with Wilson's interval.
+def share(count: int, n: int, of_item: int = 1) -> MeasuredValue:
+    """Return a share with Wilson's interval, of as many trials as items where ``of_item`` of the population are of one.
+
+    Answers to one item are no independent trials, and shares of items spread no more than single answers do.
 
     Raises:
         ValueError: the population is empty, or smaller than the count.
     """
-    interval = mcnemar.wilson(count, n)
+    interval = mcnemar.wilson(count / of_item, n // of_item)
     return MeasuredValue(Fraction(count, n), n, interval)
 
 

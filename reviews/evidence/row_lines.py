@@ -34,6 +34,8 @@ class Subjects(NamedTuple):
     of: int
     """How many lines the file has."""
     file: str = ROWS
+    of_item: int = 1
+    """How many of the rows are of one item: an interval takes them together."""
 
 
 def as_written(rows: Sequence[Any], file: str = ROWS) -> Subjects:
@@ -43,8 +45,14 @@ def as_written(rows: Sequence[Any], file: str = ROWS) -> Subjects:
 
 def by_item(subjects: Sequence[Any], rows: Sequence[Any], file: str = ROWS) -> Subjects:
     """Return rows, or what has a ``row``, in an order of their own, each with the line of the row of its item."""
-    line = {row.item: number for number, row in enumerate(rows, 1)}
-    return Subjects(subjects, [line[getattr(subject, "row", subject).item] for subject in subjects], len(rows), file)
+    line = {answer_of(row): number for number, row in enumerate(rows, 1)}
+    lines = [line[answer_of(getattr(subject, "row", subject))] for subject in subjects]
+    return Subjects(subjects, lines, len(rows), file)
+
+
+def answer_of(row: Any) -> tuple[str, int]:
+    """Return which answer a row is: the item's id, and the number of the sample."""
+    return row.item, getattr(row, "sample", 0)
 
 
 def inside(subjects: Subjects, parts: Callable[[Any], Iterable[Any]]) -> Subjects:

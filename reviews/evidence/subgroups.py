@@ -17,7 +17,7 @@ from reviews.statistics.paired_continuous import sign_test
 from specs.session.evaluation_plan import KindRule
 from specs.stages.base.artifacts import Item
 from specs.system.errors import EvidenceMissing
-from specs.system.exact import holds
+from specs.system.exact import Number, holds
 from training.rules.similarity import cluster_groups
 
 
@@ -26,8 +26,9 @@ class ArmPair(NamedTuple):
 
     kind: str
     group: str
-    before: bool
-    after: bool
+    before: Number
+    """Whether it is right; of several answers, the share that is."""
+    after: Number
 
 
 class PairCounts(NamedTuple):
@@ -38,20 +39,24 @@ class PairCounts(NamedTuple):
     n: int
     gained: int
     lost: int
+    changes: tuple[Fraction, ...] = ()
+    """What each item changed by, where items are answered several times and may change in part."""
 
     @property
     def gain(self) -> Fraction:
         """Treatment accuracy minus baseline accuracy."""
-        return Fraction(self.gained - self.lost, self.n)
+        return Fraction(sum(self.changes) if self.changes else self.gained - self.lost) / self.n
 
     @property
     def p(self) -> float:
-        """Exact McNemar."""
-        return mcnemar.exact_mcnemar(self.gained, self.lost)
+        """Exact McNemar; of several answers the test that turns the signs of items' changes."""
+        return mcnemar.exact_sign_flip(self.changes) if self.changes else mcnemar.exact_mcnemar(self.gained, self.lost)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the gain (Bonett and Price 2012)."""
+        """The 95 % interval of the gain, over items (Bonett and Price 2012)."""
+        if self.changes:
+            return mcnemar.mean_change_interval(self.changes)
         return mcnemar.paired_difference_interval(self.gained, self.lost, self.n)
 
 
@@ -90,7 +95,7 @@ def gain_over_kinds(pairs: Iterable[ArmPair]) -> Fraction:
 
 def interval_over_groups(pairs: Iterable[ArmPair]) -> tuple[float, float] | None:
     """Return the 95 % interval of the gain that comes from drawing groups; None with one group."""
-    gains: defaultdict[str, int] = defaultdict(int)
+    gains: defaultdict[str, Number] = defaultdict(int)
     sizes: defaultdict[str, int] = defaultdict(int)
     for pair in pairs:
         gains[pair.group] += pair.after - pair.before
@@ -116,7 +121,7 @@ def _ask_without_values(item: Item) -> str:
 
 def sign_flip_p(pairs: Sequence[ArmPair], clusters: Mapping[str, int] | None = None) -> float:
     """Return p of the exact test whose units are the groups of pairs, or clusters of groups (:func:`clusters_of`)."""
-    gains: defaultdict[str | int, int] = defaultdict(int)
+    gains: defaultdict[str | int, Number] = defaultdict(int)
     for pair in pairs:
         gains[clusters[pair.group] if clusters else pair.group] += pair.after - pair.before
     return mcnemar.exact_sign_flip(list(gains.values()))
@@ -147,9 +152,31 @@ def _by_kind(pairs: Iterable[ArmPair]) -> dict[str, list[ArmPair]]:
 def count_pairs(pairs: Iterable[ArmPair], kind: str = "") -> PairCounts:
     """Count pairs that were gained and lost."""
     pairs = list(pairs)
-    gained = sum(pair.after and not pair.before for pair in pairs)
-    lost = sum(pair.before and not pair.after for pair in pairs)
-    return PairCounts(kind, len(pairs), gained, lost)
+    gained, lost = sum(pair.after > pair.before for pair in pairs), sum(pair.after < pair.before for pair in pairs)
+    changes = tuple(Fraction(pair.after) - Fraction(pair.before) for pair in pairs)
+    whole = all(change.denominator == 1 for change in changes)
+    return PairCounts(kind, len(pairs), gained, lost, () if whole else changes)
+
+
+def pair_items(answers: Iterable[tuple[Item, bool, bool]]) -> tuple[ArmPair, ...]:
+    """Return one pair an item of answers before and after, with the shares that are right where it has several."""
+    by_item: defaultdict[str, list[tuple[Item, bool, bool]]] = defaultdict(list)
+    for answer in answers:
+        by_item[answer[0].id].append(answer)
+    return tuple(
+        ArmPair(some[0][0].kind, some[0][0].group, *(_share(side) for side in list(zip(*some, strict=True))[1:]))
+        for some in by_item.values()
+    )
+
+
+def count_right(shares: Iterable[Number]) -> int | float:
+    """Return how many items are right: a whole number, or with parts of items three decimals."""
+    total = sum((Fraction(share) for share in shares), Fraction(0))
+    return int(total) if total.denominator == 1 else round(float(total), 3)
+
+
+def _share(passed: Sequence[bool]) -> Number:
+    return Fraction(sum(passed), len(passed)) if len(passed) > 1 else passed[0]
 
 
 def apply_kind_rule(rule: KindRule, kinds: Sequence[KindTest]) -> dict[str, MeasuredValue]:

@@ -73,5 +73,5 @@ def _measure_metric(metric: RowMetric, subjects: Subjects) -> MeasuredValue:
     if not n or value.of is None:
         raise EvidenceMissing(f"'{metric.id}' needs {metric.over.description}, and none were written", where="raw rows")
     if value.interval:
-        return share(sum(map(value.parts[0].holds, population)), n)
+        return share(sum(map(value.parts[0].holds, population)), n, subjects.of_item)
     return MeasuredValue(value.of(population), n)

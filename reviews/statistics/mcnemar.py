@@ -13,6 +13,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from specs.system.exact import Number
+
 _Z95 = 1.959963984540054
 """The 0.975 quantile of the standard normal distribution."""
 
@@ -88,7 +90,24 @@ def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, f
     return max(-1.0, difference - half), min(1.0, difference + half)
 
 
-def grouped_difference_interval(gains: Sequence[int], sizes: Sequence[int]) -> tuple[float, float] | None:
+def mean_change_interval(changes: Sequence[Number]) -> tuple[float, float]:
+    """Return a 95 % interval of the mean of items' changes, each from -1 to 1.
+
+    It is :func:`paired_difference_interval` for shares of several answers to each item: one item more that changes by 1
+    and one that changes by -1, then Wald's interval over items. Answers to one item are one cluster, whatever their
+    number. Raises ValueError without items, or for a change beyond 1.
+    """
+    if not changes or any(abs(change) > 1 for change in changes):
+        raise ValueError(f"expected changes from -1 to 1, got {len(changes)}: {list(changes)[:5]}...")
+    n = len(changes) + 2
+    exact = [Fraction(change) for change in changes]
+    mean = sum(exact, Fraction(0)) / n
+    spread = (sum(change**2 for change in exact) + 2) / n - mean**2
+    half = _Z95 * math.sqrt(spread / n)
+    return max(-1.0, float(mean) - half), min(1.0, float(mean) + half)
+
+
+def grouped_difference_interval(gains: Sequence[Number], sizes: Sequence[int]) -> tuple[float, float] | None:
     """Return a 95 % interval of ``sum(gains) / sum(sizes)`` that holds when items of one group are alike.
 
     ``gains`` are items gained minus items lost by group, ``sizes`` all items of it; None with fewer than two groups.
@@ -101,7 +120,7 @@ def grouped_difference_interval(gains: Sequence[int], sizes: Sequence[int]) -> t
     """
     if len(gains) != len(sizes) or any(size < 1 or abs(gain) > size for gain, size in zip(gains, sizes, strict=True)):
         raise ValueError(f"gains do not fit their groups: {list(gains)[:5]}... in groups of {list(sizes)[:5]}...")
-    return resampled_ratio(gains, sizes, resamples=RESAMPLES, seed=_SEED)
+    return resampled_ratio([float(gain) for gain in gains], sizes, resamples=RESAMPLES, seed=_SEED)
 
 
 def resampled_ratio(
@@ -158,22 +177,24 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
-def exact_sign_flip(gains: Sequence[int]) -> float:
-    """Return the two-sided p of the randomisation test whose units are whole groups: items gained minus lost of each.
+def exact_sign_flip(changes: Sequence[Number]) -> float:
+    """Return the exact two-sided p of the randomisation test that turns signs: of items' changes, or of whole groups.
 
-    Under the null each group might as well have its sign turned (Fisher 1935, section 21; for groups Gail et al. 1996,
-    Stat. Med. 15:1069-1092). Every choice of signs is counted, so that with one item in each group it is exact
-    McNemar's p. Of so few groups that all signs are alike too often, no p is small: 5 groups reach 1/16.
+    Under the null each unit might as well have its sign turned (Fisher 1935, section 21; for groups Gail et al. 1996,
+    Stat. Med. 15:1069-1092). Every choice of signs is counted, so that with changes of one size it is exact McNemar's
+    p. Of so few units that all signs are alike too often, no p is small: 5 reach 1/16.
     """
-    ways = {0: 1}
-    for gain in filter(None, gains):
-        turned: dict[int, int] = {}
-        for total, count in ways.items():
-            for sign in (gain, -gain):
-                turned[total + sign] = turned.get(total + sign, 0) + count
-        ways = turned
-    reached = sum(count for total, count in ways.items() if abs(total) >= abs(sum(gains)))
-    return float(Fraction(reached, sum(ways.values())))
+    exact = [Fraction(change) for change in changes if change]
+    whole = math.lcm(*(change.denominator for change in exact))
+    sizes = [abs(int(change * whole)) for change in exact]
+    if (reached := abs(int(sum(exact) * whole))) == 0:
+        return 1.0
+    # The coefficients of the product of (1 + x**size), each in so many bits of one integer: ways to turn such a sum.
+    bits, ways = len(sizes) + 1, 1
+    for size in sizes:
+        ways += ways << bits * size
+    above = (ways >> bits * ((sum(sizes) + reached) // 2)) % ((1 << bits) - 1)
+    return float(Fraction(2 * above, 1 << len(sizes)))
 
 
 def fisher_exact_above(hits: int, n: int, other_hits: int, other_n: int) -> float:

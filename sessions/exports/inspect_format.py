@@ -80,7 +80,7 @@ def _sample(value: Answered) -> dict[str, Any]:
     ]
     return {
         "id": item.id,
-        "epoch": 1,
+        "epoch": getattr(value.row, "sample", 0) + 1,
         "input": item.prompt,
         "target": named_answers(item) or "",
         "messages": messages,
@@ -117,7 +117,11 @@ def _header(source: ExportSource, evidence: Evidence, answers: Sequence[Answered
     started, ended = (_moment(at) for at in (evidence.launched or 0.0, evidence.ended or 0.0))
     registered = evidence.manifest.outputs if evidence.manifest else {}
     accuracy = sum(answer.passed for answer in answers) / len(answers)
-    config = {"max_tokens": evidence.parameters.get("max_new_tokens"), "temperature": 0.0}
+    ids = list(dict.fromkeys(answer.item.id for answer in answers))
+    config = {
+        "max_tokens": evidence.parameters.get("max_new_tokens"),
+        "temperature": evidence.parameters.get("temperature") or 0.0,
+    }
     return {
         "version": 2,
         "status": "success",
@@ -131,13 +135,13 @@ def _header(source: ExportSource, evidence: Evidence, answers: Sequence[Answered
             "task_args": evidence.parameters,
             "dataset": {
                 "name": stage.inputs.get("items"),
-                "samples": len(answers),
-                "sample_ids": [answer.item.id for answer in answers],
+                "samples": len(ids),
+                "sample_ids": ids,
                 "shuffled": False,
             },
             "model": f"peergate/{stage.inputs.get('model', 'model')}",
             "model_generate_config": config,
-            "config": {"epochs": 1},
+            "config": {"epochs": len(answers) // len(ids)},
             "packages": {},
             "metadata": {
                 "session": session,

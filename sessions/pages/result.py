@@ -16,7 +16,7 @@ from sessions.pages.overview import is_waiting, waits_for_verdict
 from specs.jobs.job_records import WITNESS
 from specs.session.session_spec import SessionSpec
 from specs.stages.base.metric import Metric
-from specs.stages.metric_catalog import metrics_of
+from specs.stages.metric_catalog import TEST_NAMES, metrics_of
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from specs.system.text import plain
@@ -96,7 +96,7 @@ def _nothing(comparison: dict[str, Any] | None) -> str:
     """Return what a session without a result found in place of the registered difference."""
     if comparison is not None:
         metrics, analysis = comparison["metrics"], comparison["registered"]
-        p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
+        p, gain = (Metric.model_validate(value).exact() for value in (p_of(comparison), metrics["accuracy_gain"]))
         if holds(p, "<", analysis["alpha"]):
             if gain < 0:
                 return "no result, the treatment is significantly worse"
@@ -116,10 +116,23 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"held-out {word} {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
         f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
-        f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
+        f"{_describe_at_k(metrics)}{TEST_NAMES[p_of(comparison)['id']]} p = {p_of(comparison)['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
         f"{_describe_remaining_gain(comparison)}{_describe_arms(comparison)}; one seed{_describe_witnesses(comparison)}"
     )
+
+
+def p_of(comparison: dict[str, Any]) -> dict[str, Any]:
+    """Return the metric that holds the p of the registered test."""
+    return next(value for name, value in comparison["metrics"].items() if name in TEST_NAMES)
+
+
+def _describe_at_k(metrics: dict[str, Any]) -> str:
+    """Return the gain of pass@k; empty where no k is registered."""
+    if (gain := metrics.get("gain_at_k")) is None:
+        return ""
+    low, high = gain["interval"]
+    return f"at k {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
 
 
 def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
@@ -238,7 +251,7 @@ def comparison_of(history: History) -> dict[str, Any] | None:
     """Return the registered comparison from the metric sets of the two arms; None if it was not reached."""
     analysis, plan = history.resolved.spec.analysis, history.resolved.spec.evaluation
     baseline, treatment = (_latest_metrics(history, arm) for arm in (analysis.baseline, analysis.treatment))
-    if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
+    if baseline is None or treatment is None or analysis.p_metric not in treatment[1]:
         return None
     claimed = {
         arm: claims

@@ -158,6 +158,12 @@ def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
     if primary_metric != metric:
         message = f"primary_metric is {primary_metric}, the arms are {arm.kind} stages"
         yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {metric}")
+    answers = getattr(arm.parameters, "answers_per_item", 1)
+    wanted = "sign_flip" if answers > 1 else "exact_mcnemar"
+    if spec.analysis.test != wanted:
+        times = f"{answers} times" if answers > 1 else "once"
+        message = f"test is {spec.analysis.test}, and the arms answer each item {times}"
+        yield LintProblem(("analysis", "test"), message, f"write test: {wanted}")
     alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
     if find_control(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")

@@ -61,9 +61,10 @@ def _list_bounds(criterion: Criterion) -> list[str]:
 
 def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
     absent = _absent(stage)
-    measured = [text for text in metrics_of(stage.kind) if text not in absent]
-    if stage.name == spec.analysis.treatment:
-        measured = measured + metrics_of("comparison")
+    if spec.analysis.test != "exact_mcnemar":
+        absent["mcnemar_p"] = "analysis.test: exact_mcnemar"
+    compared = metrics_of("comparison") if stage.name == spec.analysis.treatment else []
+    measured = [text for text in (*metrics_of(stage.kind), *compared) if text not in absent]
     if criterion.metric in measured:
         return
     definition = METRICS.get(criterion.metric)
@@ -91,6 +92,8 @@ def _absent(stage: Stage) -> dict[str, str]:
     unset = [value for value in kind.conditional_ports if not value.is_set(stage.parameters)]
     where = {output: value.where for value in unset for output in value.outputs}
     results = {metric.id: where.get(metric.output, "") for metric in kind.metrics if isinstance(metric, RowMetric)}
+    results["accuracy_at_k"] = "k" if getattr(stage.parameters, "k", 0) is None else ""
+    results["accuracy_at_k"] = "k" if getattr(stage.parameters, "k", 0) is None else ""
     return {id: parameter for id, parameter in results.items() if parameter}
 
 

@@ -17,7 +17,7 @@ from specs.system.yaml.problems import LintProblem, Loc, suggest
 SUCCESS = (
     *("accuracy", "nats_per_token", "nats_per_byte", "choice_accuracy", "choice_accuracy_per_token"),
     *("choice_accuracy_per_byte", "win_rate", "win_rate_controlled", "conversation_pass_rate", "turn_pass_rate"),
-    *("lowest_kind_pass_rate", "benchmark_accuracy", "lm_eval_accuracy"),
+    *("accuracy_at_k", "lowest_kind_pass_rate", "benchmark_accuracy", "lm_eval_accuracy"),
 )
 """Metrics that say how well a model does its items. The others say whether an evaluation is sound."""
 
@@ -58,6 +58,16 @@ def lint_judge(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]
     if getattr(stage.parameters, "form", "") == "chat" and kind_read(spec, stage) == "base":
         message = f"form is chat, and the judge '{stage.inputs.get('model', 'model')}' is a base model"
         yield LintProblem(("parameters", "form"), message, "write form: completion, or name an instruct model")
+
+
+def lint_compared_answers(spec: SessionSpec, _: int, stage: Stage) -> Iterator[LintProblem]:
+    """A judge of pairs compares stages that answer each item once."""
+    stages = {stage.name: stage for stage in spec.stages}
+    for role in ("reference", "candidate"):
+        owner = stages.get(stage.inputs.get(role, "").partition(".")[0])
+        if owner is not None and (answers := getattr(owner.parameters, "answers_per_item", 1)) > 1:
+            message = f"'{owner.name}' answers each item {answers} times, and a judge compares one answer with one"
+            yield LintProblem(("inputs", role), message, "name a stage that answers each item once")
 
 
 def notes(spec: SessionSpec) -> Iterator[str]:
@@ -178,9 +188,17 @@ def _check_paired_tests(spec: SessionSpec) -> Iterator[LintProblem]:
         loc: Loc = ("evaluation", "paired", number)
         problems = list(_differ_in_model_only(spec, loc, test.before, test.after))
         yield from problems
-        if not problems and test.outcome not in (kind := kind_of(spec.stage(test.after))).outcomes:
-            message = f"rows of a {kind.name} stage have no {test.outcome} outcome"
-            yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(kind.outcomes)}")
+        if not problems and test.outcome not in (able := _list_outcomes(spec.stage(test.after))):
+            message = f"rows of '{test.after}' have no {test.outcome} outcome"
+            yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(able)}")
+
+
+def _list_outcomes(stage: Stage) -> list[str]:
+    """Return what rows give each item: of several answers a share, of one whether it is right."""
+    kind = kind_of(stage)
+    if not hasattr(stage.parameters, "answers_per_item"):
+        return list(kind.outcomes)
+    return ["continuous" if stage.parameters.answers_per_item > 1 else "binary"]
 
 
 def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) -> Iterator[LintProblem]:

@@ -11,6 +11,7 @@ from specs.lint.arm_rules import lint_arms, lint_controls, lint_more_arms
 from specs.lint.code_rules import lint_code, lint_witness
 from specs.lint.criterion_rules import lint_criteria
 from specs.lint.evaluation_rules import (
+    lint_compared_answers,
     lint_evaluation,
     lint_example,
     lint_heldout,
@@ -186,7 +187,17 @@ def _locate_problem(spec: SessionSpec, index: int, result: LintProblem) -> LintP
 
 _OF_STAGES = (
     *(lint_name, lint_inputs, lint_samples, lint_code, lint_trained, lint_witness, lint_criteria),
-    *(lint_ranges, lint_choices, lint_curated, lint_pilot, lint_example, lint_judge, _lint_seed, _lint_machine),
+    *(
+        lint_ranges,
+        lint_choices,
+        lint_curated,
+        lint_pilot,
+        lint_example,
+        lint_judge,
+        lint_compared_answers,
+        _lint_seed,
+        _lint_machine,
+    ),
 )
 _OF_SESSIONS = (
     *(

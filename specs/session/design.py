@@ -161,7 +161,8 @@ class Analysis(Contract):
     """``accuracy`` of evaluate, ``conversation_pass_rate`` of multi_turn, ``benchmark_accuracy`` of inspect or
     ``lm_eval_accuracy`` of lm_eval stages; both arms are of one kind."""
     design: Literal["paired_binary"] = "paired_binary"
-    test: Literal["exact_mcnemar"] = "exact_mcnemar"
+    test: Literal["exact_mcnemar", "sign_flip"] = "exact_mcnemar"
+    """``sign_flip`` where items are answered several times: the exact test that turns the signs of items' changes."""
     alpha: Annotated[float, Field(gt=0, lt=1)]
     minimum_effect: Annotated[float, Field(gt=0, lt=1)]
     """Smallest accuracy_gain (a fraction, so 0.1 is ten percentage points) that would matter."""
@@ -186,10 +187,15 @@ class Analysis(Contract):
         controls = (name for control in self.controls for name in (control.before, control.after))
         return (self.baseline, self.treatment, *(arm.stage for arm in self.arms), *controls)
 
+    @property
+    def p_metric(self) -> Literal["mcnemar_p", "sign_flip_p"]:
+        """The metric that holds the p of the registered test."""
+        return "mcnemar_p" if self.test == "exact_mcnemar" else "sign_flip_p"
+
     def hypothesis(self) -> tuple[Criterion, ...]:
         """Return what has to hold at the treatment for the session to find what it was registered to look for."""
         return (
-            Criterion(metric="mcnemar_p", below=self.alpha),
+            Criterion(metric=self.p_metric, below=self.alpha),
             Criterion(metric="accuracy_gain", at_least=self.minimum_effect),
             *(self.kinds.criteria() if self.kinds else ()),
             *(control_criteria(self.alpha) if self.controls else ()),

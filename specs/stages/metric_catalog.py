@@ -22,6 +22,9 @@ def _over(scope: str, population: str, *lines: _Line) -> tuple[MetricDefinition,
     )
 
 
+TEST_NAMES = {"mcnemar_p": "exact McNemar", "sign_flip_p": "exact sign-flip"}
+"""The tests of the registered comparison by the metric of their p."""
+
 _ADJUSTED = "exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha"
 
 COMPARED_METRICS: tuple[MetricDefinition, ...] = (
@@ -30,8 +33,8 @@ COMPARED_METRICS: tuple[MetricDefinition, ...] = (
         "held-out items answered by both arms",
         ("accuracy_gain", "fraction", "higher", "treatment accuracy - baseline accuracy (positive = treatment better)"),
         ("mcnemar_p", "probability", "lower", "exact two-sided McNemar p on the discordant pairs"),
-        ("gained", "items", "higher", "baseline wrong, treatment right"),
-        ("lost", "items", "lower", "baseline right, treatment wrong"),
+        ("gained", "items", "higher", "baseline wrong, treatment right; of several answers: more of them right"),
+        ("lost", "items", "lower", "baseline right, treatment wrong; of several answers: fewer of them right"),
         ("cohens_h", "radians", "higher", "2 asin(sqrt(p_treatment)) - 2 asin(sqrt(p_baseline))"),
     ),
     *_over(
@@ -65,6 +68,22 @@ COMPARED_METRICS: tuple[MetricDefinition, ...] = (
             "kinds",
             "higher",
             "kinds whose gain has a 95 % interval (Bonett and Price) that begins above -analysis.kinds.margin",
+        ),
+    ),
+    *_over(
+        "rule",
+        "held-out items answered several times by both arms",
+        (
+            "sign_flip_p",
+            "probability",
+            "lower",
+            "exact two-sided p of the sign-flip test over items: each item's share of right answers, treatment - baseline",
+        ),
+        (
+            "gain_at_k",
+            "difference",
+            "higher",
+            "accuracy_at_k of the treatment - accuracy_at_k of the baseline (interval over items)",
         ),
     ),
     *_over(

@@ -262,10 +262,11 @@ def evidence_of(
     rows: list[dict[str, Any]] | None = None,
     *,
     recipe: tuple[tuple[str, str], ...] = RECIPE,
+    spec: tuple[tuple[str, str], ...] = (),
     **changes: Any,
 ) -> Evidence:
-    """Return the healthy evidence of a stage's first attempt; ``changes`` replace fields of it."""
-    resolved = resolved_spec(folder, *(recipe if stage_name == "look" else ()))
+    """Return the healthy evidence of a stage's first attempt; ``spec`` and ``changes`` replace its texts and fields."""
+    resolved = resolved_spec(folder, *(recipe if stage_name == "look" else ()), *spec)
     stage = resolved.spec.stage(stage_name)
     parameters = stage.parameters.model_dump(mode="json")
     if stage.kind == "recipe":

@@ -14,7 +14,7 @@ from reviews.requests.rules.commit_claims import score_commits
 from reviews.requests.rules.rule_findings import best_case, place
 from reviews.requests.rules.stated_numbers import EvidenceNumber, StatedNumber, held_in, stated_in
 from reviews.requests.run_evidence import RENDERED, RunEvidence
-from specs.stages.metric_catalog import METRICS
+from specs.stages.metric_catalog import METRICS, TEST_NAMES
 from specs.system.exact import holds
 from specs.system.text import one_line
 from specs.trail.requested_review import (
@@ -223,7 +223,7 @@ def _find_registered_bound(
             # "powered for a gain of 0.15" names the bound without its sign.
             if criterion.metric == stated.name and stated.sign in (sign, "=") and stated.value == limit:
                 file = next(read_file for read_file in evidence if read_file.name == f"{run.name}/registered.json")
-                keys = {"mcnemar_p": "alpha", "accuracy_gain": "minimum_effect"}
+                keys = {analysis.p_metric: "alpha", "accuracy_gain": "minimum_effect"}
                 wanted = f'"{keys.get(criterion.metric, criterion.metric)}"'
                 line = next((at for at, text in enumerate(file.lines, 1) if wanted in text), 1)
                 return place(file, line)
@@ -232,7 +232,7 @@ def _find_registered_bound(
 
 def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEvidence]) -> list[ScoreRow]:
     """Compare the word "significant" with the registered test."""
-    measured = [value for value in values if value.number.name == "mcnemar_p" and value.stage]
+    measured = [value for value in values if value.number.name in TEST_NAMES and value.stage]
     if not measured or not runs:
         return []
     alpha = runs[0].resolved.spec.analysis.alpha

@@ -22,6 +22,7 @@ MAX_SAME_NAME = 40
 _ALIASES = {
     "accuracy_gain": ("gain in accuracy", "accuracy improvement", "gain"),
     "mcnemar_p": ("mcnemar's p", "p-value", "p value", "p"),
+    "sign_flip_p": ("sign-flip p",),
     "cohens_h": ("cohen's h",),
 }
 _NEED_A_SIGN = ("p",)

@@ -131,7 +131,8 @@ def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers that nearly repeat one to an earlier item; a label is right for many."""
     if task_of(evidence) == "exact_answer":
         return CheckOutcome("NOT_APPLICABLE", "the answers are short by the task")
-    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    # Of several answers to an item the first: the others may well resemble it.
+    judged = [value for value in judged_rows(evidence, evidence.outputs.get("rows")) if value.row.sample == 0]
     thresholds = evidence.resolved.spec.thresholds
     repeats = near_repeats((value.text for value in judged), threshold=thresholds.prompt_similarity)
     share = Fraction(len(repeats), len(judged))

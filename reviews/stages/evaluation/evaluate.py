@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import answers_per_item
+from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
-from reviews.stages.evaluation.judged_answers import judged_rows
+from reviews.stages.evaluation.judged_answers import judged_rows, share_right, solve_at_k
+from reviews.statistics.mcnemar import wilson
 from specs.session.evaluation_plan import Outcome
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.system.text import plain
@@ -17,12 +21,22 @@ from specs.system.text import plain
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return the judged answers for its metrics; errors as :func:`judged_rows`."""
     path = evidence.outputs.get(output)
-    return by_item(judged_rows(evidence, path), read_rows(path, EvaluationRow, "evaluation rows"))
+    subjects = by_item(judged_rows(evidence, path), read_rows(path, EvaluationRow, "evaluation rows"))
+    return subjects._replace(of_item=answers_per_item(evidence))
+
+
+def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
+    """Return pass@k, where a k is registered; errors as :func:`judged_rows`."""
+    if (k := evidence.parameters.get("k")) is None:
+        return {}
+    solved = solve_at_k(judged_rows(evidence, evidence.outputs.get("rows")), k)
+    right = sum(solved, Fraction(0))
+    return {"accuracy_at_k": MeasuredValue(right / len(solved), len(solved), wilson(float(right), len(solved)))}
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return 1 for each item that is passed and 0 for the others; errors as :func:`judged_rows`."""
-    return [float(judged_row.passed) for judged_row in judged_rows(evidence, path)]
+    """Return the share of each item's answers that are passed: 1 or 0 of one. Errors as :func:`judged_rows`."""
+    return [float(share) for share in share_right(judged_rows(evidence, path))]
 
 
 def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
@@ -30,6 +44,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     return [
         {
             "item": judged_row.item.id,
+            **({"sample": judged_row.row.sample} if answers_per_item(evidence) > 1 else {}),
             "prompt": plain(judged_row.item.prompt, ROW_CHARACTERS),
             "output": plain(judged_row.row.output, ROW_CHARACTERS),
             "truncated": judged_row.row.truncated,

@@ -244,11 +244,13 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _check_passed_kinds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the items that neither arm passes, and name the kinds of which no item was passed."""
     pairs = both_arms(evidence)
-    failures = [now for then, now in pairs if not (then.passed or now.passed)]
-    shares = _shares((now.item.kind, then.passed or now.passed) for then, now in pairs)
+    solved = {now.item.id for then, now in pairs if then.passed or now.passed}
+    items = {now.item.id: now for _, now in pairs}
+    failures = [now for id, now in items.items() if id not in solved]
+    shares = _shares((now.item.kind, id in solved) for id, now in items.items())
     silent = sorted(kind for kind, share in shares.items() if share == 0)
     named = f" ({join_names((value.item.id for value in failures), NAMED)})" if failures else ""
-    detail = f"neither arm is right on {len(failures)} of {len(pairs)} items"
+    detail = f"neither arm is right on {len(failures)} of {len(items)} items"
     if not silent:
         return CheckOutcome("PASS", f"{detail}; of every kind an arm is right on some{named}", float(len(failures)))
     visible = tuple(

@@ -7,10 +7,18 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, need, need_exact
+from reviews.checks.definition import (
+    CheckLimit,
+    CheckOutcome,
+    CheckRegistry,
+    join_names,
+    need,
+    need_exact,
+    require_metric,
+)
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.evidence.subgroups import ArmPair, count_pairs
+from reviews.evidence.subgroups import count_pairs, pair_items
 from reviews.stages.evaluation.judged_answers import Answered, both_arms, pair_answers
 from reviews.stages.evaluation.scorer_admission import (
     MOST_NAMED,
@@ -201,14 +209,14 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     alike = [
         pair for pair in pairs if holds(length_ratio(*(len(model_outcome.text) for model_outcome in pair)), "<=", ratio)
     ]
-    some = count_pairs(pair_answers(alike))
+    some, items = count_pairs(pair_answers(alike)), require_metric(metrics, "accuracy_gain").n
     detail = (
-        f"{some.n} of {len(pairs)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
+        f"{some.n} of {items} items were answered at equal length by both arms (ratio up to {ratio:g}); "
         f"of {need(metrics, 'gained'):.0f} gained {some.gained} are among them, "
         f"of {need(metrics, 'lost'):.0f} lost {some.lost}, p = {some.p:.3g}"
     )
-    flag, form = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha), _form_of(pairs, analysis)
-    if flag and (not holds(some.p, "<", analysis.alpha) or some.gained <= some.lost):
+    flag, form = holds(need_exact(metrics, analysis.p_metric), "<", analysis.alpha), _form_of(pairs, analysis)
+    if flag and (not holds(some.p, "<", analysis.alpha) or some.gain <= 0):
         detail += ": where length stayed the gain is not shown"
         return CheckOutcome("WARN", detail + _form_in_words(form), some.p, (form,) if form else ())
     if form and flag and not form["is_shown"]:
@@ -225,8 +233,10 @@ def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> 
     if not before and not after:
         return {}
     answer_part = count_pairs(
-        ArmPair(now.item.kind, now.item.group, then.passed or flags[0], now.passed or flags[1])
-        for (then, now), flags in zip(pairs, holding, strict=True)
+        pair_items(
+            (now.item, then.passed or flags[0], now.passed or flags[1])
+            for (then, now), flags in zip(pairs, holding, strict=True)
+        )
     )
     is_shown = holds(answer_part.p, "<", analysis.alpha) and holds(answer_part.gain, ">=", analysis.minimum_effect)
     return {

@@ -111,14 +111,19 @@ def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     settings = said_in(package / GENERATION, ())
     settings = settings if isinstance(settings, dict) else {}
     named = {name: settings[name] for name in _GREEDY if settings.get(name) is not None}
-    others = [f"{name} is {plain(str(value), 60)}" for name, value in named.items() if value != _GREEDY[name]]
+    wanted = _GREEDY
+    if parameters.temperature is not None:
+        wanted = wanted | {"do_sample": True, "temperature": parameters.temperature, "top_p": parameters.top_p}
+        named = {"do_sample": False} | named
+    others = [f"{name} is {plain(str(value), 60)}" for name, value in named.items() if value != wanted[name]]
     limit = settings.get("max_new_tokens") or settings.get("max_length")
     if isinstance(limit, int) and limit < parameters.max_new_tokens:
         others.append(f"answers end after {limit} tokens instead of {parameters.max_new_tokens}")
     if parameters.stops:
         others.append(f"answers were cut at {join_names(map(repr, parameters.stops))}, and the package has no stops")
     if not others:
-        return CheckOutcome("PASS", "the package decodes greedily, as it was evaluated", 0.0)
+        how = "greedily" if parameters.temperature is None else f"at temperature {parameters.temperature:g}"
+        return CheckOutcome("PASS", f"the package decodes {how}, as it was evaluated", 0.0)
     message = f"users of the package get other answers than were evaluated: {'; '.join(others)}"
     return CheckOutcome("WARN", message, float(len(others)), tuple({"setting": text} for text in others))
 

@@ -307,7 +307,7 @@ def _seeds(sessions: Sequence[PaperSession]) -> tuple[list[Block], bool | None]:
         cited, digest = session.cited, session.cited.report["comparison"]["treatment_metrics"]
         gains.append(cited.from_metric(digest, "accuracy_gain"))
         seed = cited.from_spec("spec", "analysis", "seeds", 0)
-        p = cited.from_metric(digest, "mcnemar_p")
+        p = cited.from_metric(digest, cited.history.resolved.spec.analysis.p_metric)
         rows.append(((Code(comparison.session),), (seed,), (gains[-1],), (p,)))
 
     def derive(what: str, value: float) -> Claim:

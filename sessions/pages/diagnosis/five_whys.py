@@ -10,7 +10,7 @@ from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
 from sessions.pages.diagnosis.attempts import TrainingAttempt
 from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, has_fired, rows_in_words, steps_in
-from sessions.pages.result import comparison_of
+from sessions.pages.result import comparison_of, p_of
 from specs.stages.base.metric import Metric
 from specs.system.exact import holds
 from specs.trail.entry import DESIGN
@@ -99,13 +99,13 @@ def _comparison(history: History) -> Why | None:
     if results is None or "accuracy_gain" not in results["metrics"]:
         return None
     metrics: dict[str, Any] = results["metrics"]
-    gain, p = (Metric.model_validate(metrics[name]) for name in ("accuracy_gain", "mcnemar_p"))
+    gain, p = (Metric.model_validate(value) for value in (metrics["accuracy_gain"], p_of(results)))
     analysis = history.resolved.spec.analysis
     if holds(gain.exact(), ">=", analysis.minimum_effect) and holds(p.exact(), "<", analysis.alpha):
         return None
     message = f"the gain is {gain.value:+.4g} with p = {p.value:.2g}"
     limits = f"registered were a gain of at least {analysis.minimum_effect:g} and p below {analysis.alpha:g}"
-    return Why(f"{message}; {limits}", (f"metrics accuracy_gain, mcnemar_p of {analysis.treatment}",))
+    return Why(f"{message}; {limits}", (f"metrics accuracy_gain, {p.id} of {analysis.treatment}",))
 
 
 def _course(attempt: TrainingAttempt) -> Why | None:

@@ -11,7 +11,7 @@ from reviews.evidence.gather import evaluations
 from reviews.history.history import History
 from reviews.history.people import last_question
 from sessions.pages.overview import Overview, summary
-from sessions.pages.result import comparison_of, question, reasons_of, result_in_words, result_of, why_it_ended
+from sessions.pages.result import comparison_of, p_of, question, reasons_of, result_in_words, result_of, why_it_ended
 from sessions.run.money import ledger
 from specs.system.errors import PeergateError
 from specs.trail.session_bodies import CloseEntry, OpenEntry, SpendEntry
@@ -123,7 +123,7 @@ def _effect(compared: dict[str, Any]) -> dict[str, Any]:
         "treatment": f"{compared['treatment_accuracy']:.3f}",
         "gained": f"{metrics['gained']['value']:.0f}",
         "lost": f"{metrics['lost']['value']:.0f}",
-        "p": f"{metrics['mcnemar_p']['value']:.2g}",
+        "p": f"{p_of(compared)['value']:.2g}",
         "left": low_end,
         "width": round(high_end - low_end, 2),
         "point": point,

@@ -29,6 +29,7 @@ from sessions.pages.report.report import render
 from sessions.run.run_layout import REPORT_JSON, REPORT_MARKDOWN
 from specs.jobs.grant_and_claim import ClaimResult
 from specs.stages.base.metric import Metric, MetricSet
+from specs.stages.metric_catalog import TEST_NAMES
 from specs.system.digests import digest_bytes
 from specs.system.errors import PeergateError, UserError
 from specs.system.regular_files import read_regular
@@ -41,7 +42,7 @@ SHOWN = 200
 _BEFORE = 40
 _NAME = re.compile(r"(?:([^.]+)\.(?:(\d+)\.)?)?(\w+)")
 COMPARISON = "## The registered comparison"
-_IN_HEADLINE = ("accuracy_gain", "gained", "lost", "mcnemar_p")
+_IN_HEADLINE = ("accuracy_gain", "gained", "lost", *TEST_NAMES)
 
 
 class RecordedMetric(NamedTuple):

@@ -173,7 +173,15 @@ SIZES = frozenset(
     {
         *("target", "over_generation", "shards", "calls_per_round", "max_rounds", "abort_after"),
         *("max_instructions", "samples_per_instruction", "shard_size"),
-        *("max_prompts", "samples_per_prompt", "samples", "max_examples", "revisions", "batch_size"),
+        *(
+            "max_prompts",
+            "samples_per_prompt",
+            "samples_per_item",
+            "samples",
+            "max_examples",
+            "revisions",
+            "batch_size",
+        ),
     }
 )
 """Parameters that say how much is written and how it is divided, not what one text is written like."""

@@ -31,7 +31,7 @@ EVALUATE = _measuring(
     open_ended=True,
     reads_turns=True,
     arm=ArmTraits(metric="accuracy", count="items"),
-    outcomes=("binary",),
+    outcomes=("binary", "continuous"),
     review_focus=(
         "answers that are cut off, empty, alike, or repeat the prompt",
         "extraction: does the verifier read what the answer says, in rows that pass and in rows that fail",

@@ -7,9 +7,9 @@ from functools import partial
 
 from specs.stages.base.metric import Population, RowMetric, Value, count, judged_value, metric, rate, where
 
-_ITEMS = Population("all registered held-out items, each once")
+_ITEMS = Population("all answers to the registered held-out items, each item as often as registered")
 # Metrics over each population, and shares of its rows.
-_items, _of_items = partial(metric, over=_ITEMS), partial(rate, over=_ITEMS, of="items")
+_items, _of_items = partial(metric, over=_ITEMS), partial(rate, over=_ITEMS, of="outputs")
 _TOKENS = Population("all tokens of all texts, each scored once")
 _tokens = partial(metric, over=_TOKENS)
 _QUESTIONS = Population("all questions, each once")
@@ -21,8 +21,18 @@ _labelled = partial(metric, over=Population("the pairs of answers that people ha
 _CONVERSATIONS = Population("all conversations, each once")
 
 EVALUATE_METRICS = (
-    _of_items("accuracy", "items whose output the registered verifier accepts", lambda value: value.passed, "higher"),
-    _items("items", "items", count),
+    _of_items("accuracy", "outputs that the registered verifier accepts", lambda value: value.passed, "higher"),
+    _items("items", "items", Value("number of items", lambda rows: len({row.item.id for row in rows}))),
+    _items(
+        "accuracy_at_k",
+        "fraction",
+        judged_value(
+            "pass@k: mean over items of the share of choices of k of its outputs that hold an accepted one "
+            "(Chen et al. 2021)",
+            where("the verifier accepts it", lambda value: value.passed),
+        ),
+        "higher",
+    ),
     _of_items("truncation_rate", "outputs that hit the token limit", lambda value: value.row.truncated, "lower"),
     _of_items("empty_rate", "outputs with no visible character", lambda value: not value.row.output.strip(), "lower"),
     _items(

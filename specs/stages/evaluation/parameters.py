@@ -17,10 +17,22 @@ Prompting = Literal["native", "raw", "wrapped"]
 text. ``wrapped``: the text in ``wrapper``."""
 
 
+Temperature = Annotated[float, Field(gt=0, le=2)]
+Samples = Annotated[int, Field(ge=1, le=64)]
+
+
 class EvaluateParameters(Writing):
-    """Answer every item greedily, once."""
+    """Answer every item: greedily once, or several times at a temperature."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    temperature: Temperature | None = omit_default()
+    """None: every answer is decoded greedily."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = omit_default(1.0)
+    samples_per_item: Samples = omit_default(1)
+    """Answers to each item, each drawn from its own stream of random numbers. With more than one the analysis registers
+    ``test: sign_flip``."""
+    k: Annotated[int, Field(ge=2, le=64)] | None = omit_default()
+    """The k of ``accuracy_at_k`` (pass@k): at most ``samples_per_item``."""
     batch_size: BatchSize = 32
     prompting: Prompting = omit_default("native")
     wrapper: Wrapper | None = omit_default()
@@ -37,6 +49,29 @@ class EvaluateParameters(Writing):
             raise ValueError("wrapper is given with prompting: wrapped, and only then")
         require_prompt(self.wrapper)
         return self
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        """Refuse repeated greedy answers, a nucleus that nothing is drawn from, and a k without an estimate."""
+        require_temperature(self.samples_per_item, self.temperature, "samples_per_item")
+        if self.temperature is None and self.top_p < 1:
+            raise ValueError(f"top_p is {self.top_p:g} and nothing is drawn: state a temperature, or leave top_p out")
+        if self.k is not None and self.k > self.samples_per_item:
+            raise ValueError(
+                f"accuracy_at_k with k: {self.k} needs as many answers, samples_per_item: {self.k} or more"
+            )
+        return self
+
+    @property
+    def answers_per_item(self) -> int:
+        """How many answers an item has."""
+        return self.samples_per_item
+
+
+def require_temperature(samples: int, temperature: float | None, name: str) -> None:
+    """Raise ValueError for several answers to an item that are decoded greedily."""
+    if samples > 1 and temperature is None:
+        raise ValueError(f"{samples} greedy answers are all the same: state a temperature above 0, or {name}: 1")
 
 
 class PerplexityParameters(DeviceParameters):

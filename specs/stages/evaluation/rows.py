@@ -24,8 +24,10 @@ class PromptedRow(Contract):
 
 
 class EvaluationRow(PromptedRow):
-    """One greedy answer to one held-out item."""
+    """One answer to one held-out item."""
 
+    sample: Count = omit_default(0)
+    """Which answer to the item it is."""
     prompt_tokens: Count
     output: str
     output_tokens: Count

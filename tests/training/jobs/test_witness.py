@@ -150,6 +150,48 @@ def granted(job: Job, **parameters: Any) -> Job:
     return job
 
 
+def several(folder: Path, model: Path, **changes: Any) -> Job:
+    """Answer each of the items four times."""
+    return greedy(folder, model, **{"temperature": 2.0, "samples_per_item": 4, "batch_size": 6} | changes)
+
+
+def read(job: Job) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_several_answers_to_an_item_are_drawn_apart_and_read_again(tmp_path: Path, model: Path) -> None:
+    job = several(tmp_path / "job", model)
+    rows = read(job)
+    assert [(row["item"], row.get("sample", 0)) for row in rows] == [(f"i{n}", k) for n in range(7) for k in range(4)]
+    assert len({tuple(row["answer_ids"]) for row in rows}) == 28
+    assert read(several(tmp_path / "small" / "job", model, batch_size=1)) == rows
+    assert read(several(tmp_path / "seed" / "job", model, seed=4)) != rows
+    reading = witnessed(job)
+    assert len(reading) == 28 and all(row.text and row.ending and row.noise for row in reading)
+    assert max(row.gap or 0 for row in reading) <= GREEDY_GAP["float32"]
+
+
+def test_greedy_rows_hold_nothing_of_samples(tmp_path: Path, model: Path) -> None:
+    assert all("sample" not in row for row in read(greedy(tmp_path / "job", model)))
+
+
+def test_the_best_of_several_answers_in_the_place_of_all_is_told(tmp_path: Path, model: Path) -> None:
+    def repeat_third(rows: list[dict[str, Any]]) -> None:
+        for place in (0, 1, 3):
+            rows[place] = rows[2] | {"sample": place}
+
+    reading = witnessed(several(tmp_path / "job", model), edit=repeat_third)
+    assert [row.row for row in reading if (row.gap or 0) > GREEDY_GAP["float32"]] == [0, 1, 3]
+
+
+def test_answers_in_another_order_than_that_of_their_items_are_refused(tmp_path: Path, model: Path) -> None:
+    def swap(rows: list[dict[str, Any]]) -> None:
+        rows[0], rows[1] = rows[1], rows[0]
+
+    with pytest.raises(UnusableRow, match="row 0 is not an answer to item 0, sample 0"):
+        witnessed(several(tmp_path / "job", model), edit=swap)
+
+
 def test_every_token_of_an_honest_sample_is_the_one_that_its_noise_draws(tmp_path: Path, model: Path) -> None:
     rows = witnessed(sampled(tmp_path / "job", model))
     assert len(rows) == 42 and all(row.text and row.ending and row.noise and row.drawn is None for row in rows)

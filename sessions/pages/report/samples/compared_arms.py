@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence.gather import gather
-from reviews.evidence.subgroups import ArmPair, each_kind
+from reviews.evidence.subgroups import count_right, each_kind
 from reviews.history.history import History
-from reviews.stages.evaluation.judged_answers import Answered, read_judged_items
+from reviews.stages.evaluation.judged_answers import Answered, pair_answers, read_judged_items
 from specs.system.errors import EvidenceMissing
 from specs.trail.gate_bodies import MetricsEntry
 from training.rules.tasks.conversation import said_in
@@ -34,15 +34,12 @@ def arms_of(run: Path, history: History) -> Arms | None:
 
 def by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
     """Return each kind's counts and test; gained and lost are the discordant cells of McNemar's table."""
-    pairs = [
-        ArmPair(then.item.kind, then.item.group, then.passed, now.passed)
-        for then, now in (zip(*arms, strict=True) if arms else ())
-    ]
+    pairs = pair_answers(zip(*arms, strict=True)) if arms else ()
     return {
         value.part.kind: {
             "items": value.part.n,
-            "baseline": sum(pair.before for pair in pairs if pair.kind == value.part.kind),
-            "treatment": sum(pair.after for pair in pairs if pair.kind == value.part.kind),
+            "baseline": count_right(pair.before for pair in pairs if pair.kind == value.part.kind),
+            "treatment": count_right(pair.after for pair in pairs if pair.kind == value.part.kind),
             "gained": value.part.gained,
             "lost": value.part.lost,
             "p": value.p,
