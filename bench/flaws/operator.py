@@ -58,6 +58,7 @@ FAMILIES = (
         "comparison",
         "parity",
         "arms",
+        *("transfer", "several"),
         "answers",
         "samples",
         "scores",
@@ -73,7 +74,10 @@ SESSIONS = ("sft", "lora", "dpo", "scored", "judged", "given", "examples", "revi
 or examples that a person brings; pairs of revisions."""
 REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "audit"
 """What names a flaw next to checks: what the report says of its result, and damage that an audit finds."""
-REFUSALS = ("decides before", "is the chosen", "is empty", "constitution", "evaluated the same way", "cannot differ")
+REFUSALS = (
+    *("decides before", "is the chosen", "is empty", "constitution", "evaluated the same way", "cannot differ"),
+    *("all the same", "answer each item", "both splits are answered", "reads the transfer split"),
+)
 """Words of the spec's own rules that refuse a design."""
 
 

@@ -14,14 +14,16 @@ from bench.flaws.families import (
     records,
     rows,
     sealed,
+    several,
     shipping,
     texts,
     training,
+    transfer,
     unseen,
 )
 from bench.flaws.operator import FAMILIES
 
-_FIRST = (data, design, further_arms, rows, training, shipping, records, files, human, places)
+_FIRST = (data, design, further_arms, transfer, several, rows, training, shipping, records, files, human, places)
 _SECOND = (arms, texts, judging)
 SETS = {
     name: tuple(operator for file in files for operator in file.OPERATORS)

@@ -111,6 +111,11 @@ class Evidence:
     constitution: str = ""
     """The text of the registered constitution."""
 
+    @property
+    def untouched(self) -> tuple[Item, ...]:
+        """The items of the held-out split and of the transfer split: nothing that is trained on may hold them."""
+        return _both_splits(self.resolved, self.heldout, self.data)
+
     def require_parameters(self) -> dict[str, Any]:
         """Return the granted parameters.
 
@@ -126,6 +131,13 @@ class Evidence:
         return model.model_validate(self.require_parameters())
 
 
+def _both_splits(
+    resolved: ResolvedDesign, heldout: tuple[Item, ...], data: Mapping[str, tuple[Item, ...]]
+) -> tuple[Item, ...]:
+    transfer = resolved.spec.analysis.transfer
+    return (*heldout, *(data.get(transfer.data, ()) if transfer else ()))
+
+
 class DesignEvidence(NamedTuple):
     """What a design check may look at."""
 
@@ -139,6 +151,11 @@ class DesignEvidence(NamedTuple):
     """The examples and pairs of each data file that holds some."""
     constitution: str = ""
     """The text of the registered constitution."""
+
+    @property
+    def untouched(self) -> tuple[Item, ...]:
+        """The items of the held-out split and of the transfer split."""
+        return _both_splits(self.resolved, self.heldout, self.data)
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """Return what they show a model as answers, and the turns before, each with its file and line."""

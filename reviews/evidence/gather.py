@@ -117,6 +117,7 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
     if stage_name == analysis.treatment:
         compared += [name for control in analysis.controls for name in (control.before, control.after)]
         compared += [arm.stage for arm in analysis.arms]
+        compared += [analysis.transfer.before, analysis.transfer.after] if analysis.transfer else []
         compared += measured_starts(resolved.spec)
     if stage.pilot is not None:
         compared.append(stage.pilot)

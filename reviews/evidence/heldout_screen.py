@@ -87,13 +87,14 @@ def screen_items(store: Store, resolved: ResolvedDesign, digest: str) -> bytes |
         EvidenceMissing: the file is not in the store, or a line of it is not an item.
         AuditDamage: it has other bytes than its name.
     """
-    heldout = resolved.data_digests["heldout"]
-    thresholds = resolved.spec.thresholds
-    return _screen_stored_items(store.root, digest, heldout, thresholds.prompt_similarity, thresholds.contained_words)
+    splits, thresholds = resolved.list_splits(), resolved.spec.thresholds
+    return _screen_stored_items(store.root, digest, splits, thresholds.prompt_similarity, thresholds.contained_words)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _screen_stored_items(root: Path, digest: str, heldout: str, similarity: float, contained: int) -> bytes | None:
+def _screen_stored_items(
+    root: Path, digest: str, splits: tuple[str, ...], similarity: float, contained: int
+) -> bytes | None:
     store = Store(root)
     lines = [line for line in store.get(digest).splitlines(keepends=True) if line.strip()]
     try:
@@ -102,13 +103,14 @@ def _screen_stored_items(root: Path, digest: str, heldout: str, similarity: floa
         raise EvidenceMissing(
             f"a line is not an item: {error.errors()[0]['msg']}", where="written instructions"
         ) from error
-    overlaps = held_out_among(written, load_items(store, heldout), similarity, contained)
+    heldout = [item for split in splits for item in load_items(store, split)]
+    overlaps = held_out_among(written, heldout, similarity, contained)
     return b"".join(line for place, line in enumerate(lines) if place not in overlaps) if overlaps else None
 
 
 def sees_heldout(spec: Design, stage: Stage) -> bool:
     """Return whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
-    if stage.reads_heldout or kind_of(stage).reads_heldout:
+    if spec.reads_split(stage) or kind_of(stage).reads_heldout:
         return True
     for reference in stage.inputs.values():
         owner, _, output = reference.partition(".")

@@ -31,6 +31,7 @@ from reviews.comparison import (
     power_checks,
     principle_checks,
     subgroup_checks,
+    transfer,
 )
 from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
@@ -49,17 +50,8 @@ from specs.trail.verdict import CheckResult
 
 _OF_MANY_KINDS = (
     *(registration_checks, job_checks, witness_checks, score_checks, measurer, claim_lookup, leakage_checks),
-    *(
-        pilot_check,
-        power_checks,
-        parity_checks,
-        headroom_check,
-        paired_checks,
-        subgroup_checks,
-        principle_checks,
-        control_checks,
-    ),
-    complete_rows,
+    *(pilot_check, power_checks, parity_checks, headroom_check, paired_checks, subgroup_checks, principle_checks),
+    *(control_checks, transfer, complete_rows),
 )
 CHECKS: tuple[GateCheck, ...] = tuple(
     check

@@ -91,7 +91,7 @@ def mint(
     except ValueError as error:
         raise InvalidGrant(str(error), where=where) from error
     reads_it = kind_of(stage).takes_script
-    if (stage.allow_code or stage.script) and not reads_it and resolved.data_digests["heldout"] in inputs.values():
+    if (stage.allow_code or stage.script) and not reads_it and {*resolved.list_splits()} & {*inputs.values()}:
         raise InvalidGrant("an input holds the held-out items, which no code may read", where=where)
     now = time.time()
     _require_settled(trail, resolved, opening, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.checks.measuring_code import measuring_code
 from reviews.comparison.arms import measure_comparison
+from reviews.comparison.transfer import list_transfer_stages, measure_transfer
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import metric_of
 from reviews.evidence.row_reader import read_rows
@@ -35,7 +36,7 @@ def measure(evidence: Evidence) -> MetricSet:
         judge = judge_of(kind)
         values = measure_rows(kind, evidence) | (judge.measure(evidence) if judge.measure else {})
         if kind.arm is not None and stage.name == evidence.resolved.spec.analysis.treatment:
-            values |= measure_comparison(evidence)
+            values |= measure_comparison(evidence) | measure_transfer(evidence)
         metrics = {id: metric_of(id, measured) for id, measured in values.items()}
     except EvidenceMissing:
         raise
@@ -45,6 +46,7 @@ def measure(evidence: Evidence) -> MetricSet:
     analysis = evidence.resolved.spec.analysis
     if stage.name == analysis.treatment and evidence.baseline_rows is not None:
         others = {arm.stage: evidence.arms[arm.stage].rows for arm in analysis.arms}
+        others |= {name: evidence.arms[name].rows for name in list_transfer_stages(analysis)}
         others["baseline"] = evidence.baseline_rows
         rows |= {name: digest_file(path) for name, path in others.items() if path is not None}
     return MetricSet(

@@ -74,7 +74,7 @@ class Redactor:
         )
         answers = tuple(rows_on_heldout(session))
         self._rules = (
-            (_prompts(store.root, digests["heldout"], known, session.resolved.spec.objective), HELDOUT),
+            (_prompts(store.root, session.resolved.list_splits(), known, session.resolved.spec.objective), HELDOUT),
             (_answers(store.root, answers), HELDOUT),
             (_instructions(), PRIVATE),
             (_verifier(session), PRIVATE),
@@ -120,9 +120,9 @@ class Redactor:
 
 
 @lru_cache(maxsize=8)
-def _prompts(root: Path, heldout: str, known: tuple[str, ...], objective: str) -> ProtectedTexts:
+def _prompts(root: Path, splits: tuple[str, ...], known: tuple[str, ...], objective: str) -> ProtectedTexts:
     store = Store(root)
-    return _protect_prompts(store.get(heldout), [store.get(digest) for digest in known], objective)
+    return _protect_prompts(b"\n".join(map(store.get, splits)), [store.get(digest) for digest in known], objective)
 
 
 def _protect_prompts(heldout: bytes, known: Iterable[bytes], objective: str) -> ProtectedTexts:
@@ -137,7 +137,8 @@ def _protect_prompts(heldout: bytes, known: Iterable[bytes], objective: str) -> 
 def without_heldout(resolved: ResolvedSpec, text: str) -> str:
     """Return a text without the held-out prompts of a spec that no session has registered; raises as ``read_data``."""
     data = resolved.read_data()
-    heldout = data.pop("heldout")
+    splits = [data.pop(name) for name in sorted(resolved.spec.hidden_data())]
+    heldout = b"\n".join(splits)
     for start, end in reversed(_protect_prompts(heldout, data.values(), resolved.spec.objective).spans(text)):
         text = f"{text[:start]}{HELDOUT}{text[end:]}"
     return text

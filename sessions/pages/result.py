@@ -101,6 +101,8 @@ def _nothing(comparison: dict[str, Any] | None) -> str:
             if gain < 0:
                 return "no result, the treatment is significantly worse"
             smaller = not holds(gain, ">=", analysis["minimum_effect"])
+            if not smaller and _misses_transfer(comparison):
+                return "no result, the gain is not shown on the transfer split"
             if not smaller and (missed := _list_missed_arms(comparison)):
                 return f"no result, the treatment is not shown to be better than {', '.join(missed)}"
             return f"no result, {'the gain is smaller than' if smaller else 'the difference is not'} the registered one"
@@ -118,7 +120,8 @@ def _sentence(comparison: dict[str, Any]) -> str:
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"{_describe_at_k(metrics)}{TEST_NAMES[p_of(comparison)['id']]} p = {p_of(comparison)['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-        f"{_describe_remaining_gain(comparison)}{_describe_arms(comparison)}; one seed{_describe_witnesses(comparison)}"
+        f"{_describe_transfer(comparison)}{_describe_remaining_gain(comparison)}{_describe_arms(comparison)}; one seed"
+        f"{_describe_witnesses(comparison)}"
     )
 
 
@@ -133,6 +136,18 @@ def _describe_at_k(metrics: dict[str, Any]) -> str:
         return ""
     low, high = gain["interval"]
     return f"at k {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
+
+
+def _describe_transfer(comparison: dict[str, Any]) -> str:
+    """Return the gain on the transfer split; empty where none is registered."""
+    if (transfer := comparison.get("transfer")) is None:
+        return ""
+    gain, p = (comparison["metrics"][name] for name in ("transfer_gain", "transfer_p"))
+    low, high = gain["interval"]
+    return (
+        f"; transfer split '{transfer['data']}' {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}] on {gain['n']} items, "
+        f"p = {p['value']:.2g} (registered: gain >= {transfer['minimum_effect']:g})"
+    )
 
 
 def _describe_remaining_gain(comparison: dict[str, Any]) -> str:
@@ -276,7 +291,17 @@ def comparison_of(history: History) -> dict[str, Any] | None:
         **({"form": form} if (form := _form_in(history, analysis.treatment)) else {}),
         **({"arms": arms} if (arms := _list_arms(history)) else {}),
         **({"principles": rows} if (rows := _list_principles(history)) else {}),
+        **({"transfer": analysis.transfer.model_dump(mode="json")} if analysis.transfer else {}),
     }
+
+
+def _misses_transfer(comparison: dict[str, Any]) -> bool:
+    """Return whether a transfer split is registered and the gain is not shown on it."""
+    if (transfer := comparison.get("transfer")) is None:
+        return False
+    gain, p = (Metric.model_validate(comparison["metrics"][name]).exact() for name in ("transfer_gain", "transfer_p"))
+    alpha = comparison["registered"]["alpha"]
+    return not (holds(p, "<", alpha) and holds(gain, ">=", transfer["minimum_effect"]))
 
 
 def _list_arms(history: History) -> list[dict[str, Any]]:

@@ -54,6 +54,51 @@ def lint_more_arms(spec: SessionSpec) -> Iterator[LintProblem]:
         models[model] = f"the arm '{arm.name}'"
 
 
+def lint_transfer(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Both arms answer the transfer split once more, before the treatment's gate, and no other stage reads it."""
+    analysis, order = spec.analysis, [stage.name for stage in spec.stages]
+    if (transfer := analysis.transfer) is None:
+        return
+    loc: Loc = ("analysis", "transfer")
+    pool = spec.heldout.pool
+    if transfer.data not in spec.data or spec.data[transfer.data].row_kind not in (None, "items"):
+        message = f"'{transfer.data}' is not a data file of items"
+        yield LintProblem((*loc, "data"), message, suggest(transfer.data, spec.data, "data files"))
+    elif pool is not None and transfer.data == pool.data:
+        message = f"'{transfer.data}' is the pool that the held-out split was drawn from"
+        yield LintProblem((*loc, "data"), message, "name a file with other items")
+    reference = f"data.{transfer.data}"
+    for index, stage in enumerate(spec.stages):
+        if stage.name not in (transfer.before, transfer.after) and reference in stage.inputs.values():
+            hint = "only the two stages of analysis.transfer may"
+            yield LintProblem(("stages", index, "inputs"), "reads the transfer split", hint)
+    for side, name, arm in (("before", transfer.before, "baseline"), ("after", transfer.after, "treatment")):
+        if name not in order:
+            yield LintProblem((*loc, side), f"unknown stage '{name}'", suggest(name, _list_able(spec), "stages"))
+        elif getattr(analysis, arm) in _list_able(spec):
+            yield from _answers_transfer(spec, spec.stage(name), spec.stage(getattr(analysis, arm)), arm, reference)
+
+
+def _answers_transfer(spec: SessionSpec, stage: Stage, arm: Stage, what: str, reference: str) -> Iterator[LintProblem]:
+    """Yield in what a stage of the transfer split differs from its arm, the items left out."""
+    order = [stage.name for stage in spec.stages]
+    place: Loc = ("stages", order.index(stage.name))
+    if stage.kind != arm.kind:
+        message = f"is of kind {stage.kind}, the {what} of {arm.kind}"
+        yield LintProblem((*place, "kind"), message, "both splits are answered the same way")
+        return
+    if stage.inputs.get("items") != reference:
+        message = f"reads '{stage.inputs.get('items')}', the transfer split is '{reference}'"
+        yield LintProblem((*place, "inputs", "items"), message, f"read {reference}")
+    if stage.inputs.get("model") != arm.inputs.get("model"):
+        message = f"evaluates '{stage.inputs.get('model')}', the {what} '{arm.inputs.get('model')}'"
+        yield LintProblem((*place, "inputs", "model"), message, f"evaluate the {what}'s model")
+    if order.index(stage.name) > order.index(spec.analysis.treatment):
+        message = f"comes after the treatment '{spec.analysis.treatment}', whose gate judges it"
+        yield LintProblem((*place, "inputs", "items"), message, "move it before")
+    yield from _differ(place, stage, arm, f"the {what}", "both splits are answered the same way")
+
+
 def _list_able(spec: SessionSpec) -> list[str]:
     return [stage.name for stage in spec.stages if kind_of(stage).arm]
 

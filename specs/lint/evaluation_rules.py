@@ -79,12 +79,14 @@ def notes(spec: SessionSpec) -> Iterator[str]:
             "are both arms once more with history: shuffled or none, named under analysis.controls"
         )
     order = [stage.name for stage in spec.stages]
-    for arm in analysis.arms:
-        between = spec.stages[order.index(arm.stage) : order.index(analysis.treatment)]
+    looks = [(arm.stage, "an arm on the held-out split") for arm in analysis.arms]
+    looks += [(analysis.transfer.after, "the treatment's model on the transfer split")] if analysis.transfer else []
+    for name, what in looks:
+        between = spec.stages[order.index(name) : order.index(analysis.treatment)]
         if later := next((stage.name for stage in between if _trains(stage)), None):
             yield (
-                f"{arm.stage}: evaluates an arm on the held-out split before '{later}' trains, so that its result is "
-                "known while the training can still be changed; evaluate all arms after all training"
+                f"{name}: evaluates {what} before '{later}' trains, so that its result is known while the training can "
+                "still be changed; evaluate after all training"
             )
     for stage in spec.stages:
         if kind_of(stage).open_ended and not stage.parameters.stops and kind_read(spec, stage) == "base":
@@ -138,7 +140,7 @@ def lint_heldout(spec: SessionSpec) -> Iterator[LintProblem]:
     for place, stage in enumerate(spec.stages):
         later = next((names[other] for other in trains if other > place), None)
         registered = stage.name == spec.analysis.treatment
-        if later is None or registered or not stage.reads_heldout or not _of_trained(spec, stage):
+        if later is None or registered or not spec.reads_split(stage) or not _of_trained(spec, stage):
             continue
         message = f"on the held-out split decides before '{later}' trains"
         for number, criterion in enumerate(stage.gate.criteria):
@@ -161,7 +163,7 @@ def lint_looks(spec: SessionSpec) -> Iterator[LintProblem]:
     looks = {
         stage.name: place
         for place, stage in enumerate(spec.stages)
-        if kind_of(stage).arm is not None and stage.reads_heldout and _of_trained(spec, stage)
+        if kind_of(stage).arm is not None and spec.reads_split(stage) and _of_trained(spec, stage)
     }
     # Where the treatment is no such evaluation, the rules on arms report that first.
     for name in looks if spec.analysis.treatment in looks else ():

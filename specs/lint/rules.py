@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from specs.lint.acceptance_rules import lint_acceptance
-from specs.lint.arm_rules import lint_arms, lint_controls, lint_more_arms
+from specs.lint.arm_rules import lint_arms, lint_controls, lint_more_arms, lint_transfer
 from specs.lint.code_rules import lint_code, lint_witness
 from specs.lint.criterion_rules import lint_criteria
 from specs.lint.evaluation_rules import (
@@ -205,6 +205,7 @@ _OF_SESSIONS = (
         _lint_data,
         lint_arms,
         lint_more_arms,
+        lint_transfer,
         lint_controls,
         lint_evaluation,
         lint_heldout,

@@ -111,7 +111,9 @@ def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
     source = spec.stages[place]
     if outputs_of(source.kind, source.parameters).get(tail, "checkpoint") == "checkpoint":
         return False
-    return source.reads_heldout or any(_tells_heldout(spec, place, reference) for reference in source.inputs.values())
+    if spec.reads_split(source):
+        return True
+    return any(_tells_heldout(spec, place, reference) for reference in source.inputs.values())
 
 
 def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:

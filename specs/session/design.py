@@ -16,6 +16,7 @@ from specs.session.evaluation_plan import (
     EvaluationPlan,
     KindRule,
     PrimaryMetric,
+    Transfer,
     arm_criteria,
     control_criteria,
 )
@@ -181,11 +182,14 @@ class Analysis(Contract):
     """For conversations: the arms with an uninformative history. The gain must be larger than under each control."""
     arms: tuple[Arm, ...] = omit_default((), max_length=MOST_ARMS)
     """Arms next to baseline and treatment."""
+    transfer: Transfer | None = omit_default()
+    """A second split on which the gain must be shown too."""
 
     def list_compared_stages(self) -> tuple[Name, ...]:
         """Return the stages that are compared, arms and controls included: no builder moves their parameters."""
         controls = (name for control in self.controls for name in (control.before, control.after))
-        return (self.baseline, self.treatment, *(arm.stage for arm in self.arms), *controls)
+        transfer = (self.transfer.before, self.transfer.after) if self.transfer else ()
+        return (self.baseline, self.treatment, *(arm.stage for arm in self.arms), *controls, *transfer)
 
     @property
     def p_metric(self) -> Literal["mcnemar_p", "sign_flip_p"]:
@@ -200,6 +204,7 @@ class Analysis(Contract):
             *(self.kinds.criteria() if self.kinds else ()),
             *(control_criteria(self.alpha) if self.controls else ()),
             *(arm_criteria(self.alpha) if any(arm.beaten for arm in self.arms) else ()),
+            *(self.transfer.criteria(self.alpha) if self.transfer else ()),
         )
 
 
@@ -260,9 +265,14 @@ class Design(Contract):
         return f"read by {readers}" if readers else "read by no stage; it is registered for reviewers"
 
     def hidden_data(self) -> set[str]:
-        """Return the names of what holds held-out items: the split, and the pool it was drawn from."""
-        pool = self.heldout.pool
-        return {"heldout", pool.data} if pool else {"heldout"}
+        """Return the names of what holds held-out items: both splits, and the pool that one was drawn from."""
+        pool, transfer = self.heldout.pool, self.analysis.transfer
+        return {"heldout"} | ({pool.data} if pool else set()) | ({transfer.data} if transfer else set())
+
+    def reads_split(self, stage: Stage) -> bool:
+        """Return whether a stage reads the held-out or the transfer split."""
+        transfer = self.analysis.transfer
+        return stage.reads_heldout or (transfer is not None and f"data.{transfer.data}" in stage.inputs.values())
 
     def tasks(self) -> set[str]:
         """Return the session's task, and those by which stages score."""
@@ -318,6 +328,11 @@ class ResolvedDesign(Contract):
         """Return what reviewers read before a packet: path and text of each file, in order."""
         named = ((script_file.path_of(text), script_file.digest_of(text)) for text in self.spec.reading)
         return tuple({"path": path, "text": self.reading[digest]} for path, digest in named)
+
+    def list_splits(self) -> tuple[str, ...]:
+        """Return the digests of the held-out split and of the transfer split, if there is one."""
+        transfer = self.spec.analysis.transfer
+        return tuple(self.data_digests[name] for name in ("heldout", *([transfer.data] if transfer else [])))
 
     def registration(self) -> str:
         """Return the digest that identifies the experiment, wherever its files lie."""

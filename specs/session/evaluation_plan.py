@@ -173,6 +173,27 @@ class Arm(Contract):
     arm is reported and decides nothing."""
 
 
+class Transfer(Contract):
+    """A second split that nothing is trained or chosen on: the gain must be shown there as well, by the same test.
+
+    Both have to be met, so neither p-value is adjusted.
+    """
+
+    data: Name
+    """A file of ``data`` with items, which only its two stages read and no builder sees."""
+    before: Name
+    """A stage like the baseline, with its model, that answers these items."""
+    after: Name
+    """The same with the treatment's model; it comes before the treatment, whose gate judges both splits."""
+    minimum_effect: Annotated[float, Field(gt=0, lt=1)]
+    """The least gain on these items, a fraction as in the analysis."""
+
+    def criteria(self, alpha: float) -> tuple[Criterion, ...]:
+        """Return what it asks of the metrics of the treatment."""
+        gain = Criterion(metric="transfer_gain", at_least=self.minimum_effect)
+        return (Criterion(metric="transfer_p", below=alpha), gain)
+
+
 def arm_criteria(alpha: float) -> tuple[Criterion, ...]:
     """Return the claim to test if arms must be beaten: the treatment is better than each of them."""
     return (Criterion(metric="arms_p", below=alpha), Criterion(metric="arms_lead", above=0.0))

@@ -106,6 +106,17 @@ COMPARED_METRICS: tuple[MetricDefinition, ...] = (
     ),
     *_over(
         "rule",
+        "items of the transfer split answered by analysis.transfer's two stages",
+        (
+            "transfer_gain",
+            "difference",
+            "higher",
+            "accuracy with the treatment's model - accuracy with the baseline's (positive = treatment better)",
+        ),
+        ("transfer_p", "probability", "lower", "p of the registered test on these items, not adjusted"),
+    ),
+    *_over(
+        "rule",
         "held-out items answered by the treatment and by each arm that it must beat",
         (
             "arms_lead",

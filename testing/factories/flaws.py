@@ -666,6 +666,7 @@ IRREPARABLE = {
     "parity.models",
     "parity.prompts",
     "arms.alike",
+    "transfer.alike",
     "training.path",
     "power.headroom",
     "strata.groups",

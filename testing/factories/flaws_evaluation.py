@@ -11,6 +11,7 @@ from specs.stages.base.artifacts import Item
 from specs.system.digests import digest_bytes
 from testing.factories.evidence_on_disk import N, answers, write_rows
 from testing.factories.more_arms import with_arm
+from testing.factories.transfer_evidence import with_transfer
 
 ELSEWHERE = {
     "pairwise_judge.judge",
@@ -84,6 +85,13 @@ def _other_code(evidence: Evidence) -> Evidence:
     return replace(armed, arms={"own_drafts": arm._replace(manifest=manifest)})
 
 
+def _other_settings(evidence: Evidence) -> Evidence:
+    both = with_transfer(evidence, [False] * N, [True] * N)
+    side = both.arms["other_tuned"]
+    other = side._replace(parameters=side.parameters | {"max_new_tokens": 64})
+    return replace(both, arms={**both.arms, "other_tuned": other})
+
+
 EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a gain where only the length changed": _longer,
     "a scorer that people contradict": lambda evidence: labelled(evidence, labelled_items(lambda text: "Tea" in text)),
@@ -93,6 +101,8 @@ EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     ),
     "a registered gain that is not there": unshown,
     "an arm with other code": _other_code,
+    "a second split that was answered otherwise": _other_settings,
+    "a gain on the first split alone": lambda evidence: with_transfer(evidence, [False] * N, [False] * N),
     "an arm that is as good": lambda evidence: with_arm(evidence, [True] * N),
     "a capability that fell": lambda evidence: drifted(evidence, [True] * N, [True] * 6 + [False] * 6),
 }
@@ -104,5 +114,7 @@ EVALUATION_CASES = [
     ("tuned", "a capability that fell", "drift.kept", "FAIL"),
     ("tuned", "an arm with other code", "arms.alike", "FAIL"),
     ("tuned", "an arm that is as good", "arms.compared", "WARN"),
+    ("tuned", "a second split that was answered otherwise", "transfer.alike", "FAIL"),
+    ("tuned", "a gain on the first split alone", "transfer.shown", "WARN"),
     ("tuned", "a registered gain that is not there", "paired.registered", "FAIL"),
 ]
