@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, comb
@@ -86,7 +86,7 @@ def witness_order(history: RecordedHistory, key: str, again: RepeatedChallenge |
     others = {name: draw(name) for name in scored if name != "rows"}
     challenge = Challenge(ended=drawn_by, of=first.of, rows=first.rows, others=others or None)
     if kind.replay_job:
-        challenge = _of_training(drawn_by, draw("rows").of, order)
+        challenge = challenge_of_training(drawn_by, draw("rows").of, order, manifest.effective)
     artifacts = {
         LEFT + name: Artifact(name=LEFT + name, path=output.path, digest=output.digest, bytes=output.bytes)
         for name, output in sorted(outputs.items())
@@ -102,28 +102,37 @@ def witness_order(history: RecordedHistory, key: str, again: RepeatedChallenge |
     )
 
 
-def _of_training(seed: str, steps: int, order: JobOrder) -> Challenge:
+def challenge_of_training(seed: str, steps: int, order: JobOrder, effective: Mapping[str, Any]) -> Challenge:
+    """Return the steps of a training that a witness repeats; ``effective`` is what its manifest states."""
     parameters: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
     # A resumed job has the snapshots from where it resumed.
     count = order.resumes.step if order.resumes else 0
     # Kinds of other distributions need not leave any.
-    counts: tuple[int, ...] = parameters.snapshots_of(steps) if hasattr(parameters, "snapshots_of") else ()
-    kept_counts = [step for step in counts if step >= count]
-    parts = segments(seed, steps, kept_counts)
+    planned, saved = steps, None
+    if getattr(parameters, "early_stopping", None) is not None:
+        # Snapshots are those of the planned steps. What is stated here, the gate computes again.
+        planned, saved = effective.get("planned_steps", steps), effective.get("saved_step")
+    counts: tuple[int, ...] = parameters.snapshots_of(planned) if hasattr(parameters, "snapshots_of") else ()
+    kept_counts = [step for step in counts if count <= step < steps]
+    parts = segments(seed, steps, kept_counts, saved=saved)
     rows = tuple(step for segment in parts for step in range(segment.after, segment.until))
-    return Challenge(ended=seed, of=steps, rows=rows, segments=parts)
+    return Challenge(ended=seed, of=steps, rows=rows, segments=parts, saved=saved)
 
 
-def segments(seed: str, steps: int, snapshots: Sequence[int], share: float = REPLAYED_SHARE) -> tuple[Segment, ...]:
+def segments(
+    seed: str, steps: int, snapshots: Sequence[int], share: float = REPLAYED_SHARE, *, saved: int | None = None
+) -> tuple[Segment, ...]:
     """Draw the parts of a training of so many steps that are replayed, in order, about this share of all.
 
-    The opening and what follows the last snapshot always; of the parts between snapshots at least one.
+    The opening always, and the part with the step whose weights were ``saved``, by default the last; of the others
+    between snapshots at least one.
     """
     opening = max(FIRST_STEPS, ceil(share / 2 * steps))
     chosen = [(0, min(opening, snapshots[0] if snapshots else steps))]
     parts = list(pairwise((*snapshots, steps)))
-    chosen += parts[-1:]
-    between = parts[:-1]
+    last = [part for part in parts if part[0] < (saved or steps) <= part[1]]
+    chosen += last
+    between = [part for part in parts if part not in last]
     for place in draw_places(seed, len(between), len(between), ordered=False):
         after, until = between[place]
         if len(chosen) > 2 and sum(end - begin for begin, end in chosen) + until - after > share * steps:

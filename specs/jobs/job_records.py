@@ -10,7 +10,7 @@ from specs.jobs.grant_and_claim import Grant
 from specs.stages.base.stage import Kind, ModelKind
 from specs.system.confinement.task_file import remember
 from specs.system.confinement.verifier_command import VerifierLimits
-from specs.system.digests import Contract, Count, Digest, Positive, Quantity
+from specs.system.digests import Contract, Count, Digest, Positive, Quantity, omit_default
 
 
 class CodeState(Contract):
@@ -112,6 +112,8 @@ class Challenge(Contract):
     """Their places in the file, from 0, in order."""
     segments: tuple[Segment, ...] = ()
     """For training: the same rows, by the steps they begin after."""
+    saved: Positive | None = omit_default()
+    """For training: the step whose weights the job says it saved, if that is not the last."""
     others: dict[str, RowSelection] | None = None
     """The same of outputs next to ``rows`` that hold scores, by name."""
 
@@ -119,6 +121,11 @@ class Challenge(Contract):
         """Return the rows of an output to recompute: none if the challenge does not name the output."""
         rows = RowSelection(of=self.of, rows=self.rows)
         return ({"rows": rows} | (self.others or {})).get(output, RowSelection(of=0, rows=()))
+
+    @property
+    def saved_step(self) -> int:
+        """Return the training step whose weights were saved."""
+        return self.saved or self.of
 
     @property
     def unit(self) -> str:

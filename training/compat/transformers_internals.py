@@ -1,7 +1,8 @@
-"""Private names of transformers: the attention that a model computes with, and steps of its trainer."""
+"""Private names of transformers: the attention that a model computes with, and parts of its trainer."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 VERSION = "5.23"
@@ -23,3 +24,8 @@ def supports_fused_attention(model: Any) -> bool:
 def batch_size_of(trainer: Any) -> int:
     """Return how many rows a trainer takes at a time, which the trainer may have changed."""
     return trainer._train_batch_size
+
+
+def load_weights(trainer: Any, folder: Path) -> None:
+    """Replace the weights of a trainer's model, or its adapters, by those of a saved step."""
+    trainer._load_from_checkpoint(str(folder))

@@ -11,6 +11,7 @@ from typing import Any
 
 from specs.jobs.job_records import JobOrder, ResumeStep
 from specs.system.digests import digest_path
+from training.compat.transformers_internals import load_weights
 from training.jobs.row_files import write_durably
 
 SNAPSHOTS = "snapshots"
@@ -18,7 +19,10 @@ SNAPSHOTS = "snapshots"
 _MARK = "whole.json"
 
 _STATE = "trainer_state.json"
-_NOT_KEPT = ("training_args.bin", "README.md", "rollouts.jsonl", _MARK)
+_BEST = "best"
+"""The folder of a saved step with the weights of the best reading so far, where those are of an earlier step."""
+_NOT_KEPT = ("training_args.bin", "README.md", "rollouts.jsonl", _MARK, _BEST)
+_NOT_WEIGHTS = (*_NOT_KEPT, _STATE, "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
 
 def train(trainer: Any, folder: Path) -> None:
@@ -32,10 +36,38 @@ def train_from(trainer: Any, newest: Path | None) -> None:
         trainer.train()
         return
     trainer.resumed_from = step_of(newest)
+    _load_adapters_as_saved(trainer)
+    trainer.train(resume_from_checkpoint=str(newest))
+
+
+def _load_adapters_as_saved(trainer: Any) -> None:
     if hasattr(trainer.model, "peft_config"):
         # peft would make adapters of bfloat16, which those over weights of 4 bits are, float32 from here on.
         trainer.model.load_adapter = partial(trainer.model.load_adapter, autocast_adapter_dtype=False)
-    trainer.train(resume_from_checkpoint=str(newest))
+
+
+def carry_best(saved: Path, best: int) -> None:
+    """Link the weights of the best reading into a newly saved step, so that whoever resumes from it has them."""
+    if step_of(saved) != best:
+        (saved / _BEST).mkdir(exist_ok=True)
+        keep(_best_of(saved.parent, best), saved / _BEST, _NOT_WEIGHTS)
+
+
+def restore_best(trainer: Any, folder: Path, best: int) -> None:
+    """Give a trainer the weights of the best reading, which a saved step in ``folder`` holds."""
+    if trainer.state.global_step != best:
+        _load_adapters_as_saved(trainer)
+        load_weights(trainer, _best_of(folder, best))
+
+
+def _best_of(folder: Path, best: int) -> Path:
+    name = f"checkpoint-{best}"
+    if _whole(folder / name):
+        return folder / name
+    for path in folder.glob(f"checkpoint-*/{_BEST}/{name}"):
+        if _whole(path.parents[1]):
+            return path
+    raise SystemExit(f"no saved step holds the weights of step {best}")
 
 
 def mark(folder: Path) -> None:
@@ -48,14 +80,14 @@ def mark(folder: Path) -> None:
     write_durably(folder / _MARK, json.dumps(sizes).encode())
 
 
-def keep(checkpoint: Path, snapshots: Path) -> None:
-    """Link a saved step among the snapshots, whole or not at all."""
+def keep(checkpoint: Path, snapshots: Path, leave_out: tuple[str, ...] = _NOT_KEPT) -> None:
+    """Link a saved step among the snapshots, whole or not at all, without files of some names."""
     target = snapshots / checkpoint.name
     if target.exists():
         return
     partial = snapshots / f".{checkpoint.name}"
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(checkpoint, partial, copy_function=_link, ignore=shutil.ignore_patterns(*_NOT_KEPT))
+    shutil.copytree(checkpoint, partial, copy_function=_link, ignore=shutil.ignore_patterns(*leave_out))
     partial.rename(target)
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.measure import steps_of, stop_of
 from reviews.stages.finetuning.weights import LEAST_SHARE, adapter_parameters, course_of, far_steps
 from specs.stages.base.artifacts import Example, Preference
 from specs.stages.base.metric import MetricSet
@@ -130,29 +131,37 @@ def _count_expected_examples(evidence: Evidence) -> dict[str, int]:
 
 @CHECKS.add("training.steps", "Every planned step was done exactly once", source="early stop; small data begun again")
 def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the logged steps with the planned ones, and those with what data, batch size and epochs imply."""
-    rows, effective = steps_of(evidence), manifest_of(evidence).effective
+    """Compare the logged steps with what data, batch size and epochs imply, and with where a registered rule ends."""
+    rows, effective, stop = steps_of(evidence), manifest_of(evidence).effective, stop_of(evidence)
     planned, done = effective.get("planned_steps"), effective.get("steps")
-    if not len(rows) == planned == done:
-        return CheckOutcome(
-            "FAIL", f"{planned} steps were planned, {done} done, {len(rows)} have a row", float(len(rows))
+    if not len(rows) == done == (planned if stop is None else stop.last):
+        rule = (
+            f"{planned} steps were planned" if stop is None else f"the registered rule ends it after step {stop.last}"
         )
+        return CheckOutcome("FAIL", f"{rule}, {done} done, {len(rows)} have a row", float(len(rows)))
     rows_of_epoch, sequences = _sequences(evidence)
     size, epochs = require_parameter(evidence, "batch_size"), require_parameter(evidence, "epochs")
-    replicas = _replicas(evidence)
+    at_once, replicas = require_parameter(evidence, "gradient_accumulation"), _replicas(evidence)
     rows_of_epoch //= replicas
-    implied = math.ceil(math.ceil(rows_of_epoch / size) / require_parameter(evidence, "gradient_accumulation")) * epochs
-    if planned != implied:
-        what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {implied}"
-        return CheckOutcome("FAIL", f"{planned} steps were done; {what}", float(len(rows)))
+    batches = math.ceil(rows_of_epoch / size)
+    of_epoch = math.ceil(batches / at_once)
+    if planned != of_epoch * epochs:
+        what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {of_epoch * epochs}"
+        return CheckOutcome("FAIL", f"{planned} steps were planned; {what}", float(len(rows)))
     seen_value, passes = fact(evidence, "sequences"), fact(evidence, "epochs_done")
-    # Of replicas some may be lost, which is judged in replicas.samples.
-    wrong = seen_value > sequences * epochs if replicas > 1 else seen_value != sequences * epochs
-    if wrong or round(passes, 6) != epochs:
-        what = f"{sequences} of them, {epochs} times, are {sequences * epochs}"
+    whole, rest = divmod(len(rows), of_epoch)
+    expected = whole * sequences + Fraction(rest * at_once * size * sequences, rows_of_epoch or 1)
+    # Of replicas some may be lost, which is judged in replicas.samples; packed rows hold different numbers of them.
+    at_most = replicas > 1 or (rest and evidence.parameters.get("packing"))
+    wrong = seen_value > (whole + bool(rest)) * sequences if at_most else seen_value != expected
+    if wrong or not math.isclose(passes, whole + rest * at_once / batches, abs_tol=1e-6):
+        what = f"{sequences} of them in {len(rows)} of {of_epoch} steps a pass are {float(expected):g}"
         return CheckOutcome(
             "FAIL", f"{seen_value:.0f} sequences were trained on in {passes:g} passes; {what}", seen_value
         )
+    if stop is not None and stop.last < stop.planned:
+        message = f"{done} of {planned} steps were done and logged, as the registered rule says"
+        return CheckOutcome("PASS", message, float(len(rows)))
     return CheckOutcome("PASS", f"all {planned} steps that the data imply were done and logged", float(len(rows)))
 
 

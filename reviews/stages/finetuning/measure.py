@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+from reviews.checks.definition import manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
-from specs.stages.finetuning.rows import PairScore, TrainingRow, ValidationRow
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters, StopRule
+from specs.stages.finetuning.rows import PairReading, PairScore, TrainingRow, ValidationRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
+from training.rules.finetuning.early_stopping import (
+    by_step,
+    decide_stop,
+    example_values,
+    loss_of,
+    pair_values,
+)
+from training.rules.finetuning.validation_split import measured_after
 
 
 class OptimizerStep(NamedTuple):
@@ -44,7 +52,8 @@ class Point(NamedTuple):
 
     row: ValidationRow
     first: bool
-    last: bool
+    saved: bool
+    """Whether the weights after that step are the saved ones."""
     lowest: bool
     """Whether it belongs to the step after which the loss over all of them is lowest."""
 
@@ -54,24 +63,79 @@ def validation_of(evidence: Evidence) -> tuple[ValidationRow, ...]:
     return read_rows(evidence.outputs.get("validation"), ValidationRow, "scores of examples", may_be_empty=True)
 
 
-def by_step(rows: Sequence[ValidationRow]) -> dict[int, list[ValidationRow]]:
-    """Return the rows of each step."""
-    validation_rows: dict[int, list[ValidationRow]] = {}
-    for row in rows:
-        validation_rows.setdefault(row.step, []).append(row)
-    return dict(sorted(validation_rows.items()))
+def readings_of(evidence: Evidence) -> tuple[PairReading, ...]:
+    """Return how pairs that were kept out were read during a training with a rule; errors as :func:`read_rows`."""
+    return read_rows(evidence.outputs.get("validation"), PairReading, "readings of pairs")
 
 
-def loss_of(rows: Sequence[ValidationRow]) -> float:
-    """Return the loss over rows, in nats per token of the responses; infinite where no response has a token."""
-    tokens = sum(row.tokens for row in rows)
-    return -math.fsum(row.log_probability for row in rows) / tokens if tokens else math.inf
+class StopRecord(NamedTuple):
+    """A registered rule, what it was decided by, and the decision, computed again."""
+
+    rule: StopRule
+    values: dict[int, float]
+    """The metric of the rule by step."""
+    saved: int
+    """The step whose weights are saved."""
+    last: int
+    """The step after which the training ends."""
+    planned: int
+    """The step after which it ends where the rule does not end it."""
 
 
-def _points(rows: Sequence[ValidationRow]) -> list[Point]:
-    steps = by_step(rows)
+def stop_of(evidence: Evidence) -> StopRecord | None:
+    """Return what a registered rule makes of the recorded readings; None where the stage registers none.
+
+    Raises:
+        EvidenceMissing: the readings are absent, unreadable or none after a step, or nobody says what was planned.
+    """
+    parameters = evidence.parameters.get("early_stopping") and evidence.parse_parameters(
+        kind_of(evidence.stage).parameters
+    )
+    if isinstance(parameters, SftParameters) and parameters.early_stopping is not None:
+        rule = parameters.early_stopping
+        values = example_values(validation_of(evidence), rule)
+    elif isinstance(parameters, DpoParameters) and parameters.early_stopping is not None:
+        rule = parameters.early_stopping
+        try:
+            values = pair_values(readings_of(evidence), rule)
+        except ValueError as error:
+            raise EvidenceMissing(str(error), where="readings of pairs") from error
+    else:
+        return None
+    decision, planned = decide_stop(values, rule), manifest_of(evidence).effective.get("planned_steps")
+    if decision.best is None or not isinstance(planned, int):
+        raise EvidenceMissing("no reading after a step, or no planned steps, by which the registered rule could decide")
+    return StopRecord(rule, values, decision.best, decision.last or planned, planned)
+
+
+def saved_step(evidence: Evidence) -> int:
+    """Return the step whose weights are to be saved: the last, or what a registered rule says; errors of both."""
+    stop = stop_of(evidence)
+    return len(steps_of(evidence)) if stop is None else stop.saved
+
+
+def due_readings(evidence: Evidence) -> tuple[int, ...]:
+    """Return after which steps what is kept out had to be read; errors as :func:`stop_of`."""
+    stop, count = stop_of(evidence), len(steps_of(evidence))
+    if stop is None:
+        return measured_after(count)
+    return tuple(step for step in measured_after(stop.planned, stop.rule.every_steps) if step <= count)
+
+
+def count_passes(evidence: Evidence) -> float:
+    """Return the passes over the data that were made, at least 1: the granted ones, or fewer by a registered rule."""
+    stop, epochs = stop_of(evidence), evidence.parameters["epochs"]
+    return epochs if stop is None else max(1.0, epochs * len(steps_of(evidence)) / stop.planned)
+
+
+def _points(evidence: Evidence) -> list[Point]:
+    rows = validation_of(evidence)
+    if not rows:
+        return []
+    steps, stop = by_step(rows), stop_of(evidence)
+    saved = max(steps) if stop is None else stop.saved
     lowest = min(steps, key=lambda step: loss_of(steps[step]))
-    return [Point(row, row.step == min(steps), row.step == max(steps), row.step == lowest) for row in rows]
+    return [Point(row, row.step == min(steps), row.step == saved, row.step == lowest) for row in rows]
 
 
 def read(evidence: Evidence, output: str) -> Subjects | None:
@@ -81,8 +145,8 @@ def read(evidence: Evidence, output: str) -> Subjects | None:
         EvidenceMissing: as :func:`read_rows`, or the steps are not 1, 2, 3, ...
     """
     if output == "validation":
-        rows = validation_of(evidence) if evidence.parameters.get("validation_share") else ()
-        return as_written(_points(rows), output) if rows else None
+        points = _points(evidence) if evidence.parameters.get("validation_share") else []
+        return as_written(points, output) if points else None
     if output != "rows":
         pairs = kept_out(evidence)
         return as_written(pairs, "pairs") if pairs or output == "pairs" else None

@@ -10,7 +10,7 @@ from statistics import median
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, manifest_of, need
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import ONLINE, TRAINED, examples_split, require_parameter, split_pairs
-from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.measure import count_passes, steps_of, stop_of
 from reviews.stages.finetuning.weights import adapter_parameters, parameters_of
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.rows import TrainingRow
@@ -179,7 +179,7 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
     """
     rows, epochs = steps_of(evidence), require_parameter(evidence, "epochs")
     each, rest = divmod(len(rows), epochs)
-    if epochs < 2 or rest:
+    if epochs < 2 or rest or (stop := stop_of(evidence)) is not None and stop.last < stop.planned:
         return None
     means: list[float] = []
     for some in (rows[:each], rows[-each:]):
@@ -222,7 +222,7 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if require_parameter(evidence, "learning_rate") == 0:
         return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
     carried = sum(row.tokens for row in steps_of(evidence))
-    tokens = carried / epochs * distinct_share(evidence)
+    tokens = carried / count_passes(evidence) * distinct_share(evidence)
     if tokens == 0:
         return CheckOutcome("WARN", "no token carried loss", 0.0)
     if evidence.parameters.get("method", "full") == "full":

@@ -15,7 +15,7 @@ from reviews.checks.witness_checks import witness_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import ONLINE, TRAINED
-from reviews.stages.finetuning.measure import kept_out, steps_of, validation_of
+from reviews.stages.finetuning.measure import kept_out, saved_step, steps_of, validation_of
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.witness import (
     LOSS_FACTOR,
@@ -96,7 +96,9 @@ def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     wrong = [{"why": why} for why in _wrong_weights(evidence, facts, rows)]
     if wrong:
         return CheckOutcome("FAIL", wrong[0]["why"], float(len(wrong)), tuple(wrong), repairable=False)
-    return CheckOutcome("PASS", f"the saved weights are those after step {len(rows)}{_read_told(facts)}", 0.0)
+    return CheckOutcome(
+        "PASS", f"the saved weights are those after step {saved_step(evidence)}{_read_told(facts)}", 0.0
+    )
 
 
 def _precision(evidence: Evidence) -> str:
@@ -179,17 +181,17 @@ def _wrong_weights(evidence: Evidence, facts: dict[str, Any], rows: Sequence[Tra
     """Yield what is wrong with the saved weights; raises EvidenceMissing if the witness does not say."""
     try:
         saved = [float(value) for value in facts["saved"]]
-        last = rows[-1].sketch
-        if not same_weights(last, saved):
-            yield f"the saved weights are not those after step {len(rows)}"
-        if any(segment.until == len(rows) for segment in witness_of(evidence).challenge.segments):
+        step = saved_step(evidence)
+        if not same_weights(rows[step - 1].sketch, saved):
+            yield f"the saved weights are not those after step {step}"
+        if any(segment.after < step <= segment.until for segment in witness_of(evidence).challenge.segments):
             yield from _wrong_end(evidence, float(facts["end_apart"]))
         if evidence.parameters.get("method", "full") != "full":
             yield from _wrong_merge(evidence, facts)
         if evidence.stage.kind in (*TRAINED, *ONLINE):
             yield from (f"the saved {name} is not that of the granted model" for name in map(str, facts["files"]))
         if evidence.stage.kind == "sft":
-            yield from _wrong_loss(float(facts["read_loss"]), rows)
+            yield from _wrong_loss(float(facts["read_loss"]), rows[:step])
             if evidence.parameters.get("validation_share"):
                 yield from _wrong_kept(evidence, facts["kept"])
         if evidence.stage.kind == "dpo":
@@ -244,15 +246,21 @@ def _wrong_pairs(evidence: Evidence, values: list[list[float]]) -> Iterator[str]
             yield f"the scores of pair {int(pair)} are not those of the granted and the saved weights"
 
 
+RANKED_APART = 0.02
+"""The fraction of a response's tokens, beyond one, that rounding may rank first or not."""
+
+
 def _wrong_kept(evidence: Evidence, values: list[list[float]]) -> Iterator[str]:
     """Compare scores of examples kept out of training with those of the granted and of the saved weights."""
     most = PAIR_APART["float32" if _precision(evidence) == "float32" else "bfloat16"]
-    points = validation_of(evidence)
-    stated = {(row.step, row.example): row.log_probability for row in points}
-    last = max((row.step for row in points), default=0)
-    for line, *scores in values:
-        theirs = [stated.get((step, int(line)), math.nan) for step in (0, last)]
-        if any(not abs(score - two) <= most * max(1.0, abs(score)) for score, two in zip(scores, theirs, strict=True)):
+    stated = {(row.step, row.example): row for row in validation_of(evidence)}
+    saved = saved_step(evidence)
+    for line, *scores, correct in values:
+        theirs = [stated.get((step, int(line))) for step in (0, saved)]
+        if any(
+            row is None or not abs(score - row.log_probability) <= most * max(1.0, abs(score))
+            for score, row in zip(scores, theirs, strict=True)
+        ) or (theirs[1] is not None and not abs(correct - theirs[1].correct) <= 1 + RANKED_APART * theirs[1].tokens):
             yield f"the scores of example {int(line)} are not those of the granted and the saved weights"
 
 

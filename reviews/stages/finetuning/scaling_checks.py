@@ -9,7 +9,7 @@ from typing import Any
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.measure import count_passes, steps_of
 from reviews.stages.finetuning.optimizer_checks import distinct_share
 from reviews.stages.finetuning.weights import parameters_of
 from specs.session.design import Design
@@ -139,11 +139,12 @@ def _scaling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Divide the tokens that carried loss, repeats counted for less, by the weights; compare with a registered rule."""
     parameters = evidence.parse_parameters(SftParameters)
     has, rule = parameters_of(evidence.outputs.get("checkpoint")), parameters.scaling
+    passes = count_passes(evidence)
     if rule is None:
-        distinct = sum(row.tokens for row in steps_of(evidence)) / parameters.epochs * distinct_share(evidence)
-        each = worth(distinct, parameters.epochs) / has
+        distinct = sum(row.tokens for row in steps_of(evidence)) / passes * distinct_share(evidence)
+        each = worth(distinct, passes) / has
         message = (
-            f"about {distinct:.0f} distinct tokens in {parameters.epochs} passes over {has:,} weights: "
+            f"about {distinct:.0f} distinct tokens in {passes:g} passes over {has:,} weights: "
             f"{each:.2g} a weight, {each / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; "
             f"no rule is registered"
         )
@@ -151,11 +152,9 @@ def _scaling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if abs(has - rule.parameters) > _APART * has:
         message = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
         return CheckOutcome("FAIL", message, float(has), repairable=False)
-    distinct = sum(row.tokens for row in steps_of(evidence)) / parameters.epochs * distinct_share(evidence)
-    share = worth(distinct, parameters.epochs) / (has * rule.tokens_per_parameter)
-    message = (
-        f"about {distinct:.0f} distinct tokens in {parameters.epochs} passes are {share:.2%} of what the rule asks for"
-    )
+    distinct = sum(row.tokens for row in steps_of(evidence)) / passes * distinct_share(evidence)
+    share = worth(distinct, passes) / (has * rule.tokens_per_parameter)
+    message = f"about {distinct:.0f} distinct tokens in {passes:g} passes are {share:.2%} of what the rule asks for"
     if share < REFUSED:
         return CheckOutcome("FAIL", message, share, repairable=False)
     return CheckOutcome("WARN" if share < 1 else "PASS", message, share)

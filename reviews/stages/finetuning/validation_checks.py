@@ -8,12 +8,13 @@ from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import examples_split
 from reviews.stages.finetuning.health_checks import ERRORS
-from reviews.stages.finetuning.measure import by_step, loss_of, steps_of, validation_of
+from reviews.stages.finetuning.measure import due_readings, saved_step, steps_of, validation_of
 from specs.stages.base.artifacts import Example
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.rows import TrainingRow, ValidationRow
+from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
-from training.rules.finetuning.validation_split import measured_after
+from training.rules.finetuning.early_stopping import by_step, loss_of
 
 CHECKS = CheckRegistry(("sft",))
 _NONE = CheckOutcome("NOT_APPLICABLE", "the spec keeps no example out of training (`validation_share`)")
@@ -31,7 +32,7 @@ def _validation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     split, examples = examples_split(evidence)
     if not split.validation:
         return CheckOutcome("WARN", "no example was kept out: all are of one group", 0.0)
-    points, counts = by_step(validation_of(evidence)), measured_after(len(steps_of(evidence)))
+    points, counts = by_step(validation_of(evidence)), due_readings(evidence)
     if tuple(points) != counts:
         read, text = (", ".join(map(str, steps)) for steps in (list(points)[: len(counts)], counts))
         return CheckOutcome("FAIL", f"examples were read after steps {read}, expected {text}")
@@ -65,14 +66,16 @@ def _text(example: Example) -> tuple[str, str]:
     limits=(CheckLimit("<=", "thresholds.loss_rise"),),
 )
 def _overfit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Compare the loss over the kept examples after the last step with the lowest one, paired by group."""
+    """Compare the loss of the saved weights over the kept examples with the lowest one, paired by group."""
     if not evidence.parameters.get("validation_share"):
         return _NONE
     points = by_step(validation_of(evidence))
     if not points or evidence.parameters.get("learning_rate") == 0:
         return CheckOutcome("NOT_APPLICABLE", "no example was kept out, or the learning rate is 0")
     losses = {step: loss_of(rows) for step, rows in points.items()}
-    best, last = min(losses, key=lambda step: losses[step]), max(losses)
+    best, last = min(losses, key=lambda step: losses[step]), saved_step(evidence)
+    if last not in points:
+        raise EvidenceMissing(f"examples were not read after step {last}", where="scores of examples")
     rise, error = losses[last] - losses[best], _error(points[best], points[last])
     share = rise / losses[best] if losses[best] else 0.0
     before, after = _compute_training_loss(steps_of(evidence), best), _compute_training_loss(steps_of(evidence), last)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from reviews.checks.definition import manifest_of
 from reviews.evidence.evidence import Evidence
-from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.measure import saved_step, steps_of
 from specs.stages.finetuning.distributed import DistributedTraining
 from specs.system.errors import EvidenceMissing
 from specs.system.regular_files import open_regular
@@ -73,7 +73,7 @@ class MovementBound(NamedTuple):
     steps: tuple[StepBound, ...]
     """From the row before to each row; the first from the start."""
     whole: StepBound
-    """From the start to the end."""
+    """From the start to the step whose weights are saved."""
 
 
 _FLOAT32, _BFLOAT16 = 2.0**-24, 2.0**-8
@@ -103,7 +103,7 @@ def movement_bound(evidence: Evidence) -> MovementBound:
     ]
     arguments = evidence.parameters.get("distributed")
     if arguments is None:
-        return MovementBound(tuple(steps), _total(steps))
+        return MovementBound(tuple(steps), _total(steps[: saved_step(evidence)]))
     return _bound_of_replicas(steps, DistributedTraining.model_validate(arguments), is_coarse(evidence))
 
 
@@ -210,7 +210,8 @@ def course_of(evidence: Evidence) -> WeightMovement | None:
             shifts = adapter_shifts(folder / "adapter")
         except (WrongWeights, OSError) as error:
             raise EvidenceMissing(f"the adapters cannot be read: {error}", where="checkpoint") from error
-    rates, farthest, most = [row.learning_rate for row in steps_of(evidence)], *_farthest(evidence, shifts)
+    rates = [row.learning_rate for row in steps_of(evidence)[: saved_step(evidence)]]
+    farthest, most = _farthest(evidence, shifts)
     due_at, fine = math.hypot(*rates), _ROUNDED * max(rates)
     parts = [shift.moved for shift in shifts if shift.finest <= fine]
     if not due_at or not parts:

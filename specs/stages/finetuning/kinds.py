@@ -12,6 +12,7 @@ from specs.stages.finetuning.metrics import DPO_METRICS, SFT_METRICS, online_met
 _SNAPSHOTS = ConditionalPorts("leaves_snapshots", outputs={"snapshots": "snapshots"})
 _REPLICAS = ConditionalPorts("synchronises", outputs={"replicas": "rows"})
 _VALIDATION = ConditionalPorts("validation_share", outputs={"validation": "rows"})
+_READINGS = ConditionalPorts("early_stopping", outputs={"validation": "rows"})
 
 SFT = StageKind(
     name="sft",
@@ -42,7 +43,12 @@ DPO = StageKind(
     parameters=parameters.DpoParameters,
     inputs={"model": "checkpoint", "preferences": "preferences"},
     outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
-    rows={"rows": rows.PreferenceStep, "pairs": rows.PairScore, "replicas": ReplicaRound},
+    rows={
+        "rows": rows.PreferenceStep,
+        "pairs": rows.PairScore,
+        "validation": rows.PairReading,
+        "replicas": ReplicaRound,
+    },
     metrics=DPO_METRICS,
     job="training.jobs.finetuning.replicas.dispatch:dpo",
     replay_job="training.jobs.finetuning.replicas.dispatch:replay",
@@ -50,7 +56,7 @@ DPO = StageKind(
     trains="preferences",
     resumable=True,
     reads_turns=True,
-    conditional_ports=(_SNAPSHOTS, _REPLICAS),
+    conditional_ports=(_SNAPSHOTS, _REPLICAS, _READINGS),
     review_focus=(
         "margins: do they grow, and for most pairs or for a few",
         "pairs: what sets chosen and rejected apart from quality, above all their length",

@@ -19,7 +19,7 @@ _PAIRS = Population("pairs of the groups that were kept out of training", output
 """Where no pair was kept out the judge has none, and the metrics over them are left out."""
 _VALIDATION = Population("examples of the groups that were kept out of training", output="validation")
 _BEFORE = where("those examples before the first step", lambda value: value.first, "validation")
-_AFTER = where("those examples after the last step", lambda value: value.last, "validation")
+_AFTER = where("those examples by the weights that were saved", lambda value: value.saved, "validation")
 _LOWEST = where("those examples where their loss is lowest", lambda value: value.lowest, "validation")
 
 

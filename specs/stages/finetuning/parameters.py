@@ -165,6 +165,39 @@ class ReplicatedParameters(TrainingParameters):
         return self
 
 
+class EarlyStopping(Contract):
+    """When a training ends before its last planned step, and which of its weights are saved.
+
+    What ``validation_share`` keeps out of training is read before the first step, after every ``every_steps`` and after
+    the last. Saved are the weights of the best reading, also where no step is left out.
+    """
+
+    every_steps: Annotated[int, Field(ge=1)]
+    """Optimizer steps between readings. A step is saved at each, from which an interrupted job resumes."""
+    patience: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Readings in a row without an improvement after which the training ends."""
+    min_improvement: Annotated[float, Field(ge=0)] = 0.0
+    """A reading is an improvement if it is better than every earlier one by more than this, in units of the metric."""
+
+
+class ExampleStopping(EarlyStopping):
+    """A rule on examples."""
+
+    metric: Literal["validation_loss", "validation_token_accuracy"] = "validation_loss"
+    """The loss in nats per token of the responses, or the fraction of their tokens that the model ranks first."""
+
+
+class PairStopping(EarlyStopping):
+    """A rule on pairs."""
+
+    metric: Literal["validation_margin", "validation_accuracy"] = "validation_margin"
+    """By how much more log-probability the chosen response gained than the rejected one, on average, or the fraction of
+    pairs in which it gained more."""
+
+
+StopRule = ExampleStopping | PairStopping
+
+
 class ScalingRule(Contract):
     """How many tokens a training from scratch, or a continued pre-training, needs for the size of its model."""
 
@@ -190,6 +223,8 @@ class SftParameters(ReplicatedParameters):
     validation_share: Annotated[Annotated[float, Field(ge=0, le=0.5)], NotReadBack()] = omit_default(0.0)
     """The share of groups kept out of training; the model reads their examples before it and after each fifth of the
     steps. Left out, every example is trained on."""
+    early_stopping: Annotated[ExampleStopping | None, NotReadBack()] = omit_default()
+    """End the training by a registered rule on the examples that are kept out."""
 
     @model_validator(mode="after")
     def _shards_fit(self) -> Self:
@@ -197,6 +232,8 @@ class SftParameters(ReplicatedParameters):
             raise ValueError("packing makes shards of different lengths: leave it out with distributed")
         if self.distributed is not None and self.validation_share:
             raise ValueError("validation_share is for one process: leave it out with distributed")
+        if self.early_stopping is not None and not self.validation_share:
+            raise ValueError("early_stopping reads examples that are kept out: give validation_share")
         return self
 
 
@@ -217,6 +254,8 @@ class DpoParameters(ReplicatedParameters):
     """The limit of prompt and response together; longer rows are cut at the end, and the manifest counts them."""
     validation_share: Annotated[float, Field(ge=0, le=0.5), NotReadBack()] = 0.1
     """The share of groups kept out of training; their pairs are scored before and after it."""
+    early_stopping: Annotated[PairStopping | None, NotReadBack()] = omit_default()
+    """End the training by a registered rule on the pairs that are kept out."""
 
     @model_validator(mode="after")
     def _loss_fits(self) -> Self:
@@ -224,4 +263,6 @@ class DpoParameters(ReplicatedParameters):
             raise ValueError(f"simpo_gamma belongs to loss 'simpo' and to no other, loss is '{self.loss}'")
         if self.loss == "kto" and self.batch_size % 2:
             raise ValueError(f"loss 'kto' compares the responses of a batch: batch_size {self.batch_size} is not even")
+        if self.early_stopping is not None and self.distributed is not None:
+            raise ValueError("early_stopping is for one process: leave it out with distributed")
         return self

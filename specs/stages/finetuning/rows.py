@@ -62,7 +62,22 @@ class ValidationRow(Contract):
     group: str
     tokens: Count
     """Tokens of the response; 0 if the prompt alone fills ``max_length``."""
+    correct: Count
+    """Those of them that the model ranks first."""
     log_probability: LogProbability
+
+
+class PairReading(Contract):
+    """A pair that was not trained on, as the model read it after a step; sums over the tokens of each response."""
+
+    unique_by = ("step", "pair")
+
+    step: Count
+    """0: before the first."""
+    pair: Count
+    """Its line in the input file, counted from 0."""
+    chosen: LogProbability
+    rejected: LogProbability
 
 
 class ReplayedStep(Contract):

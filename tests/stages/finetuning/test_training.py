@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reviews.evidence.evidence import Evidence
 from specs.stages.finetuning.kinds import DPO, SFT
 from specs.system.digests import digest_file, digest_path, digest_tree
 from testing.factories.evidence_on_disk import evidence_of
@@ -458,8 +459,8 @@ def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
         train(dpo_job(tmp_path, model, **ADAPTER))
 
 
-def judged(folder: Path, job: Job, done: StageResult) -> dict[str, str]:
-    """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
+def judged_evidence(folder: Path, job: Job, done: StageResult) -> Evidence:
+    """Return the evidence of a real job."""
     (folder / "evidence").mkdir()
     base = evidence_of(folder / "evidence", "train")
     stages: dict[str, Any] = {"sft": SFT.stage, "dpo": DPO.stage}
@@ -482,7 +483,12 @@ def judged(folder: Path, job: Job, done: StageResult) -> dict[str, str]:
             "inputs": {"model": digest_path(job.inputs["model"])},
         }
     )
-    results = results_of(replace(evidence, manifest=manifest))
+    return replace(evidence, manifest=manifest)
+
+
+def judged(folder: Path, job: Job, done: StageResult) -> dict[str, str]:
+    """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
+    results = results_of(judged_evidence(folder, job, done))
     wanted = ("training.", "dpo.", "replicas.", "jobs.effective")
     return {id: f"{one.status}: {one.detail}" for id, one in results.items() if id.startswith(wanted)}
 

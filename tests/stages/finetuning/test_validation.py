@@ -37,6 +37,7 @@ def kept_rows(losses: Sequence[float] = LOSSES, apart: float = 0.01) -> Lines:
             "example": line,
             "group": every[line].group,
             "tokens": 10,
+            "correct": 4,
             "log_probability": -10 * loss * (1 + apart * at * (loss == losses[-1])),
         }
         for step, loss in zip(measured_after(10), losses, strict=True)
@@ -148,8 +149,9 @@ def test_noise_between_groups_and_a_training_loss_that_rises_too_are_no_overfitt
 def test_a_witness_that_reads_other_scores_closes_the_gate(tmp_path: Path) -> None:
     evidence = validated(tmp_path, kept_rows(apart=0))
     line = kept_rows()[0]["example"]
-    right = [[line, -20.0, -16.0]]
+    right = [[line, -20.0, -16.0, 5]]
     assert list(_wrong_kept(evidence, right)) == []
-    for wrong in ([line, -20.0, -17.0], [line, -21.0, -16.0], [99, 0.0, 0.0], [line, math.nan, -16.0]):
+    for wrong in ([line, -20.0, -17.0, 4], [line, -21.0, -16.0, 4], [99, 0.0, 0.0, 0], [line, math.nan, -16.0, 4],
+                  [line, -20.0, -16.0, 6]):  # fmt: skip
         (told,) = _wrong_kept(evidence, [wrong])
         assert told.endswith("are not those of the granted and the saved weights")

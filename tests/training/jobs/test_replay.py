@@ -54,9 +54,9 @@ def _trained(folder: Path, kind: Kind, **parameters: Any) -> Job:
     return job
 
 
-def replayed_by(job: Job) -> tuple[list[ReplayedStep], dict[str, Any]]:
+def replayed_by(job: Job, effective: dict[str, Any] | None = None) -> tuple[list[ReplayedStep], dict[str, Any]]:
     """Have a witness replay what a challenge of this job names; return its rows and facts."""
-    witness = witness_of(job)
+    witness = witness_of(job, effective)
     module, _, function = (STAGE_KINDS[job.order.kind].replay_job or "").partition(":")
     facts = getattr(import_module(module), function)(witness).facts
     return _rows(witness, "witness", ReplayedStep), facts
@@ -103,11 +103,12 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
         assert facts["merged_modules"] == ["q_proj", "v_proj"]
         assert facts["merged_apart"] < MERGED_APART[dtype] and facts["frozen_apart"] == 0
     if parameters.get("validation_share") and kind == "sft":
-        read = {(one.step, one.example): one.log_probability for one in _rows(job, "validation", ValidationRow)}
+        read = {(one.step, one.example): one for one in _rows(job, "validation", ValidationRow)}
         last = max(step for step, _ in read)
         assert len(facts["kept"]) == 4
-        for line, *scores in facts["kept"]:
-            assert scores == [pytest.approx(read[step, line], abs=1e-3) for step in (0, last)]
+        for line, *scores, correct in facts["kept"]:
+            assert scores == [pytest.approx(read[step, line].log_probability, abs=1e-3) for step in (0, last)]
+            assert correct == read[last, line].correct
     if kind == "dpo":
         scored = {one["pair"]: one for one in map(json.loads, (job.out / "pairs.jsonl").read_text().splitlines())}
         assert {pair: told for pair, *told in facts["pairs"]} == {

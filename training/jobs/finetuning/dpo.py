@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from specs.stages.base.artifacts import Preference
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
-from specs.stages.finetuning.rows import PairScore, PreferenceStep
+from specs.stages.finetuning.rows import PairReading, PairScore, PreferenceStep
 from training.jobs.finetuning import preference_trainers, trainer_args
 from training.jobs.finetuning.adapter_merge import finish_training
+from training.jobs.finetuning.kept_examples import list_readings, take_best, watch
 from training.jobs.finetuning.loss_comparison import PairLogprobs, score, share
 from training.jobs.finetuning.loss_masks import MaskProof, encode_known_prompts
 from training.jobs.finetuning.preference_trainers import single_order
@@ -18,6 +19,7 @@ from training.jobs.finetuning.training_texts import PromptWithResponses, Style, 
 from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
+from training.rules.finetuning.early_stopping import pair_values
 from training.rules.finetuning.replica_rounds import Share
 from training.rules.finetuning.validation_split import ValidationSplit, divide
 
@@ -81,15 +83,49 @@ def dpo(job: Job[DpoParameters]) -> StageResult:
     data = data_of(job)
     before = score_pairs(data.prepared.model, data.prepared, data.validation, job.parameters)
     built = build(job, data=data)
-    trainer = built.trainer
+    trainer, rule = built.trainer, job.parameters.early_stopping
+    pairs = KeptPairs(data, job.parameters)
+    if rule is not None:
+        if not data.validation:
+            raise SystemExit("early_stopping: no pair is kept out, give validation_share")
+        watch(trainer, pairs, rule)
     train(trainer, job.folder / "trainer")
     facts = built.facts | built.compute_final_facts()
     job.write_rows("rows", [step_of(entry) for entry in trainer_args.list_logged_steps(trainer)])
-    write_scores(job, data, before, trainer.model)
     effective = trainer.settings() | data.style.settings()
+    if rule is not None:
+        job.write_rows("validation", pairs.rows(trainer))
+        effective |= take_best(trainer, pairs, rule, job.folder / "trainer")
+    write_scores(job, data, before, trainer.model)
     facts |= trainer_args.seen_facts(trainer, built.proof)
     facts |= trainer_args.lengths(built.sides, data.prepared.tokenizer, job.parameters.max_length)
     return finish_training(job, trainer, data.prepared, effective, facts)
+
+
+class KeptPairs:
+    """The pairs that a training does not see, and how its model reads them."""
+
+    def __init__(self, data: Data, parameters: DpoParameters) -> None:
+        self._data, self._parameters = data, parameters
+
+    def entries(self, model: Any) -> list[list[Any]]:
+        """Return what a trainer's log keeps of a reading."""
+        scores = score_pairs(model, self._data.prepared, self._data.validation, self._parameters)
+        places = self._data.split.validation
+        return [[place, value.chosen, value.rejected] for place, value in zip(places, scores, strict=True)]
+
+    def rows(self, trainer: Any) -> list[PairReading]:
+        """Return what a trainer with :func:`watch` read."""
+        return [
+            PairReading(step=step, pair=place, chosen=chosen, rejected=rejected)
+            for step, entries in list_readings(trainer)
+            for place, chosen, rejected in entries
+        ]
+
+    def values(self, trainer: Any) -> dict[int, float]:
+        """Return the values of the rule's metric so far."""
+        assert self._parameters.early_stopping is not None
+        return pair_values(self.rows(trainer), self._parameters.early_stopping)
 
 
 def write_scores(job: Job[DpoParameters], data: Data, before: list[PairLogprobs], model: Any) -> None:

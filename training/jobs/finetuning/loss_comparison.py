@@ -203,6 +203,19 @@ def score(
 
 def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, int]]:
     """Return (log-probability, tokens) of the ids from a place on, for each (ids, place) of one batch."""
+    return [(read.total, read.tokens) for read in read_tokens(model, batch)]
+
+
+class ReadTokens(NamedTuple):
+    """Tokens as a model read them: the sum of their log-probabilities, and how many it ranks first."""
+
+    total: float
+    tokens: int
+    correct: int
+
+
+def read_tokens(model: Any, batch: list[tuple[list[int], int]]) -> list[ReadTokens]:
+    """Return how the ids from a place on were read, for each (ids, place) of one batch."""
     import torch
 
     ids, mask = pad_rows([counts for counts, _ in batch], next(model.parameters()).device)
@@ -210,12 +223,18 @@ def sums(model: Any, batch: list[tuple[list[int], int]]) -> list[tuple[float, in
     logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
     # In pieces: float32 copies of all logits would be the largest tensor of the whole run.
     pieces: list[Any] = []
+    first: list[Any] = []
     for begin in range(0, longest - 1, _PIECE):
         part = logits[:, begin : min(begin + _PIECE, longest - 1)].float()
         next_ids = ids[:, begin + 1 : begin + 1 + part.shape[1], None]
         pieces.append(part.gather(-1, next_ids).squeeze(-1) - part.logsumexp(-1))
-    picked = torch.cat(pieces, dim=1)
+        first.append(part.argmax(-1) == next_ids.squeeze(-1))
+    picked, ranked = torch.cat(pieces, dim=1), torch.cat(first, dim=1)
     return [
-        (float(picked[row, begin - 1 : len(counts) - 1].double().sum()), len(counts) - begin)
+        ReadTokens(
+            float(picked[row, begin - 1 : len(counts) - 1].double().sum()),
+            len(counts) - begin,
+            int(ranked[row, begin - 1 : len(counts) - 1].sum()),
+        )
         for row, (counts, begin) in enumerate(batch)
     ]

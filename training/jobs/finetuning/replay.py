@@ -41,14 +41,25 @@ def replay(job: Job[SftParameters | DpoParameters]) -> StageResult:
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
             facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
+        trainer.add_callback(_compare_at(job, challenge.saved_step, facts))
         rows += steps_of(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
-        if segment.until == challenge.of:
-            facts["end_apart"] = apart_from_end(job, collect_trained_weights(trainer.model))
         release(trainer, prepared)
     job.write_rows(ROWS, rows)
     facts |= saved_facts(job, challenge.ended)
     return StageResult(device, dtype, sum(row.tokens for row in rows), {}, facts)
+
+
+def _compare_at(job: Job[Any], saved_step: int, facts: dict[str, Any]) -> Any:
+    """Return a callback that compares the saved weights with those of a replay that reaches their step."""
+    from transformers import TrainerCallback
+
+    class Comparing(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            if state.global_step == saved_step:
+                facts["end_apart"] = apart_from_end(job, collect_trained_weights(model))
+
+    return Comparing()
 
 
 def _build_trainer(job: Job[Any]) -> tuple[Any, PreparedModel]:

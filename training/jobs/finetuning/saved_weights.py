@@ -168,7 +168,7 @@ def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     before = kept_examples.read(prepared.model, some)
     _take_trained(job, prepared, folder)
     after = kept_examples.read(prepared.model, some)
-    return {"kept": [[line, before[line][0], after[line][0]] for line in some]}
+    return {"kept": [[line, before[line].total, after[line].total, after[line].correct] for line in some]}
 
 
 def _take_trained(job: Job[Any], prepared: PreparedModel, folder: Path) -> None:

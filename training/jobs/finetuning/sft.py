@@ -12,7 +12,7 @@ from training.compat.transformers_internals import computing_attention
 from training.engines.checkpoint import apart, device_of, evaluating, most_difference
 from training.jobs.finetuning import trainer_args, trainer_hooks
 from training.jobs.finetuning.adapter_merge import finish_training
-from training.jobs.finetuning.kept_examples import KeptExamples, split_examples, watching
+from training.jobs.finetuning.kept_examples import KeptExamples, split_examples, take_best, watch
 from training.jobs.finetuning.loss_masks import MaskProof, encode_known_prompts
 from training.jobs.finetuning.trained_model import PreparedModel, prepare
 from training.jobs.finetuning.trainer_hooks import TrainerBuild
@@ -61,15 +61,19 @@ def sft(job: Job[SftParameters]) -> StageResult:
     parameters = job.parameters
     built = build(job)
     trainer = built.trainer
-    remaining = None
+    remaining, rule = None, parameters.early_stopping
     if parameters.validation_share:
         remaining = KeptExamples(job, built.style, built.prepared.tokenizer)
-        trainer.add_callback(watching(remaining))
+        if rule is not None and not remaining.examples:
+            raise SystemExit("early_stopping: no example is kept out, all are of one group")
+        watch(trainer, remaining, rule)
     train(trainer, job.folder / "trainer")
     job.write_rows("rows", [step_of(entry) for entry in trainer_args.list_logged_steps(trainer)])
+    effective = trainer.settings() | built.style.settings()
     if remaining is not None:
         job.write_rows("validation", remaining.rows(trainer))
-    effective = trainer.settings() | built.style.settings()
+        if rule is not None:
+            effective |= take_best(trainer, remaining, rule, job.folder / "trainer")
     facts = built.facts | trainer_args.seen_facts(trainer, built.proof)
     facts |= trainer_args.lengths(built.sides, built.prepared.tokenizer, parameters.max_length)
     return finish_training(job, trainer, built.prepared, effective, facts)

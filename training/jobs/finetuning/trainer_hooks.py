@@ -94,6 +94,8 @@ def make_guarded_trainer(
         resumed_from: int = 0
         last_step: int | None = None
         begins: Callable[[Any], object] = staticmethod(_nothing)
+        completes: Callable[[Path], object] = staticmethod(_nothing)
+        """Called with the folder of a saved step before it counts as whole."""
         step_seconds: list[float]
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
@@ -182,7 +184,7 @@ def _make_watched_trainer(
 
 
 def _nothing(_: Any) -> None:
-    """Do nothing with the model that a training begins with."""
+    """Do nothing with the model that a training begins with, or with a saved step."""
 
 
 class _StepCounts:
@@ -262,6 +264,7 @@ def _reports(job: Job[Any]) -> Any:
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             saved = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            self.trainer.completes(saved)
             mark(saved)
             if state.global_step in self.snapshots:
                 keep(saved, job.out / SNAPSHOTS)

@@ -43,8 +43,10 @@ def divide_examples(examples: Sequence[Example], share: float, seed: int) -> Val
     return _apart(groups, draw_share(groups, share, seed))
 
 
-def measured_after(steps: int) -> tuple[int, ...]:
-    """Return after which of so many steps the kept examples are read; 0 is before the first."""
+def measured_after(steps: int, every: int | None = None) -> tuple[int, ...]:
+    """Return after which of so many steps what is kept out is read: each fifth, or ``every`` so many; 0: before all."""
+    if every is not None:
+        return (*range(0, steps, every), steps)
     return tuple(sorted({steps * part // FIFTHS for part in range(FIFTHS + 1)}))
 
 
