@@ -126,6 +126,12 @@ TRAINING = (
     ("learning_rate: {min: 1e-6, max: 1e-4}", "learning_rate: {min: 1e-6, max: 1e-2}"),
 )
 """Changes of the spec for a site whose model can be trained: it learns enough to be seen, and saves steps."""
+STOPPING = (
+    ("learning_rate: 1e-5, epochs: 2", "learning_rate: 1e-3, validation_share: 0.3, early_stopping: {every_steps: 3, "
+     "patience: 3, min_improvement: 5}, epochs: 4"),
+    TRAINING[1],
+)  # fmt: skip
+"""The same with a rule that ends the training after four readings, and saves the weights of one of them."""
 SQLITE_LOCAL = House("sqlite+local")
 POSTGRES_LOCAL = House("postgres+local", missing=_no_postgres, opened=_with_postgres)
 SQLITE_RAY = House(

@@ -10,12 +10,14 @@ import pytest
 
 from testing.fixtures.tiny_training import tiny_checkpoint
 from tests.kill.conftest import Ground, opened
-from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, TRAINING, House
+from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, STOPPING, TRAINING, House
 from tests.kill.runs import TARGETS, Kill, problems, run
 from tests.kill.site import NAME, Site
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 HOUSES = [replace(one, changes=(*one.changes, *TRAINING), silent=("train",)) for one in (SQLITE_LOCAL, POSTGRES_LOCAL)]
+HOUSES.append(replace(SQLITE_LOCAL, name="sqlite+local+stopping", changes=STOPPING, silent=("train",)))
+"""The last is killed between the readings by which its rule decides."""
 
 
 @pytest.fixture(scope="module", params=HOUSES, ids=lambda house: house.name)

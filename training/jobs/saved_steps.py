@@ -47,7 +47,7 @@ def _load_adapters_as_saved(trainer: Any) -> None:
 
 
 def carry_best(saved: Path, best: int) -> None:
-    """Link the weights of the best reading into a newly saved step, so that whoever resumes from it has them."""
+    """Link the weights of the best reading into a newly saved step, for an attempt that resumes from it."""
     if step_of(saved) != best:
         (saved / _BEST).mkdir(exist_ok=True)
         keep(_best_of(saved.parent, best), saved / _BEST, _NOT_WEIGHTS)

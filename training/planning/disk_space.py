@@ -84,11 +84,15 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     if not isinstance(texts, SftParameters | DpoParameters):
         return StageDisk(stage.name, weights, ByteRange(0, 0), 0.0)
     shape, _ = shape_of_source(spec.model, origin)
-    if shape is None or not (texts.leaves_snapshots or texts.checkpoint_steps):
+    saves_steps = texts.checkpoint_steps is not None or texts.early_stopping is not None
+    if shape is None or not (texts.leaves_snapshots or saves_steps):
         return StageDisk(stage.name, weights, None if texts.leaves_snapshots else ByteRange(0, 0), 0.0)
     stored_memory = memory(shape, texts, gpu=texts.device == "cuda")
     each, trained = stored_memory.gradients + stored_memory.optimizer, trained_parameters(shape, texts)
-    passing = 2 * each if texts.checkpoint_steps else 0.0
+    passing = 2 * each if saves_steps else 0.0
+    if texts.early_stopping is not None:
+        # The weights of the best reading, as large as the gradients.
+        passing += stored_memory.gradients
     if not texts.leaves_snapshots:
         return StageDisk(stage.name, weights, ByteRange(0, 0), passing)
     data = volume(spec, stage.inputs[kind_of(stage).trains], origin)

@@ -43,6 +43,28 @@ def _faster(job: Job) -> None:
     other_parameters(job, learning_rate=2 * job.parameters.learning_rate)
 
 
+STOPS = ((
+    "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4",
+    "learning_rate: 2e-3, warmup_ratio: 0, epochs: 3, batch_size: 4, validation_share: 0.3, "
+    "early_stopping: {every_steps: 2, patience: 1, min_improvement: 5}",
+),)  # fmt: skip
+"""A rule that ends the training after its second reading: no loss falls by so much."""
+STOP_CHECKS = ("training.stop", "training.steps", "training.validation", "witness.weights")
+
+
+def _more_patience(job: Job) -> None:
+    """Train to the last planned step whatever the registered rule says."""
+    rule = job.parameters.early_stopping.model_copy(update={"patience": 99})
+    job.parameters = job.parameters.model_copy(update={"early_stopping": rule})
+
+
+def _better_readings(rows: list[Row], _: Path) -> None:
+    """State readings by which the rule would have saved other weights."""
+    last = max(row["step"] for row in rows)
+    for row in rows:
+        row["log_probability"] *= 0.1 if row["step"] == last else 1.0
+
+
 def _granted_rates(rows: list[Row], _: Path) -> None:
     for row in rows:
         row["learning_rate"] /= 2
@@ -117,6 +139,10 @@ OPERATORS = (
              (*CURVE, "training.data"), stage="train", swap=_heldout_examples),
     Operator("half-the-data", "curve", "trained on half of the granted examples, twice", (*CURVE, "training.data"),
              stage="train", swap=_easy_examples),
+    Operator("more-patience", "curve", "trained on beyond where the registered rule ends", STOP_CHECKS, stage="train",
+             swap=_more_patience, spec=STOPS),
+    Operator("better-readings", "curve", "readings of kept examples are invented, so that the last step looks best",
+             STOP_CHECKS, stage="train", lie=_better_readings, output="validation", spec=STOPS),
     Operator("shaken-weights", "weights", "saved weights are not the trained ones", WEIGHTS, stage="train",
              weights=0.05),
     Operator("base-saved", "weights", "the untrained weights are saved", (*WEIGHTS, "training.moved"), stage="train",

@@ -86,7 +86,7 @@ def stop_of(evidence: Evidence) -> StopRecord | None:
     """Return what a registered rule makes of the recorded readings; None where the stage registers none.
 
     Raises:
-        EvidenceMissing: the readings are absent, unreadable or none after a step, or nobody says what was planned.
+        EvidenceMissing: the readings are absent or unreadable, or the planned steps are not on record.
     """
     parameters = evidence.parameters.get("early_stopping") and evidence.parse_parameters(
         kind_of(evidence.stage).parameters

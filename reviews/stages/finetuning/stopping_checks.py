@@ -43,7 +43,7 @@ def _stop(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _wrong_readings(evidence: Evidence, stop: StopRecord) -> Iterator[str]:
-    """Yield how readings of pairs differ from those that are due, and from the scores before and after training."""
+    """Yield where readings of pairs are incomplete, or differ from the scores before and after training."""
     points, lines = by_step(readings_of(evidence)), split_pairs(evidence)[1]
     if tuple(points) != due_readings(evidence):
         yield f"pairs were read after steps {', '.join(map(str, points))}"
@@ -65,7 +65,7 @@ def _wrong_readings(evidence: Evidence, stop: StopRecord) -> Iterator[str]:
 
 
 def _describe_savings(evidence: Evidence, stop: StopRecord) -> str:
-    """Return what the steps that were left out would have taken and cost, at the mean pace of those that were done."""
+    """Return what the steps that were left out would have taken and cost, at the mean pace of this run."""
     seconds = manifest_of(evidence).facts.get("step_seconds")
     text = f"ended after step {stop.last}: {stop.planned - stop.last} of {stop.planned} planned steps were not taken"
     if not isinstance(seconds, list) or not seconds:

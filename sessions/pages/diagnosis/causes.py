@@ -47,6 +47,7 @@ DETECTORS: dict[str, Detector] = {
     "training.objective": Detector("infrastructure", "cause", ("loss",)),
     "training.steps": Detector("infrastructure", "cause", ("epochs", "batch_size", "gradient_accumulation")),
     "training.data": Detector("infrastructure", "cause", ("max_examples_per_kind",)),
+    "training.stop": Detector("infrastructure", "cause", ("early_stopping",)),
     "training.validation": Detector("infrastructure", "cause", ("validation_share",)),
     "dpo.reference": Detector("infrastructure", "cause", ("loss",)),
     "dpo.split": Detector("infrastructure", "cause", ("validation_share",)),

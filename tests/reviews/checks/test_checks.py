@@ -69,8 +69,8 @@ def test_every_check_has_a_flaw_that_it_finds() -> None:
     unreachable |= {check.id for check in CHECKS if check.id.startswith("replicas.")}
     # A rule is registered in test_scaling.py.
     unreachable |= {"training.scaling"}
-    # Examples are kept out in test_validation.py.
-    unreachable |= {"training.validation", "training.overfit"}
+    # Examples are kept out in test_validation.py, and decide in test_early_stopping.py.
+    unreachable |= {"training.validation", "training.overfit", "training.stop"}
     # Kinds that the small spec has no stage of are judged in the test files of their area.
     own = {
         check.id for check in CHECKS if set(check.kind_names()) & {"generate", "sft", "evaluate", "package", "recipe"}
@@ -117,7 +117,9 @@ def test_comparison_checks_do_not_apply_to_the_baseline(tmp_path: Path) -> None:
 def test_a_marked_parameter_is_not_compared_and_every_other_is(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "train")
     assert evidence.manifest is not None
-    marked = {"warmup_ratio", "max_examples_per_kind", "snapshot_steps", "scaling", "validation_share"}
+    marked = {"warmup_ratio", "max_examples_per_kind", "snapshot_steps", "scaling", "validation_share"} | {
+        "early_stopping"
+    }
     assert NotReadBack.names(SftParameters) == marked and not NotReadBack.names(BestOfNParameters)
     for name in evidence.parameters.keys() - {"device"}:
         effective = {one: value for one, value in evidence.manifest.effective.items() if one != name}

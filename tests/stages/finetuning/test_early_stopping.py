@@ -65,7 +65,8 @@ def decide_with_transformers(values: dict[int, float], rule: StopRule) -> StopDe
     for step, value in values.items():
         state.global_step = step
         callback.on_evaluate(args, state, control, {"eval_x": value})
-        Trainer._determine_best_metric(trainer, {"eval_x": value}, None)  # pyright: ignore[reportArgumentType]
+        decide: Any = Trainer._determine_best_metric  # pyright: ignore[reportPrivateUsage]
+        decide(trainer, {"eval_x": value}, None)
         if control.should_training_stop:
             return StopDecision(state.best_global_step, step)
     return StopDecision(state.best_global_step, None)
@@ -145,14 +146,14 @@ def test_a_training_ends_by_its_rule_and_saves_the_best_weights(tmp_path: Path, 
     decision = decide_with_transformers(dict(list(values.items())[1:]), rule)
     assert decision == (done.effective["saved_step"], len(rows)), values
     assert decision.best is not None and decision.best < len(rows) < done.effective["planned_steps"]
-    found = results_of(judged_evidence(tmp_path, job, done))
+    results = results_of(judged_evidence(tmp_path, job, done))
     assert {
-        id: found[id].status
+        id: results[id].status
         for id in ("training.steps", "training.stop", "training.moved", "training.schedule", "training.path")
     } == dict.fromkeys(
         ("training.steps", "training.stop", "training.moved", "training.schedule", "training.path"), "PASS"
-    ), found
-    text = found["training.stop"].detail
+    ), results
+    text = results["training.stop"].detail
     assert f"is best after step {decision.best}" in text and f"ended after step {len(rows)}: " in text
     assert "planned steps were not taken, about" in text and "USD of the forecast" in text
     # The witness comes to the same steps, and to the saved weights where it reaches their step.
@@ -254,8 +255,8 @@ def _without_a_reading(job: Job, _: StageResult) -> None:
 def test_what_the_rule_does_not_say_closes_the_gate(
     tmp_path: Path, model: Path, flaw: Any, check: str, text: str
 ) -> None:
-    found = flawed(tmp_path, model, flaw)
-    assert found[check].startswith("FAIL") and text in found[check], found[check]
+    results = flawed(tmp_path, model, flaw)
+    assert results[check].startswith("FAIL") and text in results[check], results[check]
 
 
 def test_a_training_that_ends_without_a_rule_is_refused_as_before(tmp_path: Path, model: Path) -> None:
@@ -264,8 +265,8 @@ def test_a_training_that_ends_without_a_rule_is_refused_as_before(tmp_path: Path
     rows = rows_of(job, "rows")
     write_rows(job.out / "rows.jsonl", rows[:-1])
     shorter = replace(done, effective=done.effective | {"steps": len(rows) - 1})
-    found = results_of(judged_evidence(tmp_path, job, shorter))
-    assert found["training.steps"].status == "FAIL" and found["training.stop"].status == "NOT_APPLICABLE"
+    results = results_of(judged_evidence(tmp_path, job, shorter))
+    assert results["training.steps"].status == "FAIL" and results["training.stop"].status == "NOT_APPLICABLE"
 
 
 def test_weights_of_the_last_step_are_not_those_of_the_rule(tmp_path: Path, model: Path) -> None:
@@ -280,7 +281,7 @@ def test_weights_of_the_last_step_are_not_those_of_the_rule(tmp_path: Path, mode
     witness = evidence_of(tmp_path / "other", "train").witness
     assert witness is not None and witness.manifest is not None
     read = {(row["step"], row["example"]): row for row in rows_of(job, "validation")}
-    kept = [
+    scores = [
         [line, read[0, line]["log_probability"], row["log_probability"], row["correct"]]
         for (step, line), row in read.items()
         if step == done.effective["saved_step"]
@@ -292,7 +293,7 @@ def test_weights_of_the_last_step_are_not_those_of_the_rule(tmp_path: Path, mode
             "files": [],
             "read_loss": 0.1,
             "read": 4,
-            "kept": kept,
+            "kept": scores,
         }
         manifest = witness.manifest.model_copy(update={"facts": facts})
         outcomes[step] = apply(check, replace(evidence, witness=witness._replace(manifest=manifest)), None).status

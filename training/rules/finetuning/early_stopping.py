@@ -26,7 +26,7 @@ class StopDecision(NamedTuple):
 
 
 def decide_stop(values: Mapping[int, float], rule: StopRule) -> StopDecision:
-    """Return what a rule says of the values of its metric, by step; the one before the first step is no candidate."""
+    """Return what a rule says of the values of its metric, by step; step 0 cannot be the best."""
     sign = -1.0 if rule.metric == "validation_loss" else 1.0
     best, most, waited = None, -math.inf, 0
     for step, value in sorted(values.items()):
