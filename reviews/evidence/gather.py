@@ -119,6 +119,8 @@ def gather(run: Path, history: RecordedHistory, stage_name: str, attempt: int) -
         compared += [arm.stage for arm in analysis.arms]
         compared += [analysis.transfer.before, analysis.transfer.after] if analysis.transfer else []
         compared += measured_starts(resolved.spec)
+        trained = map(resolved.spec.trained_for, analysis.list_curve_stages())
+        compared += [training.name for training in trained if training is not None]
     if stage.pilot is not None:
         compared.append(stage.pilot)
     heldout_input = order.inputs.get("items") if order else None

@@ -149,12 +149,19 @@ def _as_json(checked: dict[str | None, ResolvedSpec]) -> dict[str, Any]:
     return {
         "digests": by_profile(lambda resolved_spec: dict(resolved_spec.data_digests)),
         **({"registrations": registered} if None not in checked else {"registration": registered[""]}),
+        "learning_curves": by_profile(_dump_curve),
         "notes": by_profile(lambda resolved_spec: list(notes(resolved_spec.spec))),
         "data_notes": by_profile(
             lambda resolved_spec: {name: list(data_note) for name, data_note in resolved_spec.data_notes().items()}
         ),
         "planned": {name: {"cost": costs[name], "memory": memory[name]} for name in costs},
     }
+
+
+def _dump_curve(resolved: ResolvedSpec) -> dict[str, Any] | None:
+    """Return the learning curve that will be fitted at the treatment's gate; None if none is registered."""
+    curve = resolved.spec.analysis.learning_curve
+    return curve.model_dump(mode="json") if curve else None
 
 
 @app.command("kinds")
@@ -231,6 +238,9 @@ def _spec_lines(resolved: ResolvedSpec) -> Iterator[str]:
     for stage in resolved.spec.stages:
         for line in notes_of(resolved.scripts[digest_of(stage.script)]) if stage.script else ():
             yield f"{stage.name}: {path_of(stage.script or '')}: {line}"
+    if (curve := resolved.spec.analysis.learning_curve) is not None:
+        names = ", ".join(f"'{name}'" for name in curve.arms)
+        yield f"learning curve: {names} and the treatment, {curve.form}, read at {curve.at} examples; decides nothing"
     yield from estimate(resolved).lines()
     for plan in plans(resolved.spec, Path(resolved.origin)):
         yield from _PLAN.wrap(f"{plan.stage}: {plan.description}")

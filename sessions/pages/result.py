@@ -292,6 +292,7 @@ def comparison_of(history: History) -> dict[str, Any] | None:
         **({"arms": arms} if (arms := _list_arms(history)) else {}),
         **({"principles": rows} if (rows := _list_principles(history)) else {}),
         **({"transfer": analysis.transfer.model_dump(mode="json")} if analysis.transfer else {}),
+        **({"curve": curve} if (curve := _list_curve(history)) else {}),
     }
 
 
@@ -316,6 +317,13 @@ def _list_principles(history: History) -> list[dict[str, Any]]:
     """Return how often each arm keeps to each principle, as the treatment's gate counted it."""
     checks = _newest_checks(history, history.resolved.spec.analysis.treatment)
     return list(next((check.rows for check in checks if check.id == "strata.principles"), ()))
+
+
+def _list_curve(history: History) -> dict[str, Any]:
+    """Return the learning curve as the treatment's gate fitted it; empty where none is registered."""
+    checks = _newest_checks(history, history.resolved.spec.analysis.treatment)
+    check = next((check for check in checks if check.id == "curve.forecast" and check.rows), None)
+    return {"detail": check.detail, "points": list(check.rows)} if check else {}
 
 
 def _list_missed_arms(comparison: dict[str, Any]) -> list[str]:

@@ -99,6 +99,44 @@ def _answers_transfer(spec: SessionSpec, stage: Stage, arm: Stage, what: str, re
     yield from _differ(place, stage, arm, f"the {what}", "both splits are answered the same way")
 
 
+_SIZE = "max_examples_per_kind"
+
+
+def lint_curve(spec: SessionSpec) -> Iterator[LintProblem]:
+    """The points of a learning curve are arms that were trained as the treatment was, on other numbers of examples."""
+    analysis = spec.analysis
+    if analysis.learning_curve is None:
+        return
+    stages, order = {arm.name: arm.stage for arm in analysis.arms}, [stage.name for stage in spec.stages]
+    treatment = spec.trained_for(analysis.treatment)
+    if treatment is None and analysis.treatment in _list_able(spec):
+        message = f"the treatment '{analysis.treatment}' evaluates no checkpoint that a stage of the spec trains"
+        yield LintProblem(("analysis", "learning_curve"), message, "remove the curve")
+    for number, name in enumerate(analysis.learning_curve.arms):
+        loc: Loc = ("analysis", "learning_curve", "arms", number)
+        if name not in stages:
+            yield LintProblem(loc, f"unknown arm '{name}'", suggest(name, list(stages), "arms of the analysis"))
+            continue
+        if stages[name] not in order or treatment is None:
+            continue  # Reported as an arm that is not there, or a treatment that is not trained.
+        stage = spec.trained_for(stages[name])
+        if stage is None or stage.kind != treatment.kind:
+            message = f"the arm '{name}' evaluates no checkpoint of a {treatment.kind} stage, as the treatment does"
+            yield LintProblem(loc, message, "name arms of the same training on fewer examples")
+            continue
+        place: Loc = ("stages", order.index(stage.name))
+        yield from _differ(place, stage, treatment, "the treatment's", "only the examples differ", (_SIZE,))
+        data = kind_of(stage).trains
+        for role in stage.inputs.keys() - {data}:
+            if stage.inputs[role] != treatment.inputs.get(role):
+                message = f"{role} is '{stage.inputs[role]}' here and '{treatment.inputs.get(role)}' at the treatment's"
+                yield LintProblem((*place, "inputs", role), f"{message} '{treatment.name}'", "only the examples differ")
+        sizes = [getattr(each.parameters, _SIZE, None) for each in (stage, treatment)]
+        if stage.inputs[data] == treatment.inputs[data] and sizes[0] == sizes[1]:
+            message = f"the arm '{name}' is trained on as many examples as the treatment"
+            yield LintProblem(loc, message, f"lower its {_SIZE}, or give it fewer {data}")
+
+
 def _list_able(spec: SessionSpec) -> list[str]:
     return [stage.name for stage in spec.stages if kind_of(stage).arm]
 
@@ -188,11 +226,13 @@ def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintP
         yield LintProblem(("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint")
 
 
-def _differ(loc: Loc, stage: Stage, other: Stage, what: str, hint: str) -> Iterator[LintProblem]:
+def _differ(
+    loc: Loc, stage: Stage, other: Stage, what: str, hint: str, exempt: tuple[str, ...] = ()
+) -> Iterator[LintProblem]:
     """Yield each parameter that a stage has otherwise than another."""
     for name in type(other.parameters).model_fields:
         ours, theirs = getattr(stage.parameters, name), getattr(other.parameters, name)
-        if ours != theirs and name != "seed":
+        if ours != theirs and name not in ("seed", *exempt):
             message = f"{name} is {ours} here and {theirs} at {what} '{other.name}'"
             yield LintProblem((*loc, "parameters", name), message, hint)
 

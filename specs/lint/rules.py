@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from specs.lint.acceptance_rules import lint_acceptance
-from specs.lint.arm_rules import lint_arms, lint_controls, lint_more_arms, lint_transfer
+from specs.lint.arm_rules import lint_arms, lint_controls, lint_curve, lint_more_arms, lint_transfer
 from specs.lint.code_rules import lint_code, lint_witness
 from specs.lint.criterion_rules import lint_criteria
 from specs.lint.evaluation_rules import (
@@ -206,6 +206,7 @@ _OF_SESSIONS = (
         lint_arms,
         lint_more_arms,
         lint_transfer,
+        lint_curve,
         lint_controls,
         lint_evaluation,
         lint_heldout,

@@ -15,6 +15,7 @@ from specs.session.evaluation_plan import (
     Control,
     EvaluationPlan,
     KindRule,
+    LearningCurve,
     PrimaryMetric,
     Transfer,
     arm_criteria,
@@ -184,6 +185,15 @@ class Analysis(Contract):
     """Arms next to baseline and treatment."""
     transfer: Transfer | None = omit_default()
     """A second split on which the gain must be shown too."""
+    learning_curve: LearningCurve | None = omit_default()
+    """A forecast of the accuracy with more training data."""
+
+    def list_curve_stages(self) -> tuple[Name, ...]:
+        """Return the stages that measure the points of the learning curve, the treatment last; none without a curve."""
+        if self.learning_curve is None:
+            return ()
+        stages = {arm.name: arm.stage for arm in self.arms}
+        return (*(stages[name] for name in self.learning_curve.arms), self.treatment)
 
     def list_compared_stages(self) -> tuple[Name, ...]:
         """Return the stages that are compared, arms and controls included: no builder moves their parameters."""
@@ -256,6 +266,12 @@ class Design(Contract):
     def list_constitution_readers(self) -> list[str]:
         """Return the stages that read the constitution."""
         return [stage.name for stage in self.stages if "constitution" in stage.inputs.values()]
+
+    def trained_for(self, evaluating: str) -> Stage | None:
+        """Return the training stage whose checkpoint a stage evaluates; None if there is none."""
+        name = next((stage.inputs.get("model", "") for stage in self.stages if stage.name == evaluating), "")
+        trained = (stage for stage in self.stages if name == f"{stage.name}.checkpoint" and kind_of(stage).trains)
+        return next(trained, None)
 
     def describe_constitution(self) -> str:
         """Return who reads the constitution, in one line; empty without one."""

@@ -194,6 +194,34 @@ class Transfer(Contract):
         return (Criterion(metric="transfer_p", below=alpha), gain)
 
 
+CurveForm = Literal["log_linear", "power_law"]
+CURVE_PARAMETERS: dict[CurveForm, int] = {"log_linear": 2, "power_law": 3}
+"""The parameters that are fitted: ``accuracy = a + b log n``, or ``1 - accuracy = a n^-b + c`` with a floor."""
+
+
+class LearningCurve(Contract):
+    """What more training data would buy: a forecast from the same training on fewer examples, which decides nothing.
+
+    The power law is that of Hestness et al. 2017 (arXiv:1712.00409) and Rosenfeld et al. 2020 (arXiv:1909.12673).
+    """
+
+    arms: tuple[Annotated[Words, Field(max_length=60)], ...] = Field(min_length=2, max_length=MOST_ARMS)
+    """Arms of the analysis, by name, whose training is the treatment's on fewer examples."""
+    at: Annotated[int, Field(ge=1, lt=2**53)]
+    """The number of training examples, or pairs, to forecast for."""
+    form: CurveForm = "log_linear"
+    """With the treatment a curve has one point more than it has arms; a fit needs one more than it has parameters."""
+
+    @model_validator(mode="after")
+    def _leaves_freedom(self) -> Self:
+        points, needed = len(self.arms) + 1, CURVE_PARAMETERS[self.form] + 1
+        if points < needed:
+            raise ValueError(f"a {self.form} curve needs {needed - 1} arms besides the treatment, got {points - 1}")
+        if len(set(self.arms)) != len(self.arms):
+            raise ValueError("arms names an arm twice")
+        return self
+
+
 def arm_criteria(alpha: float) -> tuple[Criterion, ...]:
     """Return the claim to test if arms must be beaten: the treatment is better than each of them."""
     return (Criterion(metric="arms_p", below=alpha), Criterion(metric="arms_lead", above=0.0))

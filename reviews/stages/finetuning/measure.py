@@ -12,14 +12,14 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters, Sto
 from specs.stages.finetuning.rows import PairReading, PairScore, TrainingRow, ValidationRow
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
-from training.rules.finetuning.early_stopping import (
+from training.rules.finetuning.validation_split import (
     by_step,
     decide_stop,
     example_values,
     loss_of,
+    measured_after,
     pair_values,
 )
-from training.rules.finetuning.validation_split import measured_after
 
 
 class OptimizerStep(NamedTuple):

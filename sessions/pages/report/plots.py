@@ -10,7 +10,7 @@ from typing import Any
 from sessions.pages.diagnosis import curve_plots
 from specs.system.text import one_line
 
-NAMES = ("effect.svg", "arms.svg", "loss.svg", "accuracy.svg", "pairs.svg")
+NAMES = ("effect.svg", "arms.svg", "curve.svg", "loss.svg", "accuracy.svg", "pairs.svg")
 """The first is the headline: what the session was registered to find."""
 NAME_CHARACTERS = 40
 FLAT_CHARACTERS = 60
@@ -53,6 +53,9 @@ def _draw(
     if arms := (report.get("comparison") or {}).get("arms"):
         files.append(folder / f"arms.{form}")
         _arms(files[-1], arms)
+    if learning_curve := (report.get("comparison") or {}).get("curve"):
+        files.append(folder / f"curve.{form}")
+        _learning_curve(files[-1], learning_curve["points"])
     if losses:
         files.append(folder / f"loss.{form}")
         _loss(files[-1], losses)
@@ -107,6 +110,22 @@ def _arms(path: Path, arms: Sequence[dict[str, Any]]) -> None:
     axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     _title(axes, "Held-out accuracy of every arm (95 % Wilson)")
+    _legend(figure)
+    curve_plots.save(figure, path)
+
+
+def _learning_curve(path: Path, points: Sequence[dict[str, Any]]) -> None:
+    """Accuracy over the number of examples, and the forecast, each with its 95 % interval."""
+    figure, axes = _axes("training examples", "share of right items")
+    for place, point in enumerate(points):
+        ahead = point["name"] == "forecast"
+        errors = [[max(0.0, point["accuracy"] - point["low"])], [max(0.0, point["high"] - point["accuracy"])]]
+        label = "forecast" if ahead else "trained" if not place else None
+        axes.errorbar([point["examples"]], [point["accuracy"]], yerr=errors, fmt="o", capsize=4, label=label,
+                      color="#d62728" if ahead else "#1f77b4")  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1)
+    _title(axes, "Held-out accuracy by training data")
     _legend(figure)
     curve_plots.save(figure, path)
 

@@ -27,8 +27,13 @@ from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judg
 from tests.stages.finetuning.test_training import quiet_warnings as quiet_warnings
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.job import Job, StageResult
-from training.rules.finetuning.early_stopping import StopDecision, decide_stop, example_values, pair_values
-from training.rules.finetuning.validation_split import measured_after
+from training.rules.finetuning.validation_split import (
+    StopDecision,
+    decide_stop,
+    example_values,
+    measured_after,
+    pair_values,
+)
 
 need("torch", "trl", "peft")
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]

@@ -19,9 +19,8 @@ from training.jobs.finetuning.training_texts import PromptWithResponses, Style, 
 from training.jobs.job import Job, StageResult
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import newest_whole, train
-from training.rules.finetuning.early_stopping import pair_values
 from training.rules.finetuning.replica_rounds import Share
-from training.rules.finetuning.validation_split import ValidationSplit, divide
+from training.rules.finetuning.validation_split import ValidationSplit, divide, pair_values
 
 _MOST, _FEWEST, _SHARE = 16, 2, 0.01
 """Pairs whose reference log-probabilities are computed before TRL has the model; ``_SHARE`` is of all passes."""

@@ -15,8 +15,7 @@ from training.jobs.finetuning.training_texts import PromptWithResponses, Style
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import carry_best, restore_best
-from training.rules.finetuning.early_stopping import decide_stop, example_values
-from training.rules.finetuning.validation_split import divide_examples, measured_after
+from training.rules.finetuning.validation_split import decide_stop, divide_examples, example_values, measured_after
 
 _LOGGED = "validation"
 
