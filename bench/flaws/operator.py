@@ -77,6 +77,7 @@ REPORT, AUDIT = ("report.override", "report.exploratory", "report.retracted"), "
 REFUSALS = (
     *("decides before", "is the chosen", "is empty", "constitution", "evaluated the same way", "cannot differ"),
     *("all the same", "answer each item", "both splits are answered", "reads the transfer split"),
+    "only the examples differ",
 )
 """Words of the spec's own rules that refuse a design."""
 

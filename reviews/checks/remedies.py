@@ -137,6 +137,7 @@ REMEDIES: dict[str, str] = {
     "multi_turn.kinds": "more conversations of the kinds shown",
     "paired.registered": "more items, or report the paired test as not reached",
     "transfer.alike": "the arms' parameters and models at both stages of the split, on the same machine and code",
+    "curve.forecast": "nothing closes: more held-out items, or arms of more different sizes, narrow the forecast",
     "arms.alike": "arms with the treatment's parameters, on the same machine and code, and weights of their own",
     "controls.alike": "controls that differ from their items in the history alone",
     "checkpoint.files": "what each row says under `fix`; an unusable checkpoint need not be evaluated",

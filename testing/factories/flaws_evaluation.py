@@ -10,7 +10,7 @@ from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap, PairedTest
 from specs.stages.base.artifacts import Item
 from specs.system.digests import digest_bytes
 from testing.factories.evidence_on_disk import N, answers, write_rows
-from testing.factories.more_arms import with_arm
+from testing.factories.more_arms import with_arm, with_curve
 from testing.factories.transfer_evidence import with_transfer
 
 ELSEWHERE = {
@@ -104,6 +104,7 @@ EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a second split that was answered otherwise": _other_settings,
     "a gain on the first split alone": lambda evidence: with_transfer(evidence, [False] * N, [False] * N),
     "an arm that is as good": lambda evidence: with_arm(evidence, [True] * N),
+    "a learning curve that is flat": lambda evidence: with_curve(evidence, dict.fromkeys((100, 300, 1000), [True] * N)),
     "a capability that fell": lambda evidence: drifted(evidence, [True] * N, [True] * 6 + [False] * 6),
 }
 EVALUATION_CASES = [
@@ -116,5 +117,6 @@ EVALUATION_CASES = [
     ("tuned", "an arm that is as good", "arms.compared", "WARN"),
     ("tuned", "a second split that was answered otherwise", "transfer.alike", "FAIL"),
     ("tuned", "a gain on the first split alone", "transfer.shown", "WARN"),
+    ("tuned", "a learning curve that is flat", "curve.forecast", "WARN"),
     ("tuned", "a registered gain that is not there", "paired.registered", "FAIL"),
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reviews.evidence.evidence import ArmEvidence, Evidence
-from specs.session.evaluation_plan import Arm
+from specs.session.evaluation_plan import Arm, CurveForm, LearningCurve
 from specs.system.digests import digest_bytes
 from testing.factories.evidence_on_disk import answers, write_rows
 from testing.factories.spec_files import write_spec
@@ -65,6 +65,35 @@ def with_arm(
         resolved=resolved,
         arms={**evidence.arms, stage: ArmEvidence(path, manifest, evidence.parameters)},
     )
+
+
+def with_curve(
+    evidence: Evidence, points: Mapping[int, Sequence[bool]], at: int = 15000, form: CurveForm = "log_linear"
+) -> Evidence:
+    """Return the treatment's evidence with arms of its training on fewer examples, and a learning curve.
+
+    ``points`` are the items that are right by the number of examples; the treatment's training had the most.
+    """
+    most, arms = max(points), dict[str, ArmEvidence]()
+    for size, passed in points.items():
+        if size != most:
+            evidence = with_arm(evidence, passed, f"of {size}", beaten=False)
+    design = evidence.resolved.spec
+    stages = {stage.name: stage for stage in design.stages}
+    assert evidence.manifest is not None
+    for size in points:
+        name = "train" if size == most else f"train_{size}"
+        manifest = evidence.manifest.model_copy(update={"facts": {"examples": size}})
+        arms[name] = ArmEvidence(None, manifest, {"seed": 7, "max_examples_per_kind": size})
+        if size != most:
+            stages[name] = stages["train"].model_copy(update={"name": name})
+            inputs = {"model": f"{name}.checkpoint", "items": "heldout"}
+            stages[f"of_{size}"] = stages["tuned"].model_copy(update={"name": f"of_{size}", "inputs": inputs})
+    names = tuple(f"of {size}" for size in points if size != most)
+    analysis = design.analysis.model_copy(update={"learning_curve": LearningCurve(arms=names, at=at, form=form)})
+    spec = design.model_copy(update={"analysis": analysis, "stages": tuple(stages.values())})
+    resolved = evidence.resolved.model_copy(update={"spec": spec})
+    return replace(evidence, resolved=resolved, arms={**evidence.arms, **arms})
 
 
 def table_rows(names: Sequence[str]) -> list[dict[str, Any]]:

@@ -44,6 +44,17 @@ def _cut_short(job: Job) -> None:
     other_parameters(job, max_new_tokens=6)
 
 
+def _register_curve() -> tuple[Change, ...]:
+    """Return the changes that register a curve over two trainings with another rate and fewer passes."""
+    small = SECOND.replace("OTHER", "small") + _LOOK.replace("look", "glance").replace("other.", "small.")
+    named = "    - {name: fewest, stage: glance, shows: what the examples add, beaten: false}\n"
+    curve = "  learning_curve: {arms: [fewer steps, fewest], at: 15000}\n"
+    return (
+        ("  treatment: after\n", f"  treatment: after\n  arms:\n{_REGISTERED}{named}{curve}"),
+        ("  - name: after\n", f"{small}{SECOND.replace('OTHER', 'other')}{_LOOK}  - name: after\n"),
+    )
+
+
 OPERATORS = (
     Operator("arm-of-treatment", "arms", "the treatment answers in the place of the arm", ROWS, stage="look",
              spec=_register_arm(), swap=_use_treatment),
@@ -57,4 +68,6 @@ OPERATORS = (
              ("evaluated the same way",), spec=_register_arm(_LOOK.replace("48", "47"))),
     Operator("arm-twice", "arms", "the arm evaluates the treatment's checkpoint", ("cannot differ",),
              spec=_register_arm(_LOOK.replace("other.checkpoint", "train.checkpoint"))),
+    Operator("curve-of-other-rates", "arms", "points of the learning curve are trained at another rate",
+             ("only the examples differ",), spec=_register_curve()),
 )  # fmt: skip
