@@ -18,7 +18,7 @@ from testing.factories.more_arms import ARM, armed_spec, with_curve
 from testing.factories.spec_files import problems_of
 
 (CURVE,) = (check for check in CHECKS if check.id == "curve.forecast")
-POINTS = {100: 7, 300: 8, 1000: 9, 3000: 10}
+POINTS = {100: 3, 300: 5, 1000: 7, 3000: 9}
 
 
 def first(count: int) -> list[bool]:
