@@ -9,7 +9,7 @@ from typing import Any
 from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
-from reviews.evidence.subgroups import ArmPair, each_kind
+from reviews.evidence.subgroups import each_kind, pair_items
 from reviews.stages.evaluation.judged_answers import Answered, both_arms, read_judged_items
 from specs.session.constitution import Constitution, Principle
 from specs.stages.base.artifacts import Item
@@ -75,18 +75,21 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             arms[arm.name] = read_judged_items(evidence, evidence.arms[arm.stage].rows, f"arm '{arm.name}'")
     adherence = {name: {rule.id: list_kept(rule, answers) for rule in principles} for name, answers in arms.items()}
     tests = each_kind(
-        ArmPair(rule.id, then.item.group, bool(was), bool(now))
+        pair._replace(kind=rule.id)
         for rule in principles
-        for (then, _), was, now in zip(
-            pairs, adherence["baseline"][rule.id], adherence["treatment"][rule.id], strict=True
+        for pair in pair_items(
+            (now.item, was, is_now)
+            for (_, now), was, is_now in zip(
+                pairs, adherence["baseline"][rule.id], adherence["treatment"][rule.id], strict=True
+            )
+            if was is not None and is_now is not None
         )
-        if was is not None
     )
     rows = tuple(
         {
             "arm": name,
             "kept": {id: values.count(True) for id, values in by_rule.items()},
-            "items": {id: len(values) - values.count(None) for id, values in by_rule.items()},
+            "answers": {id: len(values) - values.count(None) for id, values in by_rule.items()},
         }
         for name, by_rule in adherence.items()
     )

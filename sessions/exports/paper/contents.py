@@ -174,15 +174,15 @@ def _results(session: PaperSession) -> Iterator[Block]:
     if principles := (compared or {}).get("principles"):
         yield Table(
             f"principles-{name}",
-            "Answers that keep to each principle of the constitution, and the items that ask for it",
-            ("arm", *(text for id in principles[0]["kept"] for text in (id, "items"))),
+            "Answers that keep to each principle of the constitution, and the answers to items that ask for it",
+            ("arm", *(text for id in principles[0]["kept"] for text in (id, "of"))),
             [
                 (
                     (Code(row["arm"]),),
                     *(
                         (cited.from_report("comparison", "principles", index, what, id),)
                         for id in row["kept"]
-                        for what in ("kept", "items")
+                        for what in ("kept", "answers")
                     ),
                 )
                 for index, row in enumerate(principles)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reviews.checks.definition import GateCheck, apply
-from reviews.comparison.parity_checks import CHECKS
+from reviews.comparison.learning_curve import CHECKS
 from reviews.evidence.evidence import ArmEvidence, Evidence
-from reviews.statistics.paired_binary import forecast
+from reviews.statistics.curve_fit import forecast
 from specs.loading.loading import load_spec
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import N, answers, evidence_of

@@ -59,9 +59,9 @@ def test_each_principle_is_counted_in_every_arm(tmp_path: Path) -> None:
     check = judged(evidence)
     each = {"rule0": N, "rule1": N}
     assert check.rows == (
-        {"arm": "baseline", "kept": {"rule0": 2, "rule1": 1}, "items": each},
-        {"arm": "treatment", "kept": {"rule0": 8, "rule1": 12}, "items": each},
-        {"arm": "no sentence", "kept": {"rule0": 0, "rule1": N}, "items": each},
+        {"arm": "baseline", "kept": {"rule0": 2, "rule1": 1}, "answers": each},
+        {"arm": "treatment", "kept": {"rule0": 8, "rule1": 12}, "answers": each},
+        {"arm": "no sentence", "kept": {"rule0": 0, "rule1": N}, "answers": each},
     )
     # Lower case: 8 gained (one of them had only no comma before), 2 lost; no comma: 11 gained, none lost.
     tables = [np.array([[2, 8], [2, 0]]), np.array([[0, 11], [0, 1]])]
@@ -84,7 +84,7 @@ def test_items_without_its_instructions_are_not_counted(tmp_path: Path) -> None:
     evidence = compared(
         tmp_path, [NEITHER] * N, [BOTH] * N, constitution("change_case:english_lowercase", "other:type")
     )
-    assert [row["items"] for row in judged(evidence).rows] == [{"rule0": N, "rule1": 0}] * 2
+    assert [row["answers"] for row in judged(evidence).rows] == [{"rule0": N, "rule1": 0}] * 2
 
 
 def test_nothing_is_counted_without_principles_that_name_instructions(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from reviews.statistics.paired_binary import UndeterminedCurve, forecast
+from reviews.statistics.curve_fit import UndeterminedCurve, forecast
 from specs.session.evaluation_plan import CurveForm
 
 SIZES = (100, 300, 1000, 3000)
