@@ -98,7 +98,7 @@ def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(t
         (
             ("start", "no_such_spec"),
             2,
-            "specs: cai_demo, cai_leave_one_out, cai_preferences, composer_demo, demo, demo_leaky, demo_models, demo_null",
+            "specs: cai_demo, cai_leave_one_out, cai_preferences, composer_demo, demo, demo_leaky, demo_models, demo_",
         ),
         (("resume", "nobody"), 2, "no session"),
         (("status", "nobody"), 2, "no session"),
