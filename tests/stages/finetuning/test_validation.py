@@ -20,7 +20,7 @@ from specs.stages.finetuning.parameters import SftParameters
 from testing.factories.evidence_on_disk import evidence_of, examples, steps, write_rows
 from training.rules.finetuning.validation_split import divide_examples, measured_after
 
-SPLIT, OVERFIT = CHECKS
+SPLIT, OVERFIT, _ = CHECKS
 SHARE = 0.6
 Lines = list[dict[str, Any]]
 LOSSES = (2.0, 1.5, 1.0, 1.2, 1.4, 1.6)
