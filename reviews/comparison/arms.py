@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import answers_per_item
 from reviews.evidence.measured_value import MeasuredValue
 from reviews.evidence.row_lines import answer_of
 from reviews.evidence.row_reader import read_rows
@@ -63,6 +65,18 @@ def measure_comparison(evidence: Evidence) -> dict[str, MeasuredValue]:
         **_measure_gain_at_k(evidence),
         **measure_arms(evidence),
     }
+
+
+def gain_by_sample(evidence: Evidence) -> tuple[float, ...]:
+    """Return the gain by each sample number alone: how it varies with the decoding seed. Nothing of single answers.
+
+    Errors are those of :func:`both_arms`.
+    """
+    each = answers_per_item(evidence)
+    if each == 1:
+        return ()
+    changes = [now.passed - then.passed for then, now in both_arms(evidence)]
+    return tuple(statistics.fmean(changes[sample::each]) for sample in range(each))
 
 
 def _measure_gain_at_k(evidence: Evidence) -> dict[str, MeasuredValue]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.comparison.arms import pairs_of
+from reviews.comparison.arms import gain_by_sample, pairs_of
 from reviews.evidence.gather import gather
 from reviews.evidence.subgroups import ArmPair, count_pairs
 from reviews.history.recorded_history import RecordedHistory
@@ -39,6 +39,8 @@ class SeedComparison(NamedTuple):
     reaches: bool
     """Whether it reaches the alpha and the minimum effect that it registered."""
     minimum_effect: float
+    by_sample: tuple[float, ...] = ()
+    """The gain by each sample number alone, where items are answered several times: seeds of decoding."""
 
 
 def compare_seed(run: Path, history: RecordedHistory) -> SeedComparison:
@@ -56,7 +58,8 @@ def compare_seed(run: Path, history: RecordedHistory) -> SeedComparison:
             where=str(run),
             hint="finish it first: leaving out seeds because of how they ended would bias the comparison",
         )
-    pairs = pairs_of(gather(run, history, analysis.treatment, numbers[-1]))
+    evidence = gather(run, history, analysis.treatment, numbers[-1])
+    pairs = pairs_of(evidence)
     part = count_pairs(pairs)
     reaches = holds(part.p, "<", analysis.alpha) and holds(part.gain, ">=", analysis.minimum_effect)
     return SeedComparison(
@@ -68,6 +71,7 @@ def compare_seed(run: Path, history: RecordedHistory) -> SeedComparison:
         part.p,
         reaches,
         analysis.minimum_effect,
+        gain_by_sample(evidence),
     )
 
 
@@ -138,15 +142,24 @@ class ReplicationResult(NamedTuple):
         """How many seeds did not come to an accepted or null comparison."""
         return sum(seed.comparison is None for seed in self.seeds)
 
+    @property
+    def decoding_spread(self) -> float | None:
+        """Standard deviation of the gain between single samples of one training, the mean over seeds; None of one."""
+        samples = [seed.comparison.by_sample for seed in self.seeds if seed.comparison and seed.comparison.by_sample]
+        return statistics.fmean(map(statistics.stdev, samples)) if samples else None
+
     def describe(self) -> str:
         """Return it in one sentence."""
+        decoding = self.decoding_spread
+        between_samples = f" and {decoding:.3f} between samples of one training" if decoding is not None else ""
         gains = [seed.comparison.gain for seed in self.seeds if seed.comparison is not None]
         low, high = self.over.interval
         between = f", from {min(gains):+.3f} to {max(gains):+.3f}" if gains else ""
         return (
             f"{'replicated' if self.is_replicated else 'not replicated'} over {len(self.seeds)} further seeds "
             f"({', '.join(str(seed.seed) for seed in self.seeds)}): gain {self.over.difference:+.3f} [{low:+.3f}, "
-            f"{high:+.3f}]{between}, standard deviation {self.spread:.3f} between seeds, {self.failures} failed; "
+            f"{high:+.3f}]{between}, standard deviation {self.spread:.3f} between seeds{between_samples}, "
+            f"{self.failures} failed; "
             f"with the first seed {self.with_first:+.3f}"
         )
 
@@ -159,6 +172,7 @@ class ReplicationResult(NamedTuple):
             "interval": list(self.over.interval),
             "seed_interval": list(self.over.seed_interval) if self.over.seed_interval else None,
             "spread": self.spread,
+            **({"decoding_spread": self.decoding_spread} if self.decoding_spread is not None else {}),
             "with_first": self.with_first,
             "failed": self.failures,
             "seeds": [

@@ -45,7 +45,7 @@ def task_of(evidence: Evidence) -> str:
 
 def answers_per_item(evidence: Evidence) -> int:
     """Return how many answers of an evaluating stage each item has, as it was granted."""
-    return evidence.parameters.get("samples_per_item") or evidence.parameters.get("epochs") or 1
+    return int(evidence.parameters.get("samples_per_item", 1))
 
 
 def in_order(items: Sequence[Item], rows: Iterable[Row], what: str, samples: int = 1) -> tuple[tuple[Item, Row], ...]:

@@ -64,7 +64,7 @@ OPERATORS = (
              stage="before", spec=answer_several(), lie=_leave_out),
     Operator("samples-repeated", "several", "an item's first answer is stated as all four", ROWS, stage="after",
              spec=answer_several(), lie=_repeat_first),
-    Operator("best-of-four", "several", "the best of four answers is stated as all of them, and reported as the mean",
+    Operator("best-of-several", "several", "the best of an item's four answers is stated as all four",
              ROWS, stage="after", spec=answer_several(), spoil=_state_best),
     Operator("picked-seed", "several", "the answers are drawn by another seed than the registered one", ROWS,
              stage="after", spec=answer_several(), swap=_use_other_seed),

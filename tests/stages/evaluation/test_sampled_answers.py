@@ -14,8 +14,11 @@ from scipy.stats import permutation_test
 from statsmodels.stats.proportion import proportion_confint
 
 from reviews.audit.metric_lines import parts_of
+from reviews.comparison.arms import gain_by_sample
 from reviews.comparison.power_checks import design_power
+from reviews.comparison.seed_comparison import SeedComparison, SeedOutcome, combine_seeds
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.subgroups import ArmPair
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import criteria_results
@@ -27,6 +30,7 @@ from testing.factories.spec_files import problems_of, write_spec
 
 BEFORE = (0, 1, 0, 2, 0, 0, 4, 1, 0, 0, 3, 0)
 AFTER = (4, 3, 4, 4, 4, 0, 4, 4, 2, 3, 2, 1)
+PAIRS = tuple(zip(BEFORE, AFTER, strict=True))
 
 
 def closing(evidence: Evidence) -> dict[str, str]:
@@ -76,6 +80,22 @@ def test_pass_at_k_of_both_arms_and_its_gain(tmp_path: Path) -> None:
     assert gain.interval == pytest.approx((wide.mean() - half, wide.mean() + half))
     without = replace(evidence, parameters=evidence.parameters | {"k": None})
     assert not {"accuracy_at_k", "gain_at_k"} & measure(without).metrics.keys()
+
+
+def test_spread_between_samples_stands_beside_spread_between_seeds(tmp_path: Path) -> None:
+    gains = gain_by_sample(sampled_arms(tmp_path, BEFORE, AFTER))
+    by_hand = [np.mean([(k < now) - (k < was) for was, now in zip(BEFORE, AFTER, strict=True)]) for k in range(EACH)]
+    assert gains == pytest.approx(by_hand)
+    pairs = tuple(ArmPair("a", f"g{n}", Fraction(was, 4), Fraction(now, 4)) for n, (was, now) in enumerate(PAIRS))
+    first = SeedComparison("s", 1, "d", pairs, 0.5, 0.01, True, 0.25, gains)
+    others = [first._replace(seed=seed, by_sample=samples) for seed, samples in ((2, gains), (3, (0.1, 0.3)))]
+    outcomes = [SeedOutcome(other.seed, "t", other, "") for other in others]
+    result = combine_seeds(first, [*outcomes, SeedOutcome(4, "u", None, "rejected")])
+    expected = (np.std(by_hand, ddof=1) + np.std([0.1, 0.3], ddof=1)) / 2
+    assert result.decoding_spread == pytest.approx(expected) == result.as_json()["decoding_spread"]
+    assert f"between seeds and {expected:.3f} between samples of one training" in result.describe()
+    single = combine_seeds(first, [outcomes[0]._replace(comparison=others[0]._replace(by_sample=()))])
+    assert single.decoding_spread is None and "samples" not in single.describe()
 
 
 def test_a_gain_in_the_answers_of_few_items_is_not_shown(tmp_path: Path) -> None:
