@@ -46,6 +46,7 @@ def evaluate(job: Job[EvaluateParameters]) -> StageResult:
             samples=each,
             seed=seed_of(parameters.seed, _PART, number),
             streams=streams_of(parameters.seed, _PART, (items[index].id for index in batch), each),
+            on_batch=job.advance,
         )
         return [
             EvaluationRow(
