@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from reviews.comparison.arms import ARM_METRICS
+from reviews.comparison.transfer import TRANSFER_METRICS
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection, part
 from reviews.evidence.row_reader import read_rows
@@ -25,6 +26,8 @@ from specs.system.exact import Number
 def parts_of(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     """Return the lines that a metric counts, or is over; raises EvidenceMissing if rows are absent or unreadable."""
     kind = kind_of(evidence.stage)
+    if metric in TRANSFER_METRICS:
+        return ()  # Its rows are those of two other stages, whose own metrics lead to them.
     if metric in ARM_METRICS:
         return tuple(_list_leading_items(evidence, kind.rows["rows"]))
     if METRICS[metric].scope in ("comparison", "rule"):

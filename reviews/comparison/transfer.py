@@ -21,6 +21,7 @@ from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
+TRANSFER_METRICS = ("transfer_gain", "transfer_p")
 SOURCE = "a gain on items like those that were trained on, and none on items of another origin"
 
 
