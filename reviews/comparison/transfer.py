@@ -34,7 +34,7 @@ def design_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, tuple[It
     """Look for items that repeat each other or held-out ones, and compute the power of the test on the others."""
     transfer = spec.analysis.transfer
     if transfer is None:
-        return CheckOutcome("PASS", "no transfer split is registered")
+        return CheckOutcome("NOT_APPLICABLE", "no transfer split is registered")
     items = data[transfer.data]
     prompts = [(item.id, asked_of(item)) for item in items]
     if repeats := repeats_of(prompts):

@@ -24,7 +24,6 @@ from reviews.checks import (
 from reviews.checks.definition import GateCheck, apply
 from reviews.checks.measuring_code import judge_modules
 from reviews.comparison import (
-    control_checks,
     learning_curve,
     paired_checks,
     parity_checks,
@@ -51,7 +50,7 @@ from specs.trail.verdict import CheckResult
 _OF_MANY_KINDS = (
     *(registration_checks, job_checks, witness_checks, score_checks, measurer, claim_lookup, leakage_checks),
     *(pilot_check, power_checks, parity_checks, learning_curve, paired_checks, subgroup_checks, principle_checks),
-    *(control_checks, transfer, complete_rows),
+    *(transfer, complete_rows),
 )
 CHECKS: tuple[GateCheck, ...] = tuple(
     check

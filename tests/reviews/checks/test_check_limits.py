@@ -339,6 +339,7 @@ def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
         "design.power": ">= 0.8",
         "design.overlap": "prompt_similarity < 0.8; contained_words < 8",
         "design.unique": "prompt_similarity < 0.8; contained_words < 8",
+        "design.transfer": "prompt_similarity < 0.8; contained_words < 8",
         "design.strata": ">= 2",
         "design.common_answer": "<= 0.8",
         "design.labelled": "labelled_items >= 30; labelled_minority >= 5",

@@ -76,6 +76,7 @@ def test_sound_conversations_pass_the_design(tmp_path: Path) -> None:
         "design.brought": "NOT_APPLICABLE",
         "design.drawn": "NOT_APPLICABLE",
         "design.principles": "NOT_APPLICABLE",
+        "design.transfer": "NOT_APPLICABLE",
         "design.common_answer": "NOT_APPLICABLE",
         "design.distinct": "NOT_APPLICABLE",
         "design.scaling": "NOT_APPLICABLE",

@@ -29,6 +29,8 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
     found = design(tmp_path, *POWERED)
     assert {id for id, status in found.items() if status != "PASS"} == {
         "design.seeds",
+        "design.principles",
+        "design.transfer",
         "design.answers",
         "design.common_answer",
         "design.distinct",

@@ -357,11 +357,14 @@ def test_a_changed_line_of_a_report_is_contradicted(run: Path, name: str, change
     assert str(row.evidence[0]) == f"rendered again/small/report/{name}:{number}" and change[0][:20] in row.explanation
 
 
+LOST = "| lost | 1 |  | 120 | baseline right, treatment wrong; of several answers: fewer of them right |"
+
+
 @pytest.mark.parametrize(
     ("change", "says", "gives"),
     [
         (("## Gates\n", "## Gates\nall were easy\n"), "'all were easy'", "nothing"),
-        (("| lost | 1 |  | 120 | baseline right, treatment wrong |\n", ""), "nothing", "'| lost | 1 |"),
+        ((f"{LOST}\n", ""), "nothing", "'| lost | 1 |"),
     ],
 )
 def test_a_line_more_or_less_is_contradicted(run: Path, change: tuple[str, str], says: str, gives: str) -> None:

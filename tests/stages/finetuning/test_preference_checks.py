@@ -29,10 +29,10 @@ def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
 def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
     found = own(dpo_evidence(tmp_path))
     # Six steps show neither plateau nor rise; times of steps are not part of this evidence.
-    apart = {"training.plateau", "training.rise", "training.speed"}
+    apart = {"training.plateau", "training.rise", "training.speed", "training.stop"}
     assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == apart
     assert {id for id, (status, _) in found.items() if status not in ("PASS", "NOT_APPLICABLE")} == set(), found
-    assert len(found) == 23
+    assert len(found) == 24
 
 
 def test_pairs_that_repeat_are_fewer_distinct_tokens(tmp_path: Path) -> None:
