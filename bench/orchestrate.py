@@ -17,7 +17,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +108,7 @@ def _nothing(_: State) -> State:
 class GateTimes(NamedTuple):
     """Milliseconds of a session in which jobs and models take no time."""
 
-    gates: list[float]
+    gates: Sequence[float]
     """A gate's own work, of each gate."""
     parts: dict[str, list[float]]
     """By node of the graph."""

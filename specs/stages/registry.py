@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Union, get_args
+from operator import getitem
+from typing import Annotated, Any, Union, cast, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
@@ -137,7 +138,7 @@ class _AnyKind:
 def _any_built_in() -> TypeAdapter[Any]:
     """Return the union of the models of Peergate's own kinds, which takes long to build and few commands need."""
     every: Any = Union[tuple(stage_kind.stage for stage_kind in _BUILT_IN)]  # noqa: UP007
-    return TypeAdapter(Annotated[every, Field(discriminator="kind")])
+    return TypeAdapter(getitem(cast(Any, Annotated), (every, Field(discriminator="kind"))))
 
 
 def _read_stage(value: Any, info: ValidationInfo) -> Any:

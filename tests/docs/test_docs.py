@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.docs.test_layout import PACKAGES, command_names
 
 HOME = Path(__file__).parents[2]
-MOST_WORDS = 28_200
-"""180 of them for authors and referees of a paper (how-to/attach-to-a-paper.md), 90 for `cai_demo`, 400 for several
-answers to an item, a second split, early stopping and learning curves."""
+MOST_WORDS = 28_340
+"""180 of them for authors and referees of a paper (how-to/attach-to-a-paper.md), 230 for `cai_demo` and its result, 400
+for several answers to an item, a second split, early stopping and learning curves."""
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
@@ -140,6 +140,6 @@ def words(page: Path) -> int:
 
 def test_what_is_written_by_hand_stays_short_enough_to_be_read() -> None:
     by_hand = [HOME / "README.md", *(HOME / "docs").rglob("*.md")]
-    generated = {"decisions", "reference", "gate-figures.md"}
+    generated = {"decisions", "reference", "gate-figures.md", "cai_demo"}
     by_hand = [one for one in by_hand if not generated & set(one.relative_to(HOME).parts)]
     assert sum(map(words, by_hand)) <= MOST_WORDS

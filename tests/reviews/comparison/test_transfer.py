@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from statsmodels.stats.contingency_tables import mcnemar
@@ -49,7 +50,7 @@ def tuned(folder: Path) -> Evidence:
 def test_the_gain_on_the_second_split_is_that_of_statsmodels(tmp_path: Path) -> None:
     evidence = with_transfer(tuned(tmp_path), first(2), [False, *[True] * 9, False, False])
     metrics = measure(evidence)
-    again = mcnemar([[1, 1], [8, 2]], exact=True)
+    again: Any = mcnemar([[1, 1], [8, 2]], exact=True)
     assert metrics.metrics["transfer_p"].value == pytest.approx(float(again.pvalue))
     assert metrics.metrics["transfer_gain"].value == pytest.approx(7 / N) and metrics.metrics["transfer_gain"].n == N
     path = evidence.arms["other_tuned"].rows
