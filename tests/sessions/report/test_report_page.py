@@ -134,6 +134,12 @@ def test_no_text_of_a_check_or_stage_leaves_its_fold(closed_quick: Path) -> None
 # ---- plots ------------------------------------------------------------------------------------------------------
 
 
+CURVE = [
+    {"name": name, "examples": examples, "accuracy": 0.5, "low": 0.4, "high": 0.6, "fitted": 0.5}
+    for name, examples in (("a tenth", 100), ("a third", 333), ("treatment", 1000), ("forecast", 15_000))
+]
+
+
 def compared(gain: float, interval: tuple[float, float], kinds: int = 6, metric: str = "accuracy") -> dict[str, Any]:
     counts = {"items": 3, "baseline": 1, "treatment": 2, "gained": 2, "lost": 1, "p": 0.5, "p_adjusted": 0.5}
     return {
@@ -142,6 +148,7 @@ def compared(gain: float, interval: tuple[float, float], kinds: int = 6, metric:
             "metrics": {"accuracy_gain": {"value": gain, "interval": list(interval)}},
             "registered": {"minimum_effect": 0.15},
             "arms": table_rows([f"an arm of a name as long as names may be, number {number}" for number in range(8)]),
+            "curve": {"detail": "a forecast", "points": CURVE},
         },
         "accuracy_by_kind": {f"a kind of a long name {number}": counts for number in range(kinds)},
     }
