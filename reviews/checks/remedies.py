@@ -12,7 +12,7 @@ REMEDIES: dict[str, str] = {
     "design.unique": "remove repeated items from the held-out split, and register its new digest",
     "design.strata": "more held-out items of the kinds shown, or a smaller `thresholds.items_per_kind`",
     "design.principles": "held-out items that ask for what the principle asks, or other `instructions` of it",
-    "design.transfer": "more items of another origin than the held-out ones, each asking something of its own",
+    "design.transfer": "more items, of another origin than the held-out ones, without repeats",
     "design.drawn": "hold out the items that the rule draws from the pool, and register the new digest",
     "design.items": "correct or remove the items shown, and register the new digest",
     "design.answers": "remove the answer from the prompts shown",

@@ -134,7 +134,7 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     only_treatment=True,
 )
 def _test(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
-    """Say how the registered test came out: of several answers to an item its change in the share that is right."""
+    """Report the registered test; of several answers to an item it tests the change in their share of right ones."""
     name = evidence.resolved.spec.analysis.p_metric
     p, gain = need(metrics, name), require_metric(metrics, "accuracy_gain")
     if gain.interval is None:

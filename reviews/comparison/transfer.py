@@ -22,7 +22,7 @@ from specs.system.exact import holds
 
 CHECKS = CheckRegistry(lambda kind: kind.arm, only_treatment=True)
 TRANSFER_METRICS = ("transfer_gain", "transfer_p")
-SOURCE = "a gain on items like those that were trained on, and none on items of another origin"
+SOURCE = "a gain on items like the training data, and no gain on items of another origin"
 
 
 def list_transfer_stages(analysis: Analysis) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ class Evidence:
     """The text of the registered constitution."""
 
     @property
-    def untouched(self) -> tuple[Item, ...]:
+    def reserved_items(self) -> tuple[Item, ...]:
         """The items of the held-out split and of the transfer split: nothing that is trained on may hold them."""
         return _both_splits(self.resolved, self.heldout, self.data)
 
@@ -153,7 +153,7 @@ class DesignEvidence(NamedTuple):
     """The text of the registered constitution."""
 
     @property
-    def untouched(self) -> tuple[Item, ...]:
+    def reserved_items(self) -> tuple[Item, ...]:
         """The items of the held-out split and of the transfer split."""
         return _both_splits(self.resolved, self.heldout, self.data)
 

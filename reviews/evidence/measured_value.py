@@ -28,7 +28,7 @@ class MeasuredValue(NamedTuple):
 def share(count: int, n: int, of_item: int = 1) -> MeasuredValue:
     """Return a share with Wilson's interval, of as many trials as items where ``of_item`` of the population are of one.
 
-    Answers to one item are no independent trials, and shares of items spread no more than single answers do.
+    Answers to the same item are not independent trials, and shares of items vary no more than single answers do.
 
     Raises:
         ValueError: the population is empty, or smaller than the count.

@@ -107,10 +107,10 @@ def _overlap(design: DesignEvidence) -> CheckOutcome:
     pairs = [*_prompts(design), *taught, *list_prompted_texts(design.resolved)]
     pairs += [(CONSTITUTION, design.constitution)] if design.constitution else []
     answers = [text for _, text in taught]
-    result = leakage_checks.overlap_of(pairs, design.untouched, design.resolved.spec.thresholds, answers)
+    result = leakage_checks.overlap_of(pairs, design.reserved_items, design.resolved.spec.thresholds, answers)
     if result.status == "FAIL":
         return result
-    chance = leakage_checks.answers_by_chance(answers, design.untouched)
+    chance = leakage_checks.answers_by_chance(answers, design.reserved_items)
     return chance if chance.status == "FAIL" or result.status == "PASS" else result
 
 
@@ -134,7 +134,7 @@ def _nearest(design: DesignEvidence) -> CheckOutcome:
 
     The reviewer is shown the pairs and judges whether they ask the same.
     """
-    return leakage_checks.nearest_pairs(_prompts(design), design.untouched)
+    return leakage_checks.nearest_pairs(_prompts(design), design.reserved_items)
 
 
 @DESIGN_CHECKS.add(
@@ -208,13 +208,13 @@ def _draw_again(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add("design.items", "Every held-out item can be passed and failed", source=item_checks.SOURCE)
 def _items(design: DesignEvidence) -> CheckOutcome:
     """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
-    return item_checks.soundness(design.resolved.spec, design.untouched)
+    return item_checks.soundness(design.resolved.spec, design.reserved_items)
 
 
 @DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.TOLD_SOURCE)
 def _answers(design: DesignEvidence) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
-    return label_checks.told_of(design.resolved.spec, design.untouched, design.data)
+    return label_checks.told_of(design.resolved.spec, design.reserved_items, design.data)
 
 
 @DESIGN_CHECKS.add(
@@ -297,7 +297,7 @@ def _every(design: DesignEvidence) -> list[Item]:
 def _groups(design: DesignEvidence) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
     count = subgroup_checks.independent_groups(design.heldout, design.resolved.spec.analysis.alpha)
-    result = leakage_checks.groups_of(_every(design), design.untouched)
+    result = leakage_checks.groups_of(_every(design), design.reserved_items)
     if result.status == "PASS" and count.status != "FAIL":
         result = leakage_checks.common_subject([row.prompt for row in _every(design)], design.heldout) or result
     return count if count.status == "FAIL" or result.status == "PASS" else result

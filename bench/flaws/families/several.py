@@ -1,4 +1,4 @@
-"""Flaws of items that are answered several times: what is left out, repeated, picked or drawn otherwise."""
+"""Flaws of items that are answered several times: rows left out, repeated, picked or drawn otherwise."""
 
 from __future__ import annotations
 

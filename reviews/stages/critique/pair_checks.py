@@ -171,7 +171,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     ]
     if not pairs:
         return CheckOutcome("NOT_APPLICABLE", "the principles have no worked examples of their own")
-    return overlap_of(pairs, evidence.untouched, evidence.resolved.spec.thresholds)
+    return overlap_of(pairs, evidence.reserved_items, evidence.resolved.spec.thresholds)
 
 
 @CHECKS.add("revise.examples", "The kept examples are the final revisions", source="edited training data")

@@ -41,7 +41,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare prompts and pairs, and the answers and hints that were learned from."""
     rows = read_rows(evidence.outputs.get("rollouts"), Rollout, "rollouts", may_be_empty=True)
     learned = [(row.item, text) for row in rows for text in (row.text, row.hint) if text]
-    return overlap_of([*_texts(evidence), *learned], evidence.untouched, evidence.resolved.spec.thresholds)
+    return overlap_of([*_texts(evidence), *learned], evidence.reserved_items, evidence.resolved.spec.thresholds)
 
 
 def _pairs(evidence: Evidence) -> tuple[Preference, ...]:
@@ -66,13 +66,13 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     blocking=False,
 )
 def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    return nearest_pairs(_texts(evidence), evidence.untouched)
+    return nearest_pairs(_texts(evidence), evidence.reserved_items)
 
 
 @CHECKS.add("rollouts.groups", "Prompts, pairs and held-out items share no group", source="leakage through topics")
 def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     items, kept_items = prompts_of(evidence)
-    return groups_of([*(items | kept_items).values(), *_pairs(evidence)], evidence.untouched)
+    return groups_of([*(items | kept_items).values(), *_pairs(evidence)], evidence.reserved_items)
 
 
 @CHECKS.add(

@@ -32,7 +32,7 @@ _ERRORS = 2.0
 @CHECKS.add("dpo.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
 def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     chosen = [pair.chosen for pair in split_pairs(evidence)[2]]
-    return overlap_of(_texts(evidence), evidence.untouched, evidence.resolved.spec.thresholds, chosen)
+    return overlap_of(_texts(evidence), evidence.reserved_items, evidence.resolved.spec.thresholds, chosen)
 
 
 def _texts(evidence: Evidence) -> list[tuple[str, str]]:
@@ -46,13 +46,13 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     blocking=False,
 )
 def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    return nearest_pairs(_texts(evidence), evidence.untouched)
+    return nearest_pairs(_texts(evidence), evidence.reserved_items)
 
 
 @CHECKS.add("dpo.groups", "Pairs and held-out items share no group", source="leakage through topics")
 def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for groups of the held-out split among the pairs."""
-    return groups_of(split_pairs(evidence)[2], evidence.untouched)
+    return groups_of(split_pairs(evidence)[2], evidence.reserved_items)
 
 
 @CHECKS.add("dpo.split", "Pairs that were kept out are of other groups", source="pairs of one prompt in both splits")

@@ -274,7 +274,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     thresholds = evidence.resolved.spec.thresholds
     if evidence.stage.kind == "self_instruct":
         result = recompute_instructions(evidence)
-        seeds = overlap_of(((seed.id, seed.text) for seed in result.seeds), evidence.untouched, thresholds)
+        seeds = overlap_of(((seed.id, seed.text) for seed in result.seeds), evidence.reserved_items, thresholds)
         return (
             seeds
             if seeds.status == "FAIL"
@@ -283,7 +283,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     answered = recompute_responses(evidence)
     pairs = list(iterate_texts(answered.parameters.shots, "shots"))
     pairs += [(item.id, item.prompt) for item in answered.items]
-    return overlap_of(pairs, evidence.untouched, thresholds)
+    return overlap_of(pairs, evidence.reserved_items, thresholds)
 
 
 def _check_written_instructions(evidence: Evidence, result: RecomputedInstructions, most: float) -> CheckOutcome:

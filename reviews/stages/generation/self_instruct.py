@@ -39,7 +39,7 @@ def recompute_instructions(evidence: Evidence) -> RecomputedInstructions:
 def taken_out(evidence: Evidence, result: RecomputedInstructions) -> dict[int, Overlap]:
     """Return the kept instructions that are held-out prompts, by place: later stages do not read them."""
     thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in result.harvest.items]
-    return held_out_among(written, evidence.untouched, thresholds.prompt_similarity, thresholds.contained_words)
+    return held_out_among(written, evidence.reserved_items, thresholds.prompt_similarity, thresholds.contained_words)
 
 
 def probes(rows: Sequence[SelfInstructRow]) -> tuple[list[bool], list[bool]]:

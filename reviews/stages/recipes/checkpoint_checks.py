@@ -127,7 +127,7 @@ def data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         for number, row in enumerate(_rows(role, path), 1)
         for _, text in iterate_texts(row, role)
     ]
-    result = overlap_of(prompts, evidence.untouched, evidence.resolved.spec.thresholds)
+    result = overlap_of(prompts, evidence.reserved_items, evidence.resolved.spec.thresholds)
     return (
         result
         if result.status != "PASS"

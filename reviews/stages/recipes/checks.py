@@ -93,7 +93,7 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         raise EvidenceMissing("the recipe's files are missing")
     if not evidence.code:
         raise EvidenceMissing("the recipe's script is not on record")
-    prompts = {item.id: _flat(item.prompt) for item in evidence.untouched}
+    prompts = {item.id: _flat(item.prompt) for item in evidence.reserved_items}
     texts = [("log", evidence.log_tail), *((path.name, _text(path)) for path in (rows, *list_tree(folder)))]
     strings = _strings(evidence.code)
     written = [evidence.code, " ".join(strings), "".join(strings)]
@@ -110,7 +110,7 @@ def _heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         message = join_names(f"{value['item']} in {value['file']}" for value in visible)
         detail = f"held-out prompts are in the script or in what it left: {message}"
         return CheckOutcome("FAIL", detail, float(len(visible)), tuple(visible), repairable=False)
-    answered = [item.id for item in evidence.untouched if _answers(item, written)]
+    answered = [item.id for item in evidence.reserved_items if _answers(item, written)]
     if answered:
         detail = f"the script holds the answers to held-out items {join_names(answered)}"
         many = len(answered) >= _ANSWERS
@@ -136,7 +136,7 @@ def _strings(code: str) -> list[str]:
 
 def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
     """Yield the items whose prompt is nearly one of the strings."""
-    pairs = [(item.id, item.prompt) for item in evidence.untouched]
+    pairs = [(item.id, item.prompt) for item in evidence.reserved_items]
     written = [(str(number), string) for number, string in enumerate(strings) if len(string) >= _SHORTEST]
     thresholds = evidence.resolved.spec.thresholds
     near = find_overlaps(written, pairs, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)

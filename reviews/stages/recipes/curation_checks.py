@@ -65,14 +65,14 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         for example in _read_curated_examples(evidence)
         for text in (example.prompt, example.completion, *said_before(example))
     )
-    return _for_the_builder(overlap_of(texts, evidence.untouched, evidence.resolved.spec.thresholds))
+    return _for_the_builder(overlap_of(texts, evidence.reserved_items, evidence.resolved.spec.thresholds))
 
 
 @CHECKS.add("recipe.groups", "Curated examples share no group with the held-out split", source="leakage through topics")
 def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
-    return _for_the_builder(groups_of(_read_curated_examples(evidence), evidence.untouched))
+    return _for_the_builder(groups_of(_read_curated_examples(evidence), evidence.reserved_items))
 
 
 @CHECKS.add(

@@ -128,10 +128,10 @@ def test_the_design_wants_other_items_and_enough_of_them(tmp_path: Path) -> None
 
 def test_a_transfer_prompt_among_the_training_prompts_is_leakage(tmp_path: Path) -> None:
     evidence = with_transfer(tuned(tmp_path), NONE, ALL)
-    assert {item.id for item in evidence.untouched} == {item.id for item in (*heldout_items(), *transfer_items())}
+    assert {item.id for item in evidence.reserved_items} == {item.id for item in (*heldout_items(), *transfer_items())}
     assert evidence.resolved.spec.hidden_data() == {"heldout", "other"}
     assert evidence.resolved.list_splits()[1] == evidence.resolved.data_digests["other"]
-    assert tuned(tmp_path / "..").untouched == heldout_items()
+    assert tuned(tmp_path / "..").reserved_items == heldout_items()
 
 
 def test_a_spec_with_a_second_split_loads_and_asks_for_its_gain(tmp_path: Path) -> None:
