@@ -93,7 +93,6 @@ def _absent(stage: Stage) -> dict[str, str]:
     where = {output: value.where for value in unset for output in value.outputs}
     results = {metric.id: where.get(metric.output, "") for metric in kind.metrics if isinstance(metric, RowMetric)}
     results["accuracy_at_k"] = "k" if getattr(stage.parameters, "k", 0) is None else ""
-    results["accuracy_at_k"] = "k" if getattr(stage.parameters, "k", 0) is None else ""
     return {id: parameter for id, parameter in results.items() if parameter}
 
 

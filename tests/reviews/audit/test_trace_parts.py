@@ -26,6 +26,7 @@ from testing.factories.evidence_on_disk import N, answers, evidence_of, samples
 from testing.factories.preference_evidence import dpo_evidence
 from testing.factories.programs_evidence import code_evidence, code_row, problems, solution_of
 from testing.factories.rollout_evidence import rollout_evidence
+from testing.factories.sampled_evidence import EACH, sampled_arms
 from testing.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from testing.factories.trace_evidence import trace_evidence
 from testing.fixtures.sandbox import WHY_UNAVAILABLE
@@ -178,7 +179,9 @@ def test_every_metric_is_followed_to_lines_that_give_it(tmp_path: Path, kind: st
     evidence = MAKE[kind](tmp_path)
     assert evidence.stage.kind == kind
     metrics = measure(evidence).metrics
-    assert set(metrics_of(kind)) <= set(metrics)  # pyright: ignore[reportArgumentType]
+    # Only of several answers to each item, as in the next test.
+    due = set(metrics_of(kind)) - {"accuracy_at_k"}  # pyright: ignore[reportArgumentType]
+    assert due <= set(metrics)
     for id, metric in metrics.items():
         parts = parts_of(evidence, id)
         assert parts, id
@@ -195,6 +198,13 @@ def test_every_metric_is_followed_to_lines_that_give_it(tmp_path: Path, kind: st
         elif METRICS[id].unit == "fraction" and id not in NOT_BY_LINES:
             of = last if id in OF_SOME else parts[0].of
             assert metric.value == pytest.approx(first / of), (id, parts)
+
+
+def test_pass_at_k_is_followed_to_the_right_answers(tmp_path: Path) -> None:
+    evidence = sampled_arms(tmp_path, [1] * N, [2] * N, f"temperature: 0.7, samples_per_item: {EACH}, k: 2")
+    assert "accuracy_at_k" in measure(evidence).metrics
+    (part,) = parts_of(evidence, "accuracy_at_k")
+    assert (part.what, len(part.lines), part.of) == ("the verifier accepts it", 2 * N, EACH * N)
 
 
 def test_kinds_with_metrics_are_all_here() -> None:
