@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -345,3 +346,21 @@ def test_a_witness_reads_what_was_written_as_it_was_asked(
     WORK[kind](job)
     assert unwritten(job) == set()
     assert unwritten(job, models["critic"], "other")
+
+
+@pytest.mark.parametrize(("kind", "stage"), [("revise", revise.revise), ("best_of_n", best_of_n.prefer)])
+def test_progress_is_reported_within_a_group(
+    tmp_path: Path,
+    models: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    stage: Callable[[Job], StageResult],
+) -> None:
+    monkeypatch.setattr("training.jobs.job.PROGRESS_EVERY_S", 0.0)
+    job = job_of(tmp_path, kind, models, batch_size=2)
+    stage(job)
+    written = [json.loads(line) for line in (job.folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
+    unit = "chains" if kind == "revise" else "prompts"
+    done = [line["done"] for line in written if line["unit"] == unit]
+    assert done == sorted(done) and done[-1] == 6
+    assert len(set(done) - {0, 6}) >= 2, "all six are one group, and lines come before it is whole"
