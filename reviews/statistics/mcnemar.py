@@ -93,9 +93,9 @@ def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, f
 def mean_change_interval(changes: Sequence[Number]) -> tuple[float, float]:
     """Return a 95 % interval of the mean of items' changes, each from -1 to 1.
 
-    It is :func:`paired_difference_interval` for shares of several answers to each item: one item more that changes by 1
-    and one that changes by -1, then Wald's interval over items. Answers to one item are one cluster, whatever their
-    number. Raises ValueError without items, or for a change beyond 1.
+    It is :func:`paired_difference_interval` for shares of several answers to each item: Wald's interval over
+    items, after an item that changes by 1 and an item that changes by -1 are added. Answers to the same item are a
+    single cluster. Raises ValueError without items, or for a change beyond 1.
     """
     if not changes or any(abs(change) > 1 for change in changes):
         raise ValueError(f"expected changes from -1 to 1, got {len(changes)}: {list(changes)[:5]}...")

@@ -307,23 +307,27 @@ def _misses_transfer(comparison: dict[str, Any]) -> bool:
 
 def _list_arms(history: History) -> list[dict[str, Any]]:
     """Return the row of each arm as the treatment's gate compared it; none where no further arm is registered."""
-    analysis = history.resolved.spec.analysis
-    shows, checks = {arm.name: arm.shows for arm in analysis.arms}, _newest_checks(history, analysis.treatment)
-    rows = next((check.rows for check in checks if check.id == "arms.compared"), ())
-    return [row | {"shows": shows.get(row["name"], "")} for row in rows]
+    shows = {arm.name: arm.shows for arm in history.resolved.spec.analysis.arms}
+    check = _find_check(history, "arms.compared")
+    return [row | {"shows": shows.get(row["name"], "")} for row in (check.rows if check else ())]
 
 
 def _list_principles(history: History) -> list[dict[str, Any]]:
     """Return how often each arm keeps to each principle, as the treatment's gate counted it."""
-    checks = _newest_checks(history, history.resolved.spec.analysis.treatment)
-    return list(next((check.rows for check in checks if check.id == "strata.principles"), ()))
+    check = _find_check(history, "strata.principles")
+    return list(check.rows) if check else []
 
 
 def _list_curve(history: History) -> dict[str, Any]:
     """Return the learning curve as the treatment's gate fitted it; empty where none is registered."""
+    check = _find_check(history, "curve.forecast")
+    return {"detail": check.detail, "points": list(check.rows)} if check and check.rows else {}
+
+
+def _find_check(history: History, id: str) -> CheckResult | None:
+    """Return a check of the treatment's newest gate; None where it did not run."""
     checks = _newest_checks(history, history.resolved.spec.analysis.treatment)
-    check = next((check for check in checks if check.id == "curve.forecast" and check.rows), None)
-    return {"detail": check.detail, "points": list(check.rows)} if check else {}
+    return next((check for check in checks if check.id == id), None)
 
 
 def _list_missed_arms(comparison: dict[str, Any]) -> list[str]:
