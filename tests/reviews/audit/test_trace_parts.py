@@ -180,8 +180,8 @@ def test_every_metric_is_followed_to_lines_that_give_it(tmp_path: Path, kind: st
     assert evidence.stage.kind == kind
     metrics = measure(evidence).metrics
     # Only of several answers to each item, as in the next test.
-    due = set(metrics_of(kind)) - {"accuracy_at_k"}  # pyright: ignore[reportArgumentType]
-    assert due <= set(metrics)
+    expected = set(metrics_of(kind)) - {"accuracy_at_k"}  # pyright: ignore[reportArgumentType]
+    assert expected <= set(metrics)
     for id, metric in metrics.items():
         parts = parts_of(evidence, id)
         assert parts, id
