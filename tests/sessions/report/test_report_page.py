@@ -233,7 +233,7 @@ def test_counts_have_whole_ticks_and_everything_fits(
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the report was seen in no browser")
 def test_a_browser_shows_the_report_folded_with_its_plots(closed_quick: Path, tmp_path: Path) -> None:
     data, examples = like_the_demo(closed_quick)
-    data["comparison"]["arms"] = table_rows(["own drafts"])
+    data["comparison"] |= {"arms": table_rows(["own drafts"]), "curve": {"detail": "a forecast", "points": CURVE}}
     assert tuple(plots.draw(tmp_path, data, {"sft, attempt 1": [2.0, 1.0]})) == plots.NAMES
     body = MarkdownIt("commonmark").enable("table").render(page_of(data, examples))
     script = (
@@ -250,4 +250,4 @@ def test_a_browser_shows_the_report_folded_with_its_plots(closed_quick: Path, tm
     measured = json.loads(html.unescape(done.stdout.partition("<title>")[2].partition("</title>")[0]))
     assert measured["pictures"] == [True] * len(plots.NAMES)
     assert len(measured["folds"]) == 9 and all(not is_open and height < 60 for is_open, height in measured["folds"])
-    assert measured["tables"] == 6 and 0 <= measured["headline"] < measured["first"] < 400
+    assert measured["tables"] == 7 and 0 <= measured["headline"] < measured["first"] < 400
