@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from reviews.evidence.evidence import Evidence
@@ -49,6 +50,15 @@ def rows() -> list[Raw]:
     ]
 
 
+def sampled_rows(epochs: int) -> list[Raw]:
+    """Return a row an item and epoch: one call, of which each epoch has a draw of its own."""
+    return [
+        row | {"sample": epoch, "calls": [row["calls"][1] | {"draw": epoch}]}
+        for row in rows()
+        for epoch in range(epochs)
+    ]
+
+
 def call(turns: list[str], output: str) -> Raw:
     roles = ("user", "assistant", "user")
     return {
@@ -77,7 +87,7 @@ def samples(of: list[Raw]) -> list[Raw]:
         raws.append(
             {
                 "id": row["item"],
-                "epoch": 1,
+                "epoch": row.get("sample", 0) + 1,
                 "input": row["calls"][0]["messages"][0]["content"],
                 "target": row["target"][0],
                 "messages": [],
@@ -97,13 +107,18 @@ def header(**changes: Any) -> Raw:
 
 
 def benchmark_evidence(
-    folder: Path, of: list[Raw] | None = None, logged: list[Raw] | None = None, kind: StageKind = INSPECT, **head: Any
+    folder: Path,
+    of: list[Raw] | None = None,
+    logged: list[Raw] | None = None,
+    kind: StageKind = INSPECT,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    **head: Any,
 ) -> Evidence:
-    """Return the evidence of a healthy stage, or with other rows, or a log of other samples or with another header."""
+    """Return the evidence of a healthy stage, or with other rows, parameters or samples and header of its log."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "base")
     raw: Raw = {"task": "opposites", "score": "match", "max_new_tokens": 32, "seed": 7}
-    raw |= {"args": {"data": "{items}", "level": 2}} if kind is INSPECT else {}
+    raw |= ({"args": {"data": "{items}", "level": 2}} if kind is INSPECT else {}) | dict(changes)
     inputs = {"model": "model", "items": "heldout"}
     stage = kind.stage(name="base", kind=kind.name, inputs=inputs, script="task.py", parameters=raw)
     parameters = stage.parameters.model_dump(mode="json")

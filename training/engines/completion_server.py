@@ -6,7 +6,6 @@ engine lacks, is refused with a sentence instead of answered otherwise.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import secrets
@@ -21,8 +20,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
+from specs.stages.base.sampling import digest_ids
 from training.engines.batched import Completion
 from training.engines.engine import CompletionEngine
+from training.engines.sampling_noise import stream_of
 from training.engines.token_sampling import TokenSampling
 
 PATH = "/v1/chat/completions"
@@ -36,6 +37,8 @@ ANSWER_S = 3600.0
 _KNOWN = ("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed")
 _ONLY: dict[str, tuple[Any, ...]] = {"n": (None, 1), "stream": (None, False)}
 MOST_STOPS = 8
+CALLS = "calls"
+"""The part of a stage's work that the streams of its requests are of. A seed that a request names is not used."""
 
 Message = dict[str, str]
 Encode = Callable[[Sequence[Message]], tuple[int, ...]]
@@ -62,6 +65,8 @@ class ServedCall(NamedTuple):
     messages: tuple[Message, ...]
     prompt: tuple[int, ...]
     sampling: TokenSampling
+    draw: int
+    """How many requests had this prompt before."""
     output: Completion
 
 
@@ -69,7 +74,7 @@ class _QueuedRequest(NamedTuple):
     messages: tuple[Message, ...]
     prompt: tuple[int, ...]
     sampling: TokenSampling
-    seed: int
+    draw: int
     answer: Future[ServedCall]
 
 
@@ -137,7 +142,10 @@ class CompletionServer:
         if longest is not None and len(prompt) + sampling.max_new_tokens > longest:
             room = f"{len(prompt)} tokens with {sampling.max_new_tokens} to answer"
             raise RequestRefusal(f"the prompt has {room}, the model reads {longest}")
-        return _QueuedRequest(messages, prompt, sampling, self._seed(request.get("seed"), prompt), Future())
+        with self._encoding:
+            draw = self._asked[prompt]
+            self._asked[prompt] += 1
+        return _QueuedRequest(messages, prompt, sampling, draw, Future())
 
     def _sampling(self, request: dict[str, Any]) -> TokenSampling:
         granted = self._granted
@@ -157,12 +165,9 @@ class CompletionServer:
             raise RequestRefusal(f"stop must be at most {MOST_STOPS} texts")
         return TokenSampling(most, granted.temperature, stops=stops)
 
-    def _seed(self, request: Any, prompt: tuple[int, ...]) -> int:
-        """Draw a seed from the request and how often it came, so that the order of requests does not change it."""
-        with self._encoding:
-            self._asked[prompt] += 1
-            what = f"{self._granted.seed} {request} {self._asked[prompt]} {prompt}"
-        return int.from_bytes(hashlib.sha256(what.encode()).digest()[:4], "big") >> 1
+    def _stream(self, request: _QueuedRequest) -> int:
+        """Return the stream of a request, from its prompt and how often that came: the order of others is the same."""
+        return stream_of(self._granted.seed, CALLS, digest_ids(request.prompt), request.draw)
 
     def _decode(self) -> None:
         """Answer requests in batches that share their sampling settings."""
@@ -188,14 +193,16 @@ class CompletionServer:
     def _complete(self, some: list[_QueuedRequest]) -> None:
         first = some[0]
         try:
-            prompts, streams = [value.prompt for value in some], [[value.seed] for value in some]
+            prompts, streams = [value.prompt for value in some], [[self._stream(value)] for value in some]
             outputs = self._engine.complete(prompts, first.sampling, streams=streams)
         except Exception as error:
             for value in some:
                 value.answer.set_exception(RequestRefusal(f"the engine gave up: {error}"))
             return
         for value, (output,) in zip(some, outputs, strict=True):
-            call = ServedCall(f"call-{len(self.calls)}", value.messages, value.prompt, value.sampling, output)
+            call = ServedCall(
+                f"call-{len(self.calls)}", value.messages, value.prompt, value.sampling, value.draw, output
+            )
             self.calls[call.id] = call
             value.answer.set_result(call)
         self._on_answers(len(self.calls))

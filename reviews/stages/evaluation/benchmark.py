@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.items import in_order, items_of
+from reviews.evidence.items import answers_per_item, in_order, items_of
 from reviews.evidence.row_lines import Subjects, by_item
 from reviews.evidence.row_reader import ROW_CHARACTERS, read_rows
 from specs.session.evaluation_plan import Outcome
@@ -48,14 +49,13 @@ class BenchmarkSample(NamedTuple):
 def read_benchmark_samples(
     evidence: Evidence, path: Path | None, what: str = "inspect rows"
 ) -> tuple[BenchmarkSample, ...]:
-    """Return every registered item of the stage with its row, in the order of the items.
+    """Return every registered item of the stage with its row, or each of them, in the order of the items.
 
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`.
     """
-    return tuple(
-        BenchmarkSample(*pair) for pair in in_order(items_of(evidence), read_rows(path, BenchmarkRow, what), what)
-    )
+    rows, each = read_rows(path, BenchmarkRow, what), answers_per_item(evidence)
+    return tuple(BenchmarkSample(*pair) for pair in in_order(items_of(evidence), rows, what, each))
 
 
 def log_file(evidence: Evidence) -> Path:
@@ -83,15 +83,17 @@ def log_of(evidence: Evidence) -> Log:
 def read(evidence: Evidence, output: str) -> Subjects:
     """Return the samples for its metrics; errors as :func:`read_benchmark_samples`."""
     path = evidence.outputs.get(output)
-    return by_item(read_benchmark_samples(evidence, path), read_rows(path, BenchmarkRow, "inspect rows"))
+    subjects = by_item(read_benchmark_samples(evidence, path), read_rows(path, BenchmarkRow, "inspect rows"))
+    return subjects._replace(of_item=answers_per_item(evidence))
 
 
 def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
-    """Return 1 for each item that the registered scorer accepts and 0 for the others.
+    """Return the share of each item's answers that the registered scorer accepts: 1 or 0 of one.
 
     Errors are those of :func:`read_benchmark_samples`.
     """
-    return [float(value.passed) for value in read_benchmark_samples(evidence, path)]
+    samples, each = read_benchmark_samples(evidence, path), answers_per_item(evidence)
+    return [fmean(value.passed for value in samples[at : at + each]) for at in range(0, len(samples), each)]
 
 
 def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
@@ -99,6 +101,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     return [
         {
             "item": value.item.id,
+            **({"sample": value.row.sample} if answers_per_item(evidence) > 1 else {}),
             "prompt": plain(value.item.prompt, ROW_CHARACTERS),
             "output": plain(value.text, ROW_CHARACTERS),
             "target": plain(", ".join(value.row.target), ROW_CHARACTERS),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, join_names, manifest_of, unless
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import targets_of
+from reviews.evidence.row_lines import answer_of
 from reviews.stages.evaluation.benchmark import BenchmarkSample, log_of, read_benchmark_samples
 from reviews.stages.evaluation.verifier_probes import ATTACKS, Target, run_attacks
 from specs.stages.base.artifacts import Item
@@ -51,13 +53,14 @@ def _log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     log, rows = log_of(evidence), _rows(evidence)
     if log.status != "success":
         return CheckOutcome("FAIL", f"the log says that the task ended with status {log.status!r}", repairable=False)
-    samples: dict[str, LoggedSample] = {}
+    samples: dict[tuple[str, int], LoggedSample] = {}
     for sample in log.samples:
-        if sample.id in samples or sample.epoch != 1 or sample.error:
-            return CheckOutcome("FAIL", f"the log has '{sample.id}' twice, with an error or repeated", repairable=False)
-        samples[sample.id] = sample
-    if set(samples) != {row.item.id for row in rows}:
-        missing = [row.item.id for row in rows if row.item.id not in samples]
+        key = sample.id, sample.epoch - 1
+        if key in samples or sample.error:
+            return CheckOutcome("FAIL", f"the log has '{sample.id}' twice or with an error", repairable=False)
+        samples[key] = sample
+    if set(samples) != {answer_of(row.row) for row in rows}:
+        missing = [row.item.id for row in rows if answer_of(row.row) not in samples]
         message = f"the log has {len(samples)} samples, the rows {len(rows)}"
         message += f"; without a sample: {join_names(missing)}" if missing else ""
         return CheckOutcome("FAIL", message, repairable=False)
@@ -65,7 +68,7 @@ def _log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     wrong = [
         {"item": row.item.id, "differs": ", ".join(texts)}
         for row in rows
-        if (texts := list(_differing(row, samples[row.item.id], score)))
+        if (texts := list(_differing(row, samples[answer_of(row.row)], score)))
     ]
     message = f"{len(wrong)} rows are not what the log says: {join_names(value['item'] for value in wrong)}"
     return unless(wrong, message, f"all {len(rows)} rows equal the log", repairable=False)
@@ -118,6 +121,9 @@ def _task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     ]
     if long:
         return CheckOutcome("FAIL", f"more tokens than granted were asked for at {join_names(long)}", repairable=False)
+    if arguments.temperature is not None and (lacking := _count_dropped_draws(_rows(evidence))):
+        message = f"of {lacking} prompts the model gave answers that are in no row, or one answer twice"
+        return CheckOutcome("FAIL", message, float(lacking), repairable=False)
     before = evidence.baseline_manifest
     if before is not None and (theirs := before.facts.get("library", {}).get("environment")) != stated["environment"]:
         message = f"the baseline ran in the environment {theirs}, this stage in {stated['environment']}"
@@ -125,6 +131,15 @@ def _task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome(
         "PASS", f"task {arguments.task} with {stated.get('name')} {stated.get('version')}, as granted", 0.0
     )
+
+
+def _count_dropped_draws(rows: Sequence[BenchmarkSample]) -> int:
+    """Return for how many prompts the numbers of the draws are not 0, 1, and so on: others were drawn and left out."""
+    draws: dict[str | None, list[int]] = defaultdict(list)
+    for row in rows:
+        for call in row.row.calls:
+            draws[call.prompt_digest].append(call.draw)
+    return sum(sorted(numbers) != list(range(len(numbers))) for numbers in draws.values())
 
 
 @CHECKS.add(
@@ -138,8 +153,10 @@ def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     A task may write the question in its own words, or the target in another form: that is a warning, with the items.
     """
     rows = _rows(evidence)
-    elsewhere = [row.item.id for row in rows if not _is_asked(row)]
-    targets = [row.item.id for row in rows if not all(_is_due(target, row.item) for target in row.row.target)]
+    elsewhere = list(dict.fromkeys(row.item.id for row in rows if not _is_asked(row)))
+    targets = list(
+        dict.fromkeys(row.item.id for row in rows if not all(_is_due(text, row.item) for text in row.row.target))
+    )
     parts = [
         f"{len(some)} {what}, for example '{some[0]}'"
         for some, what in (
@@ -149,7 +166,7 @@ def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         if some
     ]
     if parts:
-        visible = tuple({"item": id} for id in dict.fromkeys((*elsewhere, *targets)))
+        visible = tuple({"item": item} for item in dict.fromkeys((*elsewhere, *targets)))
         return CheckOutcome("WARN", "; ".join(parts), float(len(elsewhere) + len(targets)), visible)
     return CheckOutcome("PASS", f"all {len(rows)} items were asked verbatim, their answers were the targets", 0.0)
 
@@ -167,11 +184,11 @@ def _is_due(target: str, item: Item) -> bool:
 def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry the registered scorer out again where it is one of the library's plain ones; else it stays a claim."""
     rows, log = _rows(evidence), log_of(evidence)
-    results = {row.item.id: _again(log, evidence, row) for row in rows}
+    results = {answer_of(row.row): _again(log, evidence, row) for row in rows}
     wrong = [
         {"item": row.item.id, "output": row.text, "target": ", ".join(row.row.target), "claimed": row.passed}
         for row in rows
-        if results[row.item.id] not in (None, row.passed)
+        if results[answer_of(row.row)] not in (None, row.passed)
     ]
     if wrong:
         message = (
@@ -193,7 +210,7 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 )
 def _scorer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Attack the registered scorer as verifiers are attacked, where it can be carried out here without the library."""
-    rows, log = _rows(evidence)[:MOST_ATTACKED], log_of(evidence)
+    log, rows = log_of(evidence), [row for row in _rows(evidence) if row.row.sample == 0][:MOST_ATTACKED]
     scorer, options = log.scorers.get(_parse_parameters(evidence).score, ("", {}))
     known = {row.item.id: row.row.target for row in rows}
 

@@ -115,7 +115,7 @@ def main() -> int:
             log_format="eval",
             log_samples=True,
             display="none",
-            epochs=1,
+            epochs=settings["epochs"],
             fail_on_error=True,
             retry_on_error=0,
             max_samples=settings["at_once"],

@@ -34,7 +34,12 @@ def inspect(job: Job[InspectParameters]) -> StageResult:
             host=bubblewrap.this_host(library.python, library.prefixes),
             driver=_DRIVER,
             write_items=write_items,
-            settings={"task": parameters.task, "args": parameters.args, "score": parameters.score},
+            settings={
+                "task": parameters.task,
+                "args": parameters.args,
+                "score": parameters.score,
+                "epochs": parameters.samples_per_item,
+            },
             script=script,
             keep_log=_keep_log,
         ),

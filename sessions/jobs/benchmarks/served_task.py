@@ -60,7 +60,8 @@ def serve(job: Job[Any], harness: Harness) -> StageResult:
     name, host = harness.name, harness.host
     if (why := sandbox.why_not(host)) or host is None:
         refuse(f"{job.order.key}: {why}")
-    items = load_items(job.inputs["items"])
+    items, epochs = load_items(job.inputs["items"]), harness.settings.get("epochs", 1)
+    counted = "items" if epochs == 1 else "answers"
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder, share=False)
     encode = encoder_of(job, engine.tokenizer)
     granted = CompletionLimits(
@@ -79,7 +80,7 @@ def serve(job: Job[Any], harness: Harness) -> StageResult:
             granted,
             folder / "socket",
             # A task may ask several times for an item; how often is not known before.
-            lambda answers: job.progress(min(answers, len(items)), len(items), "items"),
+            lambda answers: job.progress(min(answers, epochs * len(items)), epochs * len(items), counted),
         )
         settings = harness.settings | {"key": server.key, "at_once": parameters.batch_size, "seed": parameters.seed}
         (folder / "settings").write_text(json.dumps(settings), encoding="utf-8")
@@ -89,7 +90,7 @@ def serve(job: Job[Any], harness: Harness) -> StageResult:
     log.parent.mkdir()
     try:
         harness.keep_log(job.out / "files", log, items)
-        rows = rows_of(read_log(log), items, server.calls, harness.settings["score"])
+        rows = rows_of(read_log(log), items, server.calls, harness.settings["score"], epochs)
     except (NotALog, ValueError) as error:
         raise SystemExit(f"{name}: {error}") from None
     job.write_rows("rows", rows)

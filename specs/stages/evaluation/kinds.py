@@ -120,7 +120,7 @@ INSPECT = _measuring(
     takes_script=True,
     environment="inspect",
     arm=ArmTraits(metric="benchmark_accuracy", count="benchmark_items"),
-    outcomes=("binary",),
+    outcomes=("binary", "continuous"),
     review_focus=(
         "the task: is it the registered one, with its samples, prompts and limits",
         "extraction: does the scorer read what the answer says, in rows that pass and in rows that fail",

@@ -10,6 +10,7 @@ from specs.stages.base.metric import Population, RowMetric, Value, count, judged
 _ITEMS = Population("all answers to the registered held-out items, each item as often as registered")
 # Metrics over each population, and shares of its rows.
 _items, _of_items = partial(metric, over=_ITEMS), partial(rate, over=_ITEMS, of="outputs")
+_ITEM_COUNT = Value("number of items", lambda rows: len({row.item.id for row in rows}))
 _TOKENS = Population("all tokens of all texts, each scored once")
 _tokens = partial(metric, over=_TOKENS)
 _QUESTIONS = Population("all questions, each once")
@@ -22,7 +23,7 @@ _CONVERSATIONS = Population("all conversations, each once")
 
 EVALUATE_METRICS = (
     _of_items("accuracy", "outputs that the registered verifier accepts", lambda value: value.passed, "higher"),
-    _items("items", "items", Value("number of items", lambda rows: len({row.item.id for row in rows}))),
+    _items("items", "items", _ITEM_COUNT),
     _items(
         "accuracy_at_k",
         "fraction",
@@ -176,7 +177,7 @@ def _of_task(name: str, calls: str) -> tuple[RowMetric, ...]:
             over=_SAMPLES,
             of="samples",
         ),
-        metric(f"{name}_items", "samples", count, over=_SAMPLES),
+        metric(f"{name}_items", "items", _ITEM_COUNT, over=_SAMPLES),
         rate(
             f"{name}_truncation_rate",
             "samples with an answer that hit the token limit",

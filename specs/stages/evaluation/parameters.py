@@ -183,11 +183,24 @@ class InspectParameters(BenchmarkParameters):
 
     task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}(/[A-Za-z0-9_.-]{1,80})?$")]
     """The name of the task in the script, or ``package/task``."""
+    samples_per_item: Samples = omit_default(1)
+    """How often the task is run on each item (its epochs). With more than one the analysis registers
+    ``test: sign_flip``."""
     args: dict[ArgumentName, InspectArgument] = omit_default({})
     """Arguments of the task. ``{items}`` in one of them stands for the file of the items: JSON lines with ``id``,
     ``input``, ``target``, ``choices`` where there are some, and ``metadata``, as ``json_dataset`` reads them."""
     score: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]{1,80}$")]
     """The scorer that decides whether an answer is right: ``C``, true or 1 is, everything else is not."""
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        require_temperature(self.samples_per_item, self.temperature, "samples_per_item")
+        return self
+
+    @property
+    def answers_per_item(self) -> int:
+        """How many answers an item has."""
+        return self.samples_per_item
 
 
 class LmEvalParameters(BenchmarkParameters):

@@ -141,14 +141,18 @@ class ModelCall(Contract):
     stop: str | None = None
     """The stop string that ended it."""
     answer_ids: Ids
+    draw: Count = omit_default(0)
+    """How many requests of the stage had this prompt before: a sampled answer is drawn from the stream of both."""
     _ended_once = model_validator(mode="after")(ended_once)
 
 
 class BenchmarkRow(PromptedRow):
     """One sample of a benchmark's task: what the model was asked for it, and what the scorers claim."""
 
-    unique_by = ("item",)
+    unique_by = ("item", "sample")
 
+    sample: Count = omit_default(0)
+    """Which answer to the item it is."""
     calls: tuple[ModelCall, ...] = Field(min_length=1)
     """In the order in which the model was asked."""
     output: str

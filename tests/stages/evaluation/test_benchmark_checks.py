@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +12,19 @@ from reviews.checks.definition import join_names
 from reviews.gate.check_list import CHECKS, run_checks
 from reviews.gate.measurer import measure
 from reviews.stages.evaluation import benchmark
-from specs.system.digests import digest_path
+from specs.system.digests import digest_bytes, digest_path
 from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import CheckResult
 from testing.factories.benchmark_evidence import (
     FLAWS,
     RIGHT,
+    Raw,
     benchmark_evidence,
     header,
     items,
     lm_eval_evidence,
     rows,
+    sampled_rows,
     samples,
 )
 from training.rules.evaluation.inspect_log import NAME, write_log
@@ -53,6 +56,46 @@ def test_a_flaw_is_found_by_its_check(tmp_path: Path, flaw: str) -> None:
     broken, check, status = FLAWS[flaw]
     result = found_in(broken(tmp_path))[check]
     assert result.status == status, result.detail
+
+
+EPOCHS = {"samples_per_item": 3, "temperature": 0.7}
+
+
+def test_epochs_are_answers_to_an_item_of_which_the_share_that_is_right_counts(tmp_path: Path) -> None:
+    answers = sampled_rows(3)
+    answers[0] |= {"scores": {"match": "I", "long": 0.5}, "correct": False, "output": "It is warm"}
+    answers[0]["calls"][0] |= {"output": "It is warm"}
+    evidence = benchmark_evidence(tmp_path, answers, samples(answers), changes=EPOCHS)
+    results = found_in(evidence)
+    assert {
+        id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
+    } == {}
+    assert results["benchmark.scores"].detail == "all 36 scores follow from answer and target"
+    accuracy = measure(evidence).metrics["benchmark_accuracy"]
+    assert accuracy.value == (3 * RIGHT - 1) / 36
+    assert benchmark.outcomes(evidence, evidence.outputs["rows"], "continuous")[:2] == [2 / 3, 1.0]
+
+
+DROPPED: list[tuple[Callable[[list[Raw]], object], str, str]] = [
+    # The best of more draws than are granted: what was left out leaves a gap in the numbers.
+    (lambda answers: answers[1]["calls"][0].update(draw=4), "benchmark.task", "answers that are in no row"),
+    (lambda answers: answers[1]["calls"][0].update(draw=0), "benchmark.task", "answers that are in no row"),
+    (lambda answers: answers[1].update(sample=4), "benchmark.log", "rows"),
+    (lambda answers: answers.pop(), "benchmark.log", "rows"),
+]
+
+
+@pytest.mark.parametrize(("changed", "check", "why"), DROPPED)
+def test_draws_that_were_left_out_or_counted_twice_are_found(
+    tmp_path: Path, changed: Callable[[list[Raw]], object], check: str, why: str
+) -> None:
+    answers = sampled_rows(3)
+    for at, row in enumerate(answers):
+        row["calls"][0]["prompt_digest"] = digest_bytes(row["item"].encode())
+        assert at % 3 == row["sample"]
+    changed(answers)
+    result = found_in(benchmark_evidence(tmp_path, answers, samples(answers), changes=EPOCHS))[check]
+    assert result.status in ("FAIL", "BLOCKED") and why in result.detail, result.detail
 
 
 def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path: Path) -> None:

@@ -71,10 +71,11 @@ def log_of(calls: dict[str, ServedCall], **changes: Any) -> Log:
     return NO_LOG._replace(samples=tuple(samples))
 
 
-def left(folder: Path, model: Path, rows: list[BenchmarkRow]) -> Job:
+def left(folder: Path, model: Path, rows: list[BenchmarkRow], **settings: Any) -> Job:
+    folder.mkdir(exist_ok=True)
     items = folder / "items.jsonl"
     items.write_text("".join(f"{item.model_dump_json()}\n" for item in ITEMS), encoding="utf-8")
-    given = {"task": "t", "score": "match", "max_new_tokens": 9}
+    given = {"task": "t", "score": "match", "max_new_tokens": 9} | settings
     job = stage_job(folder / "run" / "jobs" / "job", "inspect", {"model": model, "items": items}, "instruct", **given)
     job.write_rows("rows", rows)
     return job
@@ -125,6 +126,53 @@ def test_a_witness_reads_every_request_again(tmp_path: Path, model: Path, calls:
 
     rewrite(job, "rows", swapped)
     assert {1} <= unwritten(job, folder="again") <= {1, 3}
+
+
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def drawn(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[BenchmarkRow]:
+    """Rows of three epochs at a temperature, asked in an order in which epochs and items mix."""
+    folder = tmp_path_factory.mktemp("drawn")
+    engine = make_engine("batched", model, 4, scratch=folder, share=False)
+    server = CompletionServer(
+        engine,
+        lambda messages: dialogue_ids(engine.tokenizer, messages, "chat").ids,
+        CompletionLimits(9, 1.0, 7, 4),
+        folder / "s",
+    )
+    logged: list[LoggedSample] = []
+    with server:
+        for epoch in range(1, EPOCHS + 1):
+            for item in ITEMS if epoch % 2 else reversed(ITEMS):
+                call = server.answer({"messages": [{"role": "user", "content": item.prompt}]})
+                answers = (LoggedAnswer(call.id, call.output.text),)
+                scores = (ScorerValue("match", "I"),)
+                logged.append(LoggedSample(item.id, epoch, False, ("x",), call.output.text, scores, answers, {}))
+    with pytest.raises(ValueError, match="one sample in each of 4 epochs"):
+        rows_of(NO_LOG._replace(samples=tuple(logged)), ITEMS, server.calls, "match", EPOCHS + 1)
+    return rows_of(NO_LOG._replace(samples=tuple(logged)), ITEMS, server.calls, "match", EPOCHS)
+
+
+def test_sampled_answers_of_every_epoch_are_read_again_by_their_draws(
+    tmp_path: Path, model: Path, drawn: list[BenchmarkRow]
+) -> None:
+    assert [(row.item, row.sample) for row in drawn] == [(item.id, at) for item in ITEMS for at in range(EPOCHS)]
+    assert [row.calls[0].draw for row in drawn] == [0, 1, 2] * len(ITEMS)
+    settings = {"temperature": 1.0, "samples_per_item": EPOCHS, "seed": 7}
+    job = left(tmp_path, model, drawn, **settings)
+    assert unwritten(job) == set()
+    changed = left(tmp_path / "seed", model, drawn, **settings | {"seed": 8})
+    assert len(unwritten(changed)) > len(drawn) // 2, "drawn with the noise of another seed"
+
+    def kept_twice(rows: list[dict[str, Any]]) -> None:
+        """One draw is kept as the answer of two epochs: the second is not what its number gives."""
+        first = rows[0]["calls"][0]
+        rows[1]["calls"][0] |= {name: first[name] for name in ("output", "answer_ids", "output_tokens", "finish")}
+
+    rewrite(job, "rows", kept_twice)
+    assert unwritten(job, folder="again") == {1}
 
 
 def test_an_item_becomes_a_sample() -> None:

@@ -18,6 +18,7 @@ from testing.fixtures.inspect_library import library, needs_inspect, read_by_lib
 from testing.fixtures.sandbox import needs_sandbox
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
+from testing.fixtures.witnessed_jobs import unwritten
 from training.jobs.job import Job
 from training.jobs.row_files import read_rows
 from training.rules.evaluation.inspect_log import NAME, read_log
@@ -189,6 +190,15 @@ def with_package(folder: Path) -> Path:
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text, encoding="utf-8")
     return folder / "bin" / "python"
+
+
+def test_every_epoch_of_a_sampled_task_is_a_row_with_a_draw_of_its_own(tmp_path: Path, model: Path) -> None:
+    job = ordered(tmp_path, model, PROBLEMS, samples_per_item=3, temperature=1.0)
+    inspect(job)
+    rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
+    assert [(row.item, row.sample) for row in rows] == [(f"s/{n}", epoch) for n in range(5) for epoch in range(3)]
+    assert all(sorted(row.calls[0].draw for row in rows[at : at + 3]) == [0, 1, 2] for at in range(0, 15, 3))
+    assert len({row.output for row in rows}) > 5 and unwritten(job) == set()
 
 
 def test_a_task_of_an_installed_package_is_run(

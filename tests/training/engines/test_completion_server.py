@@ -142,12 +142,14 @@ def test_samples_depend_on_seed_and_prompt_and_not_on_the_order(engine: Completi
         found: dict[str, list[str]] = {}
         with serve(engine, place, 1.0) as server:
             for text in texts:
-                _, told = ask(place, server.key, messages=user(text), temperature=1.0, seed=5)
+                _, told = ask(place, server.key, messages=user(text), temperature=1.0, seed=len(texts))
                 found.setdefault(text, []).append(told["choices"][0]["message"]["content"])
+            draws = [call.draw for call in server.calls.values() if call.messages == tuple(user("a"))]
+        assert draws == list(range(len(draws)))
         return found
 
-    one, other = sampled(["a", "b", "a"]), sampled(["b", "a", "a"])
-    assert one == other and one["a"][0] != one["a"][1]
+    first, second = sampled(["a", "b", "a"]), sampled(["b", "a", "a", "c"])
+    assert first == {text: second[text] for text in first} and first["a"][0] != first["a"][1]
 
 
 def test_an_engine_that_gives_up_is_a_refusal(

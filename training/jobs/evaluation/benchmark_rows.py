@@ -11,10 +11,10 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.sampling import PromptRead, digest_ids
 from specs.stages.evaluation.rows import BenchmarkRow, ModelCall, RequestMessage
 from specs.stages.registry import STAGE_KINDS
-from training.engines.completion_server import ServedCall
+from training.engines.completion_server import CALLS, ServedCall
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job
-from training.jobs.witness.prompted_answers import PromptedAnswer, answer, left_rows
+from training.jobs.witness.prompted_answers import PromptedAnswer, Source, answer, left_rows
 from training.rules.evaluation.benchmark_scores import is_right
 from training.rules.evaluation.inspect_log import Log, LoggedSample
 from training.rules.prompt_encoding import bare_ids, dialogue_ids, form_of
@@ -39,21 +39,25 @@ def sample_of(item: Item) -> dict[str, Any]:
     return results | {"metadata": {"group": item.group, "kind": item.kind, **item.constraint}}
 
 
-def rows_of(log: Log, items: Sequence[Item], calls: Mapping[str, ServedCall], score: str) -> list[BenchmarkRow]:
-    """Return one row an item, in their order.
+def rows_of(
+    log: Log, items: Sequence[Item], calls: Mapping[str, ServedCall], score: str, epochs: int = 1
+) -> list[BenchmarkRow]:
+    """Return a row for each item and epoch, in their order.
 
     Raises:
-        ValueError: the log does not hold each item once, answers that the model gave here and nothing else, or the
-            score that decides.
+        ValueError: the log does not hold each item once an epoch, answers that the model gave here and nothing else, or
+            the score that decides.
     """
-    by_id = {sample.id: sample for sample in log.samples}
-    if len(by_id) != len(log.samples) or set(by_id) != {item.id for item in items}:
+    by_key = {(sample.id, sample.epoch): sample for sample in log.samples}
+    keys = [(item.id, epoch) for item in items for epoch in range(1, epochs + 1)]
+    if len(by_key) != len(log.samples) or set(by_key) != set(keys):
         message = f"the task has {len(log.samples)} samples, the stage {len(items)} items"
-        raise ValueError(f"{message}; each item has to be one sample, with its id")
+        times = "one sample" if epochs == 1 else f"one sample in each of {epochs} epochs"
+        raise ValueError(f"{message}; each item has to be {times}, with its id")
     named = [answer.id for sample in log.samples for answer in sample.answers]
     if sorted(named) != sorted(calls):
         raise ValueError(f"the log names {len(named)} answers, the model gave {len(calls)}")
-    return [_row(by_id[item.id], calls, score) for item in items]
+    return [_row(by_key[key], calls, score) for key in keys]
 
 
 def _row(sample: LoggedSample, calls: Mapping[str, ServedCall], score: str) -> BenchmarkRow:
@@ -64,6 +68,7 @@ def _row(sample: LoggedSample, calls: Mapping[str, ServedCall], score: str) -> B
         raise ValueError(f"the model was asked nothing for '{sample.id}'")
     return BenchmarkRow(
         item=sample.id,
+        sample=sample.epoch - 1,
         calls=tuple(_call(calls[answer.id]) for answer in sample.answers),
         output=sample.output,
         target=sample.target,
@@ -80,6 +85,7 @@ def _call(call: ServedCall) -> ModelCall:
         max_new_tokens=call.sampling.max_new_tokens,
         stops=call.sampling.stops,
         truncated=call.output.truncated,
+        draw=call.draw,
         **call.output.as_row(),
     )
 
@@ -100,7 +106,7 @@ def build_witness_prompts(job: Job[Any], tokenizer: Any, places: Sequence[int]) 
 
     The messages are the row's own, which the gate compares with the item; the ids are made of them here.
     """
-    encode, temperature = encoder_of(job, tokenizer), job.parameters.temperature
+    encode, temperature, source = encoder_of(job, tokenizer), job.parameters.temperature, Source(job.parameters)
     review_requests: list[PromptedAnswer] = []
     for place, row in left_rows(job, BenchmarkRow, places):
         for number, call in enumerate(row.calls):
@@ -110,9 +116,10 @@ def build_witness_prompts(job: Job[Any], tokenizer: Any, places: Sequence[int]) 
             sampling = TokenSampling(call.max_new_tokens, temperature, stops=call.stops)
             prompt = encode(messages)
             part = f"call_{number}"
+            stream = source.stream(job.parameters.seed, CALLS, digest_ids(prompt), call.draw)
             review_request = answer(
                 place, prompt, sampling, ids=call.answer_ids, text=call.output, finish=call.finish, part=part,
-                stated=PromptRead(call.prompt_digest, call.prompt_tokens),
+                stated=PromptRead(call.prompt_digest, call.prompt_tokens), stream=stream,
             )  # fmt: skip
             review_requests.append(review_request)
     return review_requests
