@@ -7,10 +7,12 @@ median or sum is over; the last part its population, if that is only some rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from reviews.comparison.arms import ARM_METRICS
-from reviews.comparison.transfer import TRANSFER_METRICS
+from reviews.comparison.transfer import TRANSFER_METRICS, list_transfer_stages
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import BASELINE, ROWS, LineSelection, part
 from reviews.evidence.row_reader import read_rows
@@ -27,29 +29,32 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     """Return the lines that a metric counts, or is over; raises EvidenceMissing if rows are absent or unreadable."""
     kind = kind_of(evidence.stage)
     if metric in TRANSFER_METRICS:
-        return ()  # Its rows are those of two other stages, whose own metrics lead to them.
+        before, after = list_transfer_stages(evidence.resolved.spec.analysis)
+        evidence = replace(evidence, stage=evidence.resolved.spec.stage(after))
+        sides = {name: evidence.arms[name].rows for name in (before, after)}
+        return _list_changed_items(evidence, metric, (before, sides[before]), (after, sides[after]))
     if metric in ARM_METRICS:
         return tuple(_list_leading_items(evidence, kind.rows["rows"]))
     if METRICS[metric].scope in ("comparison", "rule"):
-        return _list_changed_items(evidence, metric, kind.rows["rows"])
+        sides = (BASELINE, evidence.baseline_rows), (ROWS, evidence.outputs.get("rows"))
+        return _list_changed_items(evidence, metric, *sides)
     declared = next((metric_definition for metric_definition in kind.metrics if metric_definition.id == metric), None)
     return lines_of_rows(kind, evidence, declared) if isinstance(declared, RowMetric) else ()
 
 
-def _list_changed_items(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[LineSelection, ...]:
-    """Return the items that were gained and lost, in the rows of both arms."""
-    rows = read_rows(evidence.outputs.get("rows"), form, "treatment rows")
-    other = read_rows(evidence.baseline_rows, form, "baseline rows")
-    after = _map_passes(read_judged_items(evidence, evidence.outputs.get("rows"), "treatment rows"))
-    before = _map_passes(read_judged_items(evidence, evidence.baseline_rows, "baseline rows"))
+def _list_changed_items(
+    evidence: Evidence, metric: str, earlier: tuple[str, Path | None], later: tuple[str, Path | None]
+) -> tuple[LineSelection, ...]:
+    """Return the items that were gained and lost, in the rows of both sides, which have a name each."""
+    form = kind_of(evidence.stage).rows["rows"]
+    files = [(name, read_rows(path, form, f"{name} rows")) for name, path in (later, earlier)]
+    before, after = (_map_passes(read_judged_items(evidence, path, f"{name} rows")) for name, path in (earlier, later))
     pairs: tuple[tuple[str, Callable[[Any], bool]], ...] = (
         ("gained: wrong before, right after", lambda row: after[row.item] > before[row.item]),
         ("lost: right before, wrong after", lambda row: before[row.item] > after[row.item]),
     )
     wanted = [pair for pair in pairs if metric not in ("gained", "lost") or pair[0].startswith(metric)]
-    return tuple(
-        part(what, arm, fits, file) for what, fits in wanted for file, arm in ((ROWS, rows), (BASELINE, other))
-    )
+    return tuple(part(what, rows, fits, file) for what, fits in wanted for file, rows in files)
 
 
 def _list_leading_items(evidence: Evidence, form: type[Contract]) -> Iterator[LineSelection]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.metric_lines import parts_of
+from reviews.comparison.transfer import TRANSFER_METRICS
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.stages.metric_catalog import METRICS, metrics_of
@@ -29,6 +30,7 @@ from testing.factories.rollout_evidence import rollout_evidence
 from testing.factories.sampled_evidence import EACH, sampled_arms
 from testing.factories.text_evidence import ANSWERS, TEXTS, guard_rows, instruct_rows, respond_rows, text_evidence
 from testing.factories.trace_evidence import trace_evidence
+from testing.factories.transfer_evidence import with_transfer
 from testing.fixtures.sandbox import WHY_UNAVAILABLE
 from tests.stages.critique import test_verified_pairs
 from tests.stages.finetuning.test_validation import kept_rows, validated
@@ -205,6 +207,17 @@ def test_pass_at_k_is_followed_to_the_right_answers(tmp_path: Path) -> None:
     assert "accuracy_at_k" in measure(evidence).metrics
     (part,) = parts_of(evidence, "accuracy_at_k")
     assert (part.what, len(part.lines), part.of) == ("the verifier accepts it", 2 * N, EACH * N)
+
+
+@pytest.mark.parametrize("metric", TRANSFER_METRICS)
+def test_the_gain_on_a_second_split_is_followed_to_the_rows_of_its_two_stages(tmp_path: Path, metric: str) -> None:
+    before, after = [True, *[False] * (N - 1)], [False, True, True, *[False] * (N - 3)]
+    parts = parts_of(with_transfer(evidence_of(tmp_path, "tuned"), before, after), metric)
+    assert [(part.file, part.lines) for part in parts] == [
+        *(("other_tuned", (2, 3)), ("other_base", (2, 3))),
+        *(("other_tuned", (1,)), ("other_base", (1,))),
+    ]
+    assert all(part.of == N for part in parts) and parts[0].what.startswith("gained")
 
 
 def test_kinds_with_metrics_are_all_here() -> None:
