@@ -29,10 +29,10 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[LineSelection, ...]:
     """Return the lines that a metric counts, or is over; raises EvidenceMissing if rows are absent or unreadable."""
     kind = kind_of(evidence.stage)
     if metric in TRANSFER_METRICS:
-        before, after = list_transfer_stages(evidence.resolved.spec.analysis)
-        evidence = replace(evidence, stage=evidence.resolved.spec.stage(after))
-        sides = {name: evidence.arms[name].rows for name in (before, after)}
-        return _list_changed_items(evidence, metric, (before, sides[before]), (after, sides[after]))
+        names = list_transfer_stages(evidence.resolved.spec.analysis)
+        arms = [(name, evidence.arms[name].rows if name in evidence.arms else None) for name in names]
+        stages = [replace(evidence, stage=evidence.resolved.spec.stage(name)) for name in names[1:]]
+        return _list_changed_items(stages[0], metric, *arms) if stages else ()
     if metric in ARM_METRICS:
         return tuple(_list_leading_items(evidence, kind.rows["rows"]))
     if METRICS[metric].scope in ("comparison", "rule"):

@@ -14,7 +14,7 @@ class LineSelection(NamedTuple):
 
     what: str
     file: str
-    """An output of the attempt (``rows``, ``calibration``, ...); or ``baseline``, the rows of the other arm; or a stage."""
+    """An output of the attempt (``rows``, ...), a stage, or ``baseline``: the rows of the other arm."""
     lines: tuple[int, ...]
     of: int
     """How many lines the file has."""

@@ -212,12 +212,14 @@ def test_pass_at_k_is_followed_to_the_right_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("metric", TRANSFER_METRICS)
 def test_the_gain_on_a_second_split_is_followed_to_the_rows_of_its_two_stages(tmp_path: Path, metric: str) -> None:
     before, after = [True, *[False] * (N - 1)], [False, True, True, *[False] * (N - 3)]
-    parts = parts_of(with_transfer(evidence_of(tmp_path, "tuned"), before, after), metric)
+    evidence = evidence_of(tmp_path, "tuned")
+    parts = parts_of(with_transfer(evidence, before, after), metric)
     assert [(part.file, part.lines) for part in parts] == [
         *(("other_tuned", (2, 3)), ("other_base", (2, 3))),
         *(("other_tuned", (1,)), ("other_base", (1,))),
     ]
     assert all(part.of == N for part in parts) and parts[0].what.startswith("gained")
+    assert parts_of(evidence, metric) == ()
 
 
 def test_kinds_with_metrics_are_all_here() -> None:
