@@ -12,16 +12,22 @@ from testing.factories.evidence_on_disk import N, answers, evidence_of, write_ro
 
 EACH = 4
 """Answers to each item."""
-_GREEDY = "parameters: {max_new_tokens: 32, seed: 7}\n"
+GREEDY = "parameters: {max_new_tokens: 32, seed: 7}\n"
+_DRAWN = f"temperature: 0.7, samples_per_item: {EACH}"
 
 
-def sampled_spec(drawn: str = f"temperature: 0.7, samples_per_item: {EACH}") -> tuple[tuple[str, str], ...]:
+def sampled_parameters(drawn: str = _DRAWN) -> str:
+    """Return the parameters of an arm that answers each item several times."""
+    return GREEDY.replace("seed", f"{drawn}, seed")
+
+
+def sampled_spec(drawn: str = _DRAWN) -> tuple[tuple[str, str], ...]:
     """Return the changes by which both arms of the small spec answer several times, and the test that fits."""
-    parameters = _GREEDY.replace("seed", f"{drawn}, seed")
+    parameters = sampled_parameters(drawn)
     return (
         ("  alpha: 0.05\n", "  test: sign_flip\n  alpha: 0.05\n"),
-        (f"{_GREEDY}    gate", f"{parameters}    gate"),
-        (f"{_GREEDY}  - name: ship", f"{parameters}  - name: ship"),
+        (f"{GREEDY}    gate", f"{parameters}    gate"),
+        (f"{GREEDY}  - name: ship", f"{parameters}  - name: ship"),
     )
 
 

@@ -17,6 +17,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import keep_database
+from testing.factories import compared_session
 from testing.fixtures import postgres_server, ray_cluster
 from testing.fixtures.job_python import REAL, job_python
 from tests.kill import processes
@@ -46,6 +47,10 @@ class House:
     name: str
     changes: tuple[tuple[str, str], ...] = ()
     """Of the small spec: each replaces one text that stands in it exactly once."""
+    templates: str = "templates"
+    """The folder of what its stages leave."""
+    jobs: int = 10
+    """How many a session has: those of the small spec's five stages, and their witnesses."""
     silent: tuple[str, ...] = ()
     """Stages that are real ones, which leave no line in the file of effects."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -133,6 +138,14 @@ STOPPING = (
 )  # fmt: skip
 """The same with a rule that ends the training after four readings, and saves the weights of one of them."""
 SQLITE_LOCAL = House("sqlite+local")
+COMPARED_LOCAL = House(
+    "sqlite+local+compared",
+    changes=compared_session.CHANGES,
+    templates="compared",
+    jobs=18,
+    furnish=compared_session.write_transfer_items,
+)
+"""A further arm, several answers to each item, and a transfer split."""
 POSTGRES_LOCAL = House("postgres+local", missing=_no_postgres, opened=_with_postgres)
 SQLITE_RAY = House(
     "sqlite+ray",
@@ -142,4 +155,4 @@ SQLITE_RAY = House(
     wrappers=processes.wrappers,
     wrapper_takes=8.0,
 )
-HOUSES = (SQLITE_LOCAL, POSTGRES_LOCAL, SQLITE_RAY)
+HOUSES = (SQLITE_LOCAL, COMPARED_LOCAL, POSTGRES_LOCAL, SQLITE_RAY)

@@ -23,8 +23,6 @@ from tests.kill.processes import is_alive
 from tests.kill.site import NAME, Command, Site
 
 TARGETS = ("orchestrator", "job", "wrapper", "reviewer", "all")
-JOBS = 10
-"""Of the small spec: those of five stages, and their witnesses."""
 _WEIGHTS = (4, 2, 2, 2, 1)
 MOST_KILLS = 4
 MOST_COMMANDS = 40
@@ -49,11 +47,11 @@ class Kill(NamedTuple):
     """The step that a training must have saved before it is due."""
 
 
-def drawn(seed: int) -> list[Kill]:
-    """Return the kills of a seed."""
+def drawn(seed: int, jobs: int) -> list[Kill]:
+    """Return the kills of a seed, in a session of so many jobs."""
     draw = random.Random(seed)
     kills = [
-        Kill(draw.choices(TARGETS, _WEIGHTS)[0], draw.randint(0, JOBS), draw.random(), draw.random() ** 2 * 0.12)
+        Kill(draw.choices(TARGETS, _WEIGHTS)[0], draw.randint(0, jobs), draw.random(), draw.random() ** 2 * 0.12)
         for _ in range(draw.randint(1, MOST_KILLS))
     ]
     return sorted(kills, key=lambda one: (one.jobs, one.after))
@@ -103,7 +101,7 @@ def run(
     """
     ran = Ran(site.ground(name, house))
     begun = time.monotonic()
-    due = Due(ran, list(kills), whole_s / (JOBS + 1))
+    due = Due(ran, list(kills), whole_s / (house.jobs + 1))
     while True:
         ran.commands += 1
         assert ran.commands <= MOST_COMMANDS, f"{ran.run} does not end: {_told(ran)}"

@@ -93,9 +93,9 @@ class Site:
         """Make the place of one session: its spec, what stages copy, and the file of effects."""
         ground = self.folder / name
         ground.mkdir()
-        (ground / "templates").symlink_to(self.folder / "templates")
-        resolved_spec(ground, POWERED, ROOMY, *house.changes)
+        (ground / "templates").symlink_to(self.folder / house.templates)
         house.furnish(ground)
+        resolved_spec(ground, POWERED, ROOMY, *house.changes)
         return ground
 
     def peergate(self, ground: Path, house: House, *arguments: str, **environ: str) -> Command:

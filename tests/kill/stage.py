@@ -37,7 +37,7 @@ def main() -> int:
     outside = folder.parents[3]
     effects = os.open(outside / "effects", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(effects, f"{order['key']}\n".encode())
-    # What a witness of so few rows reads is the same in every session: all of them.
+    # What a witness of so few rows reads is the same in every session, all of them; of more, it follows from the order.
     template = outside / "templates" / (order["grant"]["stage"] + (".witness" if order.get("challenge") else ""))
     files = sorted(path for path in (template / "out").rglob("*") if path.is_file())
     for done, source in enumerate(files):
@@ -54,6 +54,12 @@ def main() -> int:
             line = {"time": time.time(), "done": done + 1, "total": len(files), "unit": "files", "note": {}}
             handle.write(json.dumps(line) + "\n")
     manifest = json.loads((template / "manifest.json").read_bytes())
+    if order.get("challenge") and order["kind"] == "evaluate":
+        (rows,) = (folder / "out").iterdir()
+        read = json.loads(rows.read_bytes().splitlines()[0])
+        lines = [json.dumps(read | {"row": row}) + "\n" for row in order["challenge"]["rows"]]
+        rows.write_text("".join(lines))
+        manifest["outputs"][rows.stem] = f"sha256:{hashlib.sha256(rows.read_bytes()).hexdigest()}"
     if order["kind"] == "package":
         # What is packaged is the model that was trained, which need not be that of the template.
         shutil.rmtree(folder / "out" / "package", ignore_errors=True)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Ground
-from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
+from tests.kill.house import COMPARED_LOCAL, POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
 from tests.kill.runs import Kill, describe, drawn, problems, run
 
-SHARES = ((SQLITE_LOCAL, 2, 27, 300), (POSTGRES_LOCAL, 0, 13, 120), (SQLITE_RAY, 0, 0, 80))
+SHARES = ((SQLITE_LOCAL, 2, 27, 240), (COMPARED_LOCAL, 1, 7, 60), (POSTGRES_LOCAL, 0, 13, 120), (SQLITE_RAY, 0, 0, 80))
 """By house: how many seeds are in ``make test``, in ``make test-all``, and with ``-m nightly``. On Ray all are nightly:
 the process it starts for a job takes longer than the job."""
 
@@ -52,7 +52,7 @@ def test_what_is_aimed_at_is_hit(ground: Ground) -> None:
 
 
 def test_whatever_is_killed_the_session_ends_as_if_nothing_had_been(ground: Ground, seed: int) -> None:
-    kills = drawn(seed)
+    kills = drawn(seed, ground.house.jobs)
     ran = None
     try:
         ran = run(ground.site, ground.house, f"{ground.house.name}.{seed}", kills, ground.whole_s)

@@ -104,7 +104,7 @@ def test_real_sessions_for_hours_leave_nothing_behind(
         for seed, ground in zip(itertools.count(10_000), itertools.cycle((files, database)), strict=False):
             if time.monotonic() >= until and done >= 6:
                 break
-            kills = drawn(seed)
+            kills = drawn(seed, ground.house.jobs)
             ran = run(
                 ground.site, ground.house, f"{ground.house.name}.{seed}", kills, ground.whole_s, TMPDIR=str(tmp_path)
             )

@@ -14,7 +14,7 @@ from tests.kill.conftest import Ground
 from tests.kill.faults import COUNT, KILL_AT, WITHOUT
 from tests.kill.forked import STARTS_WITHIN
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
-from tests.kill.runs import JOBS, Kill, problems, run
+from tests.kill.runs import Kill, problems, run
 
 HOUSES = (
     SQLITE_LOCAL,
@@ -96,7 +96,7 @@ def at(moments: list[str], what: str, count: int) -> list[int]:
 def test_a_command_does_all_kinds_of_steps(moments: list[str]) -> None:
     kinds = {one.split(" ", 1)[1].partition("(")[0] for one in moments}
     assert kinds == {"Trail.append", "Store.put", "start", "write order.json"}
-    assert len(at(moments, "after start", 100)) == JOBS
+    assert len(at(moments, "after start", 100)) == SQLITE_LOCAL.jobs
 
 
 @in_local_houses

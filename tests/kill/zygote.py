@@ -100,8 +100,16 @@ def wire(weights: Path) -> None:
 def warm(templates: Path) -> None:
     """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
     from reviews.audit.verify import verify_run
+    from testing.factories import compared_session
     from testing.factories.evidence_on_disk import weights
-    from testing.fixtures.quick_session import drive, open_quick, quick_session, template_of
+    from testing.fixtures.quick_session import (
+        QuickLauncher,
+        drive,
+        healthy_rows,
+        open_quick,
+        quick_session,
+        template_of,
+    )
 
     for name in ("reviews.reviewers.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
         importlib.import_module(name)
@@ -112,14 +120,28 @@ def warm(templates: Path) -> None:
     if not (templates / "weights" / "config.json").exists():
         (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
     wire(templates / "weights")
-    with tempfile.TemporaryDirectory() as name:
-        run = open_quick(Path(name))
-        drive(quick_session(run))
-        assert verify_run(run, "trail.sqlite", "store").exit_code == 0
-        for job in (run / "jobs").iterdir():
-            target = templates / template_of(job.name)
-            shutil.copytree(job / "out", target / "out")
-            shutil.copyfile(job / "manifest.json", target / "manifest.json")
+
+    def compared_rows(order: Any) -> Any:
+        return compared_session.compared_answers(order) if order.kind == "evaluate" else healthy_rows(order)
+
+    every = (
+        (templates, (), QuickLauncher()),
+        (
+            templates.with_name("compared"),
+            compared_session.CHANGES,
+            QuickLauncher(compared_rows, moved=compared_session.APART),
+        ),
+    )
+    for folder, changes, launcher in every:
+        with tempfile.TemporaryDirectory() as name:
+            compared_session.write_transfer_items(Path(name))
+            run = open_quick(Path(name), *changes)
+            drive(quick_session(run, launcher=launcher))
+            assert verify_run(run, "trail.sqlite", "store").exit_code == 0
+            for job in (run / "jobs").iterdir():
+                target = folder / template_of(job.name)
+                shutil.copytree(job / "out", target / "out")
+                shutil.copyfile(job / "manifest.json", target / "manifest.json")
 
 
 def peergate(arguments: list[str]) -> int:
