@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,6 +189,17 @@ def _results(session: PaperSession) -> Iterator[Block]:
                 for index, row in enumerate(principles)
             ],
         )
+    if curve := (compared or {}).get("curve"):
+        yield Paragraph(("Learning curve: ", cited.from_report("comparison", "curve", "detail"), "."))
+        yield Table(
+            f"curve-{name}",
+            "The points of the learning curve",
+            ("point", "examples", "accuracy", "95 % interval", "by the curve"),
+            [
+                _curve_row(partial(cited.from_report, "comparison", "curve", "points", index), point)
+                for index, point in enumerate(curve["points"])
+            ],
+        )
     if kinds := report["accuracy_by_kind"]:
         fields = ("items", "baseline", "treatment", "gained", "lost", "p", "p_adjusted")
         yield Table(
@@ -234,6 +246,12 @@ def _arm_row(session: CitedSession, index: int, arm: dict[str, Any]) -> Sequence
         cells += [(cite(what), *ends), (cite(f"{what}_p_adjusted"),)] if what in arm else [(), ()]
     demanded = "yes, beaten" if arm.get("beaten") else "yes, not beaten"
     return *cells, (demanded if arm["must_be_beaten"] else "no",) if "lead" in arm else ()
+
+
+def _curve_row(cite: Callable[[str], Claim], point: dict[str, Any]) -> Sequence[Line]:
+    fitted: Line = (cite("fitted"),) if "fitted" in point else ()
+    interval: Line = (cite("low"), " to ", cite("high"))
+    return (Code(point["name"]),), (cite("examples"),), (cite("accuracy"),), interval, fitted
 
 
 def _metric_rows(session: CitedSession) -> Iterator[Sequence[Line]]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from reviews.checks.job_endings import log_lines
 from reviews.history.history import History
 from reviews.trail.chain.envelope import RecordedEntry
+from sessions.pages.comparison import comparison_of, p_of
 from sessions.pages.diagnosis.attempts import TrainingAttempt
 from sessions.pages.diagnosis.causes import DEPTHS, IN_WORDS, binding, detector_of, has_fired, rows_in_words, steps_in
-from sessions.pages.result import comparison_of, p_of
 from specs.stages.base.metric import Metric
 from specs.system.exact import holds
 from specs.trail.entry import DESIGN

@@ -10,8 +10,9 @@ from reviews.audit.witness_needs import witness_needs
 from reviews.evidence.gather import evaluations
 from reviews.history.history import History
 from reviews.history.people import last_question
+from sessions.pages.comparison import comparison_of, p_of
 from sessions.pages.overview import Overview, summary
-from sessions.pages.result import comparison_of, p_of, question, reasons_of, result_in_words, result_of, why_it_ended
+from sessions.pages.result import question, reasons_of, result_in_words, result_of, why_it_ended
 from sessions.run.money import ledger
 from specs.system.errors import PeergateError
 from specs.trail.session_bodies import CloseEntry, OpenEntry, SpendEntry
@@ -77,6 +78,7 @@ def _result(history: History) -> dict[str, Any]:
         "effect": _effect(compared) if compared else None,
         "arms": compared.get("arms", []) if compared else [],
         "principles": compared.get("principles", []) if compared else [],
+        "curve": compared.get("curve") if compared else None,
         "registered": {
             "metric": analysis.primary_metric.replace("_", " "),
             "criterion": f"p < {analysis.alpha:g} and gain >= {analysis.minimum_effect:g}",

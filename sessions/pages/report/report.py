@@ -26,6 +26,13 @@ from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import write_durably
 from sessions.pages import template
 from sessions.pages.acceptance.automation import automation_of
+from sessions.pages.comparison import (
+    comparison_of,
+    count_witnessed_rows,
+    list_replayed_stages,
+    not_replayed,
+    not_witnessed,
+)
 from sessions.pages.diagnosis import curve_plots
 from sessions.pages.diagnosis.diagnosis import diagnose_from_trail
 from sessions.pages.overview import when
@@ -36,12 +43,7 @@ from sessions.pages.report.remarks import critic_in_words, trained_by_scripts
 from sessions.pages.report.samples.compared_arms import Arms, arms_of, by_kind, examples_of
 from sessions.pages.report.timeline import interruptions
 from sessions.pages.result import (
-    comparison_of,
-    count_witnessed_rows,
     done_by_person,
-    list_replayed_stages,
-    not_replayed,
-    not_witnessed,
     question,
     reasons_of,
     result_in_words,

@@ -24,6 +24,8 @@ from sessions.exports.paper.objections import OBJECTIONS
 from sessions.exports.paper.references import REFERENCES, bibliography, used_parts
 from sessions.exports.paper.reproduction import write_reproduction
 from sessions.pages.report.report import report_so_far
+from sessions.pages.report.trail_page import trail_page
+from sessions.run.run_layout import STORE, TRAIL
 from sessions.runtime import registration
 from specs.loading.loading import find_spec, load_spec
 from specs.session.session_spec import ResolvedSpec
@@ -34,6 +36,7 @@ from testing.fixtures.command_sessions import called
 from testing.fixtures.hostile_trail import plant, small_trail
 from testing.fixtures.quick_session import QuickLauncher, code_now, drive, open_quick, quick_session, rows_with
 from tests.sessions.report.test_more_arms import arm_has, run_session
+from tests.sessions.report.test_report_page import CURVE
 from tests.sessions.report.test_seeds import seed_of
 
 HOSTILE = " \\input{/etc/passwd} \\end{document} $x_1^2$ & % # [a](javascript:x) <b>*y*</b> | `z` 中 \u202e =cmd()"
@@ -232,6 +235,27 @@ def test_every_arm_has_its_row_and_answers_an_objection(tmp_path: Path) -> None:
     plain = re.sub(r"\[\^c\d+\]", "", row)
     assert plain.startswith("| `own drafts` | 2 of 12 | 0.1667 [") and plain.endswith("| yes, beaten |")
     assert "| Another treatment does as well. | answered | `arms.alike`" in text and "[@holm1979]" in text
+
+
+def test_a_learning_curve_is_in_page_and_paper_point_by_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = {"detail": "15000 examples: accuracy 0.500, a forecast", "points": CURVE}
+
+    def list_curve(_: History) -> dict[str, Any]:
+        return curve
+
+    monkeypatch.setattr("sessions.pages.comparison._list_curve", list_curve)
+    (tmp_path / "curved").mkdir()
+    run = open_quick(tmp_path / "curved")
+    drive(quick_session(run))
+    page = trail_page(History.read(run / TRAIL, run / STORE))
+    assert "<td>forecast</td><td>15000</td><td>0.500</td><td>0.400 to 0.600</td><td>0.500</td>" in page
+    assert f'<p class="quiet">{curve["detail"]} (paired bootstrap' in page
+    paper = exported(tmp_path, run)
+    claims, text = claims_of(paper), (paper / "paper.md").read_text(encoding="utf-8")
+    assert unclaimed(text, claims) == [] and wrong_claims(claims, run, paper) == []
+    assert "Learning curve: 15000 examples" in text
+    (row,) = (re.sub(r"\[\^c\d+\]", "", line) for line in text.splitlines() if line.startswith("| `a third` |"))
+    assert row == "| `a third` | 333 | 0.5 | 0.4 to 0.6 | 0.5 |"
 
 
 def test_seeds_are_one_paper_with_their_comparison(tmp_path: Path) -> None:

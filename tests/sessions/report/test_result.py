@@ -10,6 +10,7 @@ import pytest
 from reviews.history.attempt import Attempt
 from reviews.history.history import History
 from sessions.pages import result
+from sessions.pages.comparison import comparison_of
 from sessions.run.run_layout import STORE, TRAIL
 
 REST = {"without": "title\n", "items": 20, "gained": 0, "lost": 0, "gain": 0.0}
@@ -17,7 +18,7 @@ REST = {"without": "title\n", "items": 20, "gained": 0, "lost": 0, "gain": 0.0}
 
 def sentence(run: Path) -> str:
     history = History.read(run / TRAIL, run / STORE)
-    return result.result_in_words(history, "approve", result.comparison_of(history))
+    return result.result_in_words(history, "approve", comparison_of(history))
 
 
 def test_a_kind_that_carries_the_gain_is_named_and_no_other(
@@ -52,7 +53,7 @@ def test_a_null_says_what_was_found_in_place_of_the_registered_difference(
     closed_quick: Path, p: float, gain: float, words: str
 ) -> None:
     history = History.read(closed_quick / TRAIL, closed_quick / STORE)
-    comparison = result.comparison_of(history)
+    comparison = comparison_of(history)
     assert comparison is not None
     metrics, registered = comparison["metrics"], {"alpha": 0.05, "minimum_effect": 0.21}
     for name, value in (("mcnemar_p", p), ("accuracy_gain", gain)):
