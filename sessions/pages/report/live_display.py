@@ -114,6 +114,7 @@ class Terminal:
     def job_ended(self, stage: str, text: str) -> None:
         """Remove the bar and say how the job ended."""
         self._now(f"the job of {stage} has ended; its rows are being measured")
+        self._first = None
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -108,6 +108,10 @@ def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypa
         terminal.progress("train", JobProgress(time=when, done=done, total=10, unit="steps"))
     # Two steps in ten seconds, six to go; loading took 100 seconds before that.
     assert "4/10 steps, about 30 s left" in out.getvalue()
+    terminal.job_ended("train", "done")
+    for done, when in ((5, 1000.0), (7, 1010.0)):
+        terminal.progress("train (witness)", JobProgress(time=when, done=done, total=10, unit="steps"))
+    assert "7/10 steps, about 15 s left" in out.getvalue(), "the witness of a job is not as slow as the job before it"
 
 
 def said(**changes: Any) -> ModelTurn:
