@@ -117,7 +117,7 @@ def _evaluations(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 @CHECKS.add(
     WORKSPACE,
-    "No other session of the workspace evaluated the held-out split",
+    "No other session of the workspace evaluated the registered split",
     kinds=lambda kind: kind.only_measures,
     source="sessions on one split until one shows a gain (reuse: Dwork et al. 2015, doi:10.1126/science.aaa9375)",
     blocking=False,
@@ -129,7 +129,7 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """
     used = evidence.heldout_elsewhere
     if used is None:
-        return CheckOutcome("NOT_APPLICABLE", "not counted: the stage reads no held-out split")
+        return CheckOutcome("NOT_APPLICABLE", "not counted: the stage reads no registered split")
     unread = f"; {used.unread} sessions could not be read" if used.unread else ""
     if used.seeds:
         unread += f"; {used.seeds} sessions of the same registered seeds are not counted"

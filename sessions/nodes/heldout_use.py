@@ -1,8 +1,9 @@
-"""How often other sessions of the workspace evaluated the held-out split of this one, for the trail."""
+"""How often other sessions of the workspace evaluated a registered split of this one, for the trail."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 from reviews.checks.leakage_checks import asked_of
@@ -29,19 +30,23 @@ WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq
 
 
 def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
-    """Count the evaluations of the split by other sessions next to this one; None for a stage that evaluates others.
+    """Count the evaluations of a stage's split by other sessions next to this one; None for a stage that reads none.
 
-    A split of which half of the items ask what those of another ask counts as that one, in whatever order and words as
-    far as overlap checks see through them: one changed letter would begin a new count. Sessions of the same registered
-    seeds are counted apart: their design was fixed before any of them ran, so none was chosen by what another found.
+    The split is the held-out one, or the transfer split, and counts in other sessions as either. A split of which half
+    of the items ask what those of another ask counts as that one, in whatever order and words as far as overlap checks
+    see through them: one changed letter would begin a new count. Sessions of the same registered seeds are counted
+    apart: their design was fixed before any of them ran, so none was chosen by what another found.
 
     A session that cannot be read, or was moved away, is not counted: nothing else depends on it.
     """
-    if not (stage.reads_heldout and kind_of(stage).only_measures):
+    spec, digests = session.resolved.spec, session.resolved.data_digests
+    if not (spec.reads_split(stage) and kind_of(stage).only_measures):
         return None
+    transfer = spec.analysis.transfer
+    name = "heldout" if stage.reads_heldout or transfer is None else transfer.data
     mine = session.find(OpenEntry)
-    prompts = _prompts(session.run, session.resolved.data_digests["heldout"])
-    split, seen_texts = session.resolved.data_digests["heldout"], {mine.digest if mine else ""}
+    prompts = _prompts(session.run, digests[name])
+    seen_texts = {mine.digest if mine else ""}
     family = mine.body.replicates if mine else None
     counts, unread, seeds = list[int](), 0, 0
     for run in _others(session.run):
@@ -51,13 +56,15 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
             if opened is None:
                 continue
             # A copy of a run folder is the same session.
-            theirs = opened.body.data.get("heldout")
-            if (
-                opened.digest not in seen_texts
-                and theirs
-                and (theirs == split or _has_overlap(prompts, _prompts(run, theirs)))
-            ):
-                count = sum(entry.body.heldout is not None for entry in history.of(ExitEntry))
+            if opened.digest not in seen_texts:
+                looks = Counter(entry.body.heldout.split for entry in history.of(ExitEntry) if entry.body.heldout)
+                texts = {split: opened.body.data[split] for split in looks}
+                same = {
+                    split
+                    for split, theirs in texts.items()
+                    if theirs == digests[name] or _has_overlap(prompts, _prompts(run, theirs))
+                }
+                count = sum(looks[split] for split in same)
                 if family and (run.name == family.session or opened.body.replicates == family):
                     seeds += count > 0
                 else:
@@ -65,7 +72,8 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
             seen_texts.add(opened.digest)
         except (sqlite3.Error, PeergateError, OSError, ValueError, KeyError, TypeError, AttributeError):
             unread += 1
-    return HeldoutUse(sessions=sum(count > 0 for count in counts), evaluations=sum(counts), unread=unread, seeds=seeds)
+    sessions = sum(count > 0 for count in counts)
+    return HeldoutUse(sessions=sessions, evaluations=sum(counts), unread=unread, seeds=seeds, split=name)
 
 
 def _prompts(run: Path, digest: str) -> dict[Words, str]:

@@ -306,7 +306,7 @@ class ExitRecord(Contract):
 
 
 class HeldoutUse(Contract):
-    """How often other sessions of the workspace had evaluated the same held-out split when a job ended."""
+    """How often other sessions of the workspace had evaluated the same registered split when a job ended."""
 
     sessions: Count
     """The number of sessions that evaluated it."""
@@ -316,3 +316,5 @@ class HeldoutUse(Contract):
     seeds: Count = 0
     """Sessions that evaluated it for the same registered seeds, which chose nothing by it: they are not in the other
     counts."""
+    split: str = omit_default("heldout")
+    """The held-out split, or the name of the data file that is the transfer split."""

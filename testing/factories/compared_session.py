@@ -10,6 +10,7 @@ from testing.factories.evidence_on_disk import N
 from testing.factories.more_arms import ARM, STAGES
 from testing.factories.sampled_evidence import GREEDY, sampled_answers, sampled_parameters, sampled_spec
 from testing.factories.transfer_evidence import DATA, TRANSFER, stage_text, transfer_items
+from testing.fixtures.quick_session import healthy_rows
 
 EACH = 2
 """Answers to each item: so few that a witness reads all of them."""
@@ -35,8 +36,10 @@ def write_transfer_items(folder: Path) -> None:
     (folder / "other.jsonl").write_text(lines, encoding="utf-8")
 
 
-def compared_answers(order: JobOrder) -> list[dict[str, Any]]:
-    """Return the rows of an evaluation: before training none is right, after it all are, of the further arm a few."""
+def compared_rows(order: JobOrder) -> list[dict[str, Any]]:
+    """Return the rows of a job: before training no answer is right, after it all are, of the further arm a few."""
+    if order.kind != "evaluate":
+        return healthy_rows(order)
     rows = sampled_answers([_RIGHT.get(order.grant.stage, EACH)] * N, EACH)
     if order.grant.stage.startswith("other"):
         rows = [row | {"item": transfer_items(N)[at // EACH].id} for at, row in enumerate(rows)]

@@ -105,7 +105,6 @@ def warm(templates: Path) -> None:
     from testing.fixtures.quick_session import (
         QuickLauncher,
         drive,
-        healthy_rows,
         open_quick,
         quick_session,
         template_of,
@@ -121,15 +120,12 @@ def warm(templates: Path) -> None:
         (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
     wire(templates / "weights")
 
-    def compared_rows(order: Any) -> Any:
-        return compared_session.compared_answers(order) if order.kind == "evaluate" else healthy_rows(order)
-
     every = (
         (templates, (), QuickLauncher()),
         (
             templates.with_name("compared"),
             compared_session.CHANGES,
-            QuickLauncher(compared_rows, moved=compared_session.APART),
+            QuickLauncher(compared_session.compared_rows, moved=compared_session.APART),
         ),
     )
     for folder, changes, launcher in every:

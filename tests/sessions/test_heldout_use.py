@@ -17,7 +17,8 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes.heldout_use import _has_overlap, _prompts, used_elsewhere  # pyright: ignore[reportPrivateUsage]
 from specs.stages.base.artifacts import Item
-from testing.fixtures.quick_session import drive, open_quick, quick_session
+from testing.factories import compared_session
+from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 pytestmark = pytest.mark.integration
 
@@ -77,6 +78,27 @@ def found(run: Path, stage: str) -> dict[str, Any]:
     entry = next(one for one in read_entries(run / "trail.sqlite") if one.key == f"checks/{stage}.1")
     checks = json.loads(Store(run / "store").get(entry.raw["checks"]))
     return next(one for one in checks if one["id"] == "registration.workspace")
+
+
+def run_compared(folder: Path, name: str) -> Path:
+    compared_session.write_transfer_items(folder)
+    run = open_quick(folder, *compared_session.CHANGES, name=name)
+    drive(quick_session(run, launcher=QuickLauncher(compared_session.compared_rows, moved=compared_session.APART)))
+    return run
+
+
+def test_looks_at_a_transfer_split_are_counted_as_those_at_the_held_out_split(tmp_path: Path) -> None:
+    first, second = run_compared(tmp_path, "first"), run_compared(tmp_path, "second")
+    stages = ("base", "drafts_after", "other_base", "other_tuned", "tuned")
+    assert [found(first, stage)["status"] for stage in stages] == ["PASS"] * 5
+    assert [found(second, stage)["figure"] for stage in stages] == [3, 3, 2, 2, 3]
+    session = quick_session(second)
+    stage, digests = session.resolved.spec.stage("other_base"), session.resolved.data_digests
+    # A transfer split that was the held-out split of another session.
+    session.resolved = session.resolved.model_copy(update={"data_digests": digests | {"other": digests["heldout"]}})
+    use = used_elsewhere(session, stage)
+    assert use is not None and (use.sessions, use.evaluations, use.split) == (1, 3, "other")
+    session.trail.close()
 
 
 def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
