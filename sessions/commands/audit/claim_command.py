@@ -27,11 +27,11 @@ def show_claim(place: TrailPlace, name: str | None, as_json: bool) -> None:
         problems = [*report.problems, *(each for value in traced for each in value.problems)]
         if as_json:
             results = [_as_data(value) | {"way": way_of(value.measured.entry, history)} for value in traced]
-            print_json({"report": report.entry.seq, "claims": results, "problems": problems})
+            print_json({"report": report.entry.seq, "claims": results, "problems": problems, "note": report.note})
         else:
             for value in traced:
                 _tell(value, report)
-            _end(problems)
+            _end(problems, report.note)
     if problems:
         raise SystemExit(int(ExitCode.DAMAGED))
 
@@ -40,7 +40,7 @@ def _list(report: ReportCheck, as_json: bool) -> list[str]:
     pairs = [(value, list(report.find_statements(value))) for value in report.measured]
     if as_json:
         numbers = [{"name": value.name, "value": value.metric.value, "stated": places} for value, places in pairs]
-        print_json({"report": report.entry.seq, "numbers": numbers, "problems": report.problems})
+        print_json({"report": report.entry.seq, "numbers": numbers, "problems": report.problems, "note": report.note})
         return report.problems
     rows = [
         (value.name, f"{value.metric.value:.10g}", str(value.entry.seq), f"{len(places)} times")
@@ -48,11 +48,13 @@ def _list(report: ReportCheck, as_json: bool) -> list[str]:
         if places
     ]
     print_table(("number", "measured", "entry", "stated in the report"), rows)
-    _end(report.problems)
+    _end(report.problems, report.note)
     return report.problems
 
 
-def _end(problems: list[str]) -> None:
+def _end(problems: list[str], note: str) -> None:
+    if note:
+        print_line(f"note: {masked_line(note, 2000)}")
     for problem in problems:
         print_line(f"DOES NOT HOLD: {masked_line(problem, 2000)}")
     if not problems:

@@ -222,6 +222,29 @@ def test_a_lie_that_was_recorded_is_found_as_well(run: Path, old: str, new: str,
     assert len(check.problems) == 1 and told in check.problems[0], check.problems
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "why"),
+    [
+        ("report.md", "gain +1.000", "the gain is +1.000", ""),
+        ("report.json", '"result": "accepted', '"result": "it was accepted', ""),
+        ("report.json", '"value": 0.5', '"value": 0.6', " is 0.6, the trail gives 0.5"),
+        ("report.json", '"outcome": "approve"', '"outcome": "null"', "/outcome is null, the trail gives approve"),
+        ("report.json", "{", "", "report/report.json is not JSON"),
+    ],
+)
+def test_of_a_report_that_other_code_wrote_the_values_are_compared(
+    run: Path, monkeypatch: pytest.MonkeyPatch, file: str, old: str, new: str, why: str
+) -> None:
+    def changed_since(*_: object) -> str:
+        return "sha256:" + "0" * 64
+
+    monkeypatch.setattr("sessions.pages.report.report_check.measuring_code", changed_since)
+    forge(run, file, old, new)
+    check = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True)
+    assert [why in problem for problem in check.problems] == [True] * bool(why), check.problems
+    assert "only the values of report/report.json were compared" in check.note
+
+
 def test_a_file_that_is_gone_or_that_the_trail_does_not_give_is_found(run: Path) -> None:
     (run / "report" / "other.md").write_text("# What the builder did\n", encoding="utf-8")
     (run / "report" / "report.json").unlink()
