@@ -26,6 +26,8 @@ ARM = (
     "script: task.py\n    parameters: "
     '{task: lines, args: {data: "{items}"}, score: match, max_new_tokens: 32, seed: 7}\n'
 )
+EPOCHS = 2
+SAMPLED = ARM.replace("seed: 7", f"temperature: 0.7, samples_per_item: {EPOCHS}, seed: 7")
 CHANGES = (
     ("  seeds: [7]\n", "  seeds: [7]\n  primary_metric: benchmark_accuracy\n"),
     ("truncation_rate", "benchmark_truncation_rate"),
@@ -40,7 +42,19 @@ CHANGES = (
 )
 
 
-def arm_rows(right: bool) -> list[Raw]:
+def arm_rows(order: JobOrder) -> list[Raw]:
+    """Return the rows of an arm: of the baseline none is right. A sampled row has one call, which is drawn."""
+    rows = greedy_rows(order.grant.stage != "base")
+    if (epochs := order.parameters.get("samples_per_item", 1)) == 1:
+        return rows
+    return [
+        row | {"sample": epoch, "calls": [row["calls"][-1] | {"draw": epoch}]}
+        for row in rows
+        for epoch in range(epochs)
+    ]
+
+
+def greedy_rows(right: bool) -> list[Raw]:
     return [
         {
             "item": item.id,
@@ -65,7 +79,7 @@ class Benchmarks(QuickLauncher):
     def _rows(self, order: JobOrder) -> list[dict[str, Any]]:
         if order.kind != "inspect":
             return healthy_rows(order)
-        found = arm_rows(order.grant.stage != "base")
+        found = arm_rows(order)
         if self._edited and order.grant.stage == "base":
             found[0] = found[0] | {"scores": {"match": "C"}, "correct": True}
         return found
@@ -80,7 +94,7 @@ class Benchmarks(QuickLauncher):
         log.mkdir()
         scores = {"scores": [{"name": "match", "scorer": self._scorer, "params": {}}]}
         named = {"task": "lines", "task_args_passed": {"data": "/inputs/items.jsonl"}}
-        rows = arm_rows(order.grant.stage != "base")
+        rows = arm_rows(order)
         write_log(log / NAME, header(eval=named, results=scores), samples(rows))
         manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
         facts = {
@@ -94,10 +108,11 @@ class Benchmarks(QuickLauncher):
         (folder / "manifest.json").write_bytes(manifest.model_copy(update=changes).canonical())
 
 
-def opened(folder: Path) -> Path:
+def opened(folder: Path, arm: str = ARM) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "task.py").write_text(TASK, encoding="utf-8")
-    return open_quick(folder, *CHANGES)
+    test = (("  alpha: 0.05\n", "  test: sign_flip\n  alpha: 0.05\n"),) if arm is SAMPLED else ()
+    return open_quick(folder, *((old, new.replace(ARM, arm)) for old, new in CHANGES), *test)
 
 
 def closing(run: Path) -> dict[str, Any]:
@@ -121,6 +136,19 @@ def test_the_arms_of_a_benchmark_are_compared_and_accepted(accepted: Path) -> No
     assert order.parameters["code"] and order.inputs["items"].digest
     code, told = verify(accepted)
     assert code == 0, told
+
+
+@needs_sandbox
+def test_the_epochs_of_a_task_are_compared_by_items(tmp_path: Path) -> None:
+    run = opened(tmp_path / "epochs", SAMPLED)
+    drive(quick_session(run, launcher=Benchmarks()))
+    headline = called("report", run).stdout
+    assert f"held-out benchmark accuracy 0.000 -> 1.000 on {N} items, gain +1.000" in headline
+    assert "exact sign-flip p = 0.00049" in headline and "accepted" in headline
+    done = called("export", "inspect", run, "--out", tmp_path / "out")
+    assert len(read_log(tmp_path / "out" / "tuned.1.eval").samples) == EPOCHS * N, done.stderr
+    code, message = verify(run)
+    assert code == 0, message
 
 
 @needs_sandbox
