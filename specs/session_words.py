@@ -18,10 +18,10 @@ def session_words(run: Path) -> str:
 def below(runs: Path) -> str:
     """Return the option that names the folder of runs; nothing for the default, or what PEERGATE_RUNS says."""
     usual = Path(os.environ.get(RUNS_VARIABLE) or DEFAULT_RUNS)
-    return "" if runs.resolve() == usual.resolve() else f" --runs {shown_path(runs.resolve())}"
+    return "" if runs.resolve() == usual.resolve() else f" --runs {displayed_path(runs.resolve())}"
 
 
-def shown_path(path: Path) -> str:
+def displayed_path(path: Path) -> str:
     """Return a path as people type it from here, quoted where a shell needs it."""
     here = Path.cwd()
     return quote(str(path.relative_to(here)) if path.is_relative_to(here) else str(path))

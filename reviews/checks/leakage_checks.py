@@ -15,7 +15,7 @@ from reviews.evidence.row_reader import read_rows
 from reviews.evidence.text_overlap import DEFAULTS, Overlap, find_overlaps, find_split_texts
 from reviews.statistics.mcnemar import LEAST_GROUPS, fisher_exact_above
 from specs.session.thresholds import Thresholds
-from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_texts
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
@@ -164,7 +164,7 @@ def asked_of(row: Item | Example | Preference) -> str:
 def texts_of_pairs(pairs: Iterable[Preference]) -> Iterator[tuple[str, str]]:
     """Yield every text of preferences with the place of its pair, "pair 0" for the first."""
     for place, pair in enumerate(pairs):
-        for text in (pair.prompt, asked_of(pair), pair.chosen, pair.rejected, *said_before(pair)):
+        for text in (pair.prompt, asked_of(pair), pair.chosen, pair.rejected, *earlier_turn_texts(pair)):
             yield f"pair {place}", text
 
 
@@ -361,7 +361,7 @@ def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
     return dict.fromkeys(
         (example.item, text)
         for example in _examples(evidence)
-        for text in (example.prompt, asked_of(example), example.completion, *said_before(example))
+        for text in (example.prompt, asked_of(example), example.completion, *earlier_turn_texts(example))
     )
 
 
@@ -394,5 +394,5 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=REPEATS,
 )
 def _duplicates(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    rows = ((*said_before(example), example.prompt, example.completion) for example in _examples(evidence))
+    rows = ((*earlier_turn_texts(example), example.prompt, example.completion) for example in _examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)

@@ -11,7 +11,7 @@ from reviews.evidence.weight_lineage import Lineage
 from specs.jobs.grant_and_claim import Claim, Grant
 from specs.jobs.job_records import Challenge, ExitRecord, HeldoutUse, Manifest, ObservedRuntime
 from specs.session.design import ResolvedDesign
-from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_texts
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import Stage, kind_of
 from specs.system.digests import Contract
@@ -163,7 +163,7 @@ class DesignEvidence(NamedTuple):
             (f"{name}:{number}", text)
             for name, rows in self.brought.items()
             for number, row in enumerate(rows, 1)
-            for text in (*_list_answers(row), *said_before(row))
+            for text in (*_list_answers(row), *earlier_turn_texts(row))
         )
 
     def select_training_data(self) -> dict[str, tuple[Item, ...]]:

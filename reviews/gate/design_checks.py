@@ -16,7 +16,7 @@ from reviews.stages.evaluation import item_checks, label_checks, scorer_checks
 from reviews.stages.finetuning import scaling_checks
 from specs.session.design import Design, ResolvedDesign
 from specs.session.evaluation_plan import LEAST_POWER, MOST_ALPHA
-from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_texts
 from specs.stages.registry import kind_of
 from specs.system.exact import exact, holds
 from specs.system.vendors.parties import makers
@@ -315,7 +315,9 @@ def _duplicates(design: DesignEvidence) -> CheckOutcome:
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
     """
     thresholds = design.resolved.spec.thresholds
-    result = leakage_checks.duplicates_of(((*said_before(item), item.prompt) for item in _every(design)), thresholds)
+    result = leakage_checks.duplicates_of(
+        ((*earlier_turn_texts(item), item.prompt) for item in _every(design)), thresholds
+    )
     if result.status == "WARN" and result.figure is not None and result.figure > MOST_REPEATED:
         return replace(result, status="FAIL", detail=f"{result.detail}, more than half", repairable=False)
     return result

@@ -20,7 +20,7 @@ from sessions.builder.redaction import Redactor
 from sessions.builder.stage_view import expected_s, view_of
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.tools.review_tools import format_review_answer
-from sessions.builder.tools.stage_tools import SENT_BACK, kept_as, note_key
+from sessions.builder.tools.stage_tools import SENT_BACK, describe_note_name, note_key
 from sessions.builder.tools.tool_context import MOST_ARGUMENTS, OpenHelper, PhaseWork, ToolCallRefusal, read_arguments
 from sessions.run.money import ledger
 from sessions.session import CancelSignal, PauseSignal, Session
@@ -335,7 +335,7 @@ def what_came_of(session: Session, wall: Redactor, call: RecordedEntry[ToolCallE
     """Return the result of a call by its recorded effect; None if it had none."""
     tool = call.body.tool
     if tool in _NOTES and session.trail.find(note_key(call.key)) is not None:
-        return kept_as(session, note_key(call.key))
+        return describe_note_name(session, note_key(call.key))
     if tool in _REVIEWS:
         return _review(session, wall, call, _REVIEWS[tool])
     return None

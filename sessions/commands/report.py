@@ -19,7 +19,7 @@ from sessions.pages.diagnosis.diagnosis import diagnose as diagnose_run
 from sessions.pages.diagnosis.diagnosis import nothing_begun
 from sessions.pages.diagnosis.pages import lines_of as diagnosis_lines
 from sessions.pages.overview import overview
-from sessions.pages.report.report import told_so_far
+from sessions.pages.report.report import render_waiting_report
 from sessions.pages.report.terminal_report import print_report
 from sessions.pages.report.transcript import Transcript, lines_of
 from sessions.pages.result import further_seeds, question, result_of
@@ -51,7 +51,7 @@ def report(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) ->
             taken_back = [line for entry in history.of(RetractionEntry) for line in entry.body.reasons]
     elif (request := question(history)) is not None:
         print_line(result_of(request), err=True)
-        data, text = told_so_far(run, TRAIL, STORE)
+        data, text = render_waiting_report(run, TRAIL, STORE)
     else:
         hint = f"`peergate status {session_words(run)}` shows its state"
         raise EvidenceMissing(f"session '{run.resolve().name}' has no report yet", where=str(run), hint=hint)

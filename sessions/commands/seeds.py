@@ -20,7 +20,7 @@ from sessions.pages.report.live_display import Terminal
 from sessions.run.run_history import read_history
 from sessions.run.run_layout import require_run
 from sessions.session import PauseSignal
-from specs.session_words import session_words, shown_path
+from specs.session_words import displayed_path, session_words
 from specs.system.errors import ExitCode, UserError
 
 app = typer.Typer()
@@ -133,7 +133,7 @@ def replicate(
             )
         else:
             print_line(f"{folder.name}: {replication.describe()}")
-            print_line(f"verify: peergate audit verify {shown_path(folder)}")
+            print_line(f"verify: peergate audit verify {displayed_path(folder)}")
     if counted.unfinished:
         raise SystemExit(int(ExitCode.BLOCKED))
 

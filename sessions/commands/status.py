@@ -29,7 +29,7 @@ from sessions.run.run_history import read_history
 from sessions.run.run_layout import INTERIM, REPORT_JSON, REPORT_MARKDOWN, require_run
 from sessions.run.terminal import masked_line
 from specs.session.design import Budget
-from specs.session_words import below, session_words, shown_path
+from specs.session_words import below, displayed_path, session_words
 from specs.system.errors import UserError
 from specs.system.regular_files import read_regular
 from specs.trail.gate_bodies import DecisionEntry, ToolCallEntry, ToolResultEntry, TurnEntry
@@ -208,7 +208,7 @@ def _phase(body: ToolCallEntry | TurnEntry) -> tuple[str, int, str]:
 def print_summary(run: Path) -> None:
     """Print the state of a session after `start` or `resume`: the result, why, and how to check it."""
     state = overview(run)
-    where = shown_path(run)
+    where = displayed_path(run)
     print_line()
     if state.state == "closed":
         data = json.loads(read_regular(run / REPORT_JSON))

@@ -92,7 +92,7 @@ class ProcessTree:
         return None
 
 
-def held_below(pid: int) -> int:
+def memory_below(pid: int) -> int:
     """Return the resident bytes of everything below a process; shared pages count for each process."""
     current = 0
     with suppress(psutil.Error):

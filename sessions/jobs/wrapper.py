@@ -126,7 +126,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason], start: Start = start_
         # A disk that is briefly full must not cost a day of training.
         with suppress(OSError):
             write_heartbeat(folder, child.pid, time.time(), gpu_use.idle_s)
-        current = max(current, process_usage.held_below(child.pid if orphans.HAS_GUARD else os.getpid()))
+        current = max(current, process_usage.memory_below(child.pid if orphans.HAS_GUARD else os.getpid()))
         if request is None and not stop:
             if (folder / "cancel").exists():
                 stop.append("cancelled")

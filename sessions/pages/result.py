@@ -178,7 +178,7 @@ def why_it_ended(history: History, outcome: str) -> list[str]:
     """
     if outcome == "overridden":
         lifted = (
-            (plain(override.body.by, 100), done_by_person(override), override.body.reason)
+            (plain(override.body.by, 100), describe_human_entry(override), override.body.reason)
             for override in overrides(history)
         )
         return [f"{by} {what}: {plain(reason, 500)}" for by, what, reason in lifted]
@@ -189,7 +189,7 @@ def why_it_ended(history: History, outcome: str) -> list[str]:
         case HumanAnswerEntry() as answer:
             return [f"{plain(answer.by, 100)} answered '{answer.answer}': {plain(answer.reason, 500)}"]
         case DecisionEntry() as decision:
-            lines = told_once(decision.reasons)
+            lines = drop_repeated_reasons(decision.reasons)
             if decision.outcome == "reject":
                 for check in history.attempt(decision.stage or DESIGN, decision.attempt).check_results:
                     if check.status == "FAIL" and check.blocking:
@@ -199,7 +199,7 @@ def why_it_ended(history: History, outcome: str) -> list[str]:
             return []
 
 
-def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
+def group_by_detail(results: Iterable[CheckResult], statuses: Iterable[Status]) -> Iterator[tuple[Status, str, str]]:
     """Yield status, names and detail of checks in some statuses; checks with the same fault share a line."""
     alike: dict[tuple[Status, str], list[str]] = {}
     every = set(statuses)
@@ -210,7 +210,7 @@ def told_together(results: Iterable[CheckResult], statuses: Iterable[Status]) ->
         yield status, ", ".join(ids), detail
 
 
-def told_once(reasons: Sequence[str]) -> list[str]:
+def drop_repeated_reasons(reasons: Sequence[str]) -> list[str]:
     """Return a decision's reasons without the checklist's findings that repeat a check before them."""
     checks = [reason.partition(": ")[2] for reason in reasons if reason.startswith("check ")]
     return [
@@ -220,7 +220,7 @@ def told_once(reasons: Sequence[str]) -> list[str]:
     ]
 
 
-def done_by_person(value: RecordedEntry) -> str:
+def describe_human_entry(value: RecordedEntry) -> str:
     """Return what a person did by an entry: an answer, an override, an amendment or a retraction."""
     match value.body:
         case HumanAnswerEntry() as answer:

@@ -16,7 +16,7 @@ from reviews.gate.packet_derivation import check_design_files
 from reviews.reviewers.checklist import Checklist
 from sessions.jobs import machine_capacity
 from sessions.pages.overview import EXIT_CODES
-from sessions.pages.result import told_together
+from sessions.pages.result import group_by_detail
 from sessions.run.money.estimate import require_disk, require_disk_limit
 from sessions.runtime.plugin_imports import require_importable
 from sessions.runtime.wiring import cache_folder, make_builder, make_reviewer, require_launchers, require_machine
@@ -65,7 +65,7 @@ class DesignForecast(NamedTuple):
         counts = Counter(check.status for check in self.checks)
         message = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         yield f"design gate: {self.decision.outcome} ({message})"
-        for status, ids, detail in told_together(self.checks, (*CLOSED, "WARN")):
+        for status, ids, detail in group_by_detail(self.checks, (*CLOSED, "WARN")):
             yield f"  {status} {ids}: {detail}"
         if self.reviewers:
             yield f"  not asked before `start`: {', '.join(self.reviewers)}"

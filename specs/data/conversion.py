@@ -93,7 +93,9 @@ def convert(
             contracts = _convert_row(known, row.values, learned, selection.drop)
             require_honoured(known, row.values)
             for contract in contracts:
-                made.append((row, _told_apart(contract, used) if isinstance(contract, Example | Item) else contract))
+                made.append(
+                    (row, _with_unique_id(contract, used) if isinstance(contract, Example | Item) else contract)
+                )
         except SkippedRow as reason:
             left_out[str(reason)] += 1
         except Wrong as error:
@@ -138,7 +140,7 @@ def _guess(columns: set[str]) -> As | None:
     return None if current == "texts" and proposal(columns) else current
 
 
-def _told_apart(row: Example | Item, used: set[str]) -> Contract:
+def _with_unique_id(row: Example | Item, used: set[str]) -> Contract:
     """Give equal rows different ids: ``-2`` for the second."""
     field = "item" if isinstance(row, Example) else "id"
     id = name = str(getattr(row, field))
@@ -174,7 +176,7 @@ def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
         raise Wrong("constraint", f"a {type(constraint).__name__}, not an object")
     fields = {**_answers(values), **own, **(constraint or {})}
     return Item(
-        id=text_of(values, "id") or f"i{_short(*_said_in(before), prompt, *map(str, fields.items()))}",
+        id=text_of(values, "id") or f"i{_short(*_contents_of(before), prompt, *map(str, fields.items()))}",
         group=text_of(values, "group") or _group(_opening(before, prompt)),
         kind=text_of(values, "kind") or GIVEN,
         prompt=prompt,
@@ -248,7 +250,7 @@ def _of_turns(values: dict[str, Any], turns: Sequence[DialogueTurn]) -> Example:
 
 def _as_example(values: dict[str, Any], before: tuple[DialogueTurn, ...], prompt: str, completion: str) -> Example:
     return Example(
-        item=text_of(values, "id") or f"e{_short(*_said_in(before), prompt, completion)}",
+        item=text_of(values, "id") or f"e{_short(*_contents_of(before), prompt, completion)}",
         group=text_of(values, "group") or _group(_opening(before, prompt)),
         kind=text_of(values, "kind") or GIVEN,
         sample=0,
@@ -258,7 +260,7 @@ def _as_example(values: dict[str, Any], before: tuple[DialogueTurn, ...], prompt
     )
 
 
-def _said_in(before: tuple[DialogueTurn, ...]) -> list[str]:
+def _contents_of(before: tuple[DialogueTurn, ...]) -> list[str]:
     return [turn.content for turn in before]
 
 

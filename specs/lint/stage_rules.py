@@ -160,7 +160,7 @@ def _reference(
         yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(result)}", _candidates(spec, index, needed))
 
 
-def held_by(spec: SessionSpec, index: int, reference: str) -> ArtifactKind | None:
+def kind_of_reference(spec: SessionSpec, index: int, reference: str) -> ArtifactKind | None:
     """Return the artifact kind that a stage's reference names; None where the rule on inputs reports it."""
     result = _resolve_reference(spec, index, (), reference)
     return None if isinstance(result, LintProblem) else result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.lint.stage_rules import held_by
+from specs.lint.stage_rules import kind_of_reference
 from specs.session.session_spec import SessionSpec
 from specs.system.yaml.problems import LintProblem, Loc
 from specs.trainers.trainer_file import TrainingInputs
@@ -43,5 +43,5 @@ def _rows(spec: SessionSpec, index: int, role: str) -> Held | None:
     head, _, name = reference.partition(".")
     if head == "data" and name in spec.data and spec.data[name].row_kind == "texts":
         return "texts"
-    kind = held_by(spec, index, reference)
+    kind = kind_of_reference(spec, index, reference)
     return kind if kind in ("examples", "preferences") else None

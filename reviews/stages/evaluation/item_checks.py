@@ -24,7 +24,7 @@ from training.rules.similarity import words_of
 from training.rules.tasks import reference, stated_values, verifier
 from training.rules.tasks.conversation import answers_to, said_in
 from training.rules.tasks.conversation import judge as judge_talk
-from training.rules.tasks.format_instructions import asked_kinds
+from training.rules.tasks.format_instructions import instruction_kinds
 
 CHECKS = CheckRegistry(("evaluate", "multi_turn", "inspect", "lm_eval"))
 
@@ -79,7 +79,7 @@ def _find_formless(heldout: Sequence[Item]) -> frozenset[str]:
     return frozenset(
         item.id
         for item in heldout
-        if not asked_kinds(item.prompt) and not any(tells(item.kind, word) for word in words[item.id])
+        if not instruction_kinds(item.prompt) and not any(tells(item.kind, word) for word in words[item.id])
     )
 
 
@@ -117,7 +117,7 @@ def _fault(task: str, item: Item) -> str:
             return "accepts an empty answer"
         if all(judge(item, text).passed for text in (*PLAIN, own)):
             return "accepts whatever is said"
-        others = asked_kinds(item.prompt) if task == "format_instructions" else frozenset[str]()
+        others = instruction_kinds(item.prompt) if task == "format_instructions" else frozenset[str]()
         if others and item.kind not in others:
             return f"asks for the form of {' and '.join(sorted(others))}, and is judged by that of {item.kind}"
         if both := next((pair for pair in _EXCLUSIVE if pair <= others), None):

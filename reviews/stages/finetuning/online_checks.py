@@ -22,7 +22,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import ONLINE, fact
 from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, steps_of, worths
-from specs.stages.base.artifacts import Preference, said_before
+from specs.stages.base.artifacts import Preference, earlier_turn_texts
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
 from specs.stages.finetuning.distributed import ReplicaRound
@@ -54,7 +54,7 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     prompts = [
         (item.id, text)
         for item in (items | kept_items).values()
-        for text in (item.prompt, asked_of(item), *said_before(item))
+        for text in (item.prompt, asked_of(item), *earlier_turn_texts(item))
     ]
     return [*prompts, *texts_of_pairs(_pairs(evidence))]
 

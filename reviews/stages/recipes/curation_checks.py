@@ -12,7 +12,7 @@ from reviews.checks.definition import CheckOutcome, CheckRegistry
 from reviews.checks.leakage_checks import REPEATS, SIMILARITY, duplicates_of, groups_of, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
-from specs.stages.base.artifacts import Example, said_before
+from specs.stages.base.artifacts import Example, earlier_turn_texts
 from specs.stages.base.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.errors import EvidenceMissing
@@ -63,7 +63,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     texts = dict.fromkeys(
         (example.item, text)
         for example in _read_curated_examples(evidence)
-        for text in (example.prompt, example.completion, *said_before(example))
+        for text in (example.prompt, example.completion, *earlier_turn_texts(example))
     )
     return _for_the_builder(overlap_of(texts, evidence.reserved_items, evidence.resolved.spec.thresholds))
 
@@ -85,7 +85,10 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
-    rows = ((*said_before(example), example.prompt, example.completion) for example in _read_curated_examples(evidence))
+    rows = (
+        (*earlier_turn_texts(example), example.prompt, example.completion)
+        for example in _read_curated_examples(evidence)
+    )
     return duplicates_of(rows, evidence.resolved.spec.thresholds)
 
 

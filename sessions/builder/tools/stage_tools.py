@@ -67,7 +67,7 @@ def keep_note(work: PhaseWork, what: NoteKind, text: str) -> str:
         if entry.body == body and entry.key != key:
             return f"note.{number} holds this already; nothing was added"
     session.trail.append(body, key)
-    return kept_as(session, key)
+    return describe_note_name(session, key)
 
 
 def note_key(call: str) -> str:
@@ -75,7 +75,7 @@ def note_key(call: str) -> str:
     return NoteEntry.key_of(call.partition("/")[2])
 
 
-def kept_as(session: Session, key: str) -> str:
+def describe_note_name(session: Session, key: str) -> str:
     """Return where a note was kept, by the name under which it is read."""
     number = next(number for number, entry in enumerate(session.trail.iterate(NoteEntry), 1) if entry.key == key)
     return f"kept as note.{number}"

@@ -12,7 +12,7 @@ from sessions.commands.output import print_json, print_line
 from sessions.exports.formats import FORMATS, export, send
 from sessions.run.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
-from specs.session_words import shown_path
+from specs.session_words import displayed_path
 from specs.system.errors import UserError
 
 app = typer.Typer()
@@ -72,4 +72,4 @@ def export_run(
         return
     for line in lines:
         print_line(line)
-    print_line(f"written to {shown_path(folder.resolve())}", err=True)
+    print_line(f"written to {displayed_path(folder.resolve())}", err=True)

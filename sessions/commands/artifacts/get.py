@@ -12,7 +12,7 @@ from sessions.commands.output import print_json, print_line, say
 from sessions.run.disk_errors import telling_no_place
 from sessions.run.final_model import copy_model
 from sessions.run.private_files import as_the_user_wants
-from specs.session_words import shown_path
+from specs.session_words import displayed_path
 from specs.system.digests import digest_file, list_tree
 
 app = typer.Typer(help="Copy the model that a session leaves.", no_args_is_help=True)
@@ -47,4 +47,4 @@ def get_model(
         return
     for name, digest in files.items():
         print_line(f"{digest}  {name}")
-    print_line(f"{shown_path(folder.resolve())}: {model.path} of {model.stage}.{model.attempt}, {model.digest}")
+    print_line(f"{displayed_path(folder.resolve())}: {model.path} of {model.stage}.{model.attempt}, {model.digest}")

@@ -16,7 +16,7 @@ from specs.data.columns import READS, RIGHT_ANSWER, VERDICTS, WEIGHTS, is_learne
 from specs.data.conversion import Conversion, right_answers
 from specs.data.tables import TableRow
 from specs.session.thresholds import Thresholds
-from specs.stages.base.artifacts import Example, Item, Preference, said_before
+from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_texts
 from specs.system.errors import UserError
 
 HELD_OUT_SHARE = 3
@@ -62,7 +62,7 @@ class _Pair(NamedTuple):
 
     def key(self) -> tuple[str, ...]:
         """Return the prompt, with the turns before it."""
-        return (*said_before(self.made), self.made.prompt)
+        return (*earlier_turn_texts(self.made), self.made.prompt)
 
 
 def split_rows(
@@ -198,7 +198,7 @@ def _training_texts(made: Item | Example | Preference) -> list[str]:
             answers = [made.chosen, made.rejected]
         case _:
             answers = []
-    return list(dict.fromkeys([made.prompt, asked_of(made), *said_before(made), *answers]))
+    return list(dict.fromkeys([made.prompt, asked_of(made), *earlier_turn_texts(made), *answers]))
 
 
 def _different(held_out: list[list[_Pair]], notes: list[str]) -> list[list[_Pair]]:

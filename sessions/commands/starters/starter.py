@@ -340,11 +340,11 @@ def _repeated_share(split: DataSplit) -> str:
 
 def _tokens(rows: Sequence[dict[str, Any]]) -> int:
     """Return how many tokens an answer may have: what the longest right one takes, and half as many again."""
-    longest = max(map(len, map(_said_by, rows)), default=0)
+    longest = max(map(len, map(_right_answer_of, rows)), default=0)
     return 128 if not longest else min(512, 32 * math.ceil(1.5 * longest / 3 / 32))
 
 
-def _said_by(row: dict[str, Any]) -> str:
+def _right_answer_of(row: dict[str, Any]) -> str:
     """Return the right answer of a row, as far as it is text or the last of its messages."""
     text = next((row[name] for name in ("completion", "chosen", "answer", "messages") if row.get(name)), "")
     last = text[-1] if isinstance(text, list) and text else text

@@ -16,7 +16,7 @@ from reviews.trail.chain.store import write_durably
 from sessions.builder.redaction import Redactor, without_heldout
 from sessions.builder.tools.tool_context import ToolCallRefusal
 from sessions.pages.overview import Overview, find_runs, overview
-from sessions.pages.report.report import told_so_far
+from sessions.pages.report.report import render_waiting_report
 from sessions.pages.report.timeline import describe_entries
 from sessions.run.run_history import read_history
 from sessions.run.run_layout import REPORT_MARKDOWN, STORE, TRAIL, is_run
@@ -146,7 +146,7 @@ class Project:
         """Return the report of a session, or the report so far; Refused before the first."""
         path = run / REPORT_MARKDOWN
         try:
-            text = read_regular(path).decode("utf-8") if path.is_file() else told_so_far(run, TRAIL, STORE)[1]
+            text = read_regular(path).decode("utf-8") if path.is_file() else render_waiting_report(run, TRAIL, STORE)[1]
         except EvidenceMissing:
             raise ToolCallRefusal("no report yet: the session neither ended nor waits for a person") from None
         return self.clean_for(run, text)

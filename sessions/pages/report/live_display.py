@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from agents.turns import ModelTurn, TurnUsage
-from sessions.pages.result import told_once, told_together
+from sessions.pages.result import drop_repeated_reasons, group_by_detail
 from sessions.run.money.ledger import Balance
 from sessions.run.terminal import masked_line
 from specs.jobs.job_records import JobProgress as JobProgress
@@ -133,14 +133,14 @@ class Terminal:
         counts = Counter(result.status for result in results)
         summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         self.say(f"  checks: {summary}")
-        for status, ids, detail in told_together(results, STATUS_STYLE):
+        for status, ids, detail in group_by_detail(results, STATUS_STYLE):
             self.say(f"    {status} {ids}: {masked_line(detail, LINE_CHARACTERS)}", STATUS_STYLE[status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """Show the gate's decision, its reasons, and the balance."""
         self._now(f"the gate of {decision.stage} decided: {decision.outcome}")
         self.say(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
-        for reason in told_once(decision.reasons):
+        for reason in drop_repeated_reasons(decision.reasons):
             self.say(f"    - {masked_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
             self.say(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")

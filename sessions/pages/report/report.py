@@ -43,7 +43,7 @@ from sessions.pages.report.remarks import critic_in_words, trained_by_scripts
 from sessions.pages.report.samples.compared_arms import Arms, arms_of, by_kind, examples_of
 from sessions.pages.report.timeline import interruptions
 from sessions.pages.result import (
-    done_by_person,
+    describe_human_entry,
     question,
     reasons_of,
     result_in_words,
@@ -153,7 +153,7 @@ def render(folder: Path, history: History, written: ReportEntry) -> dict[str, by
     return {f"{FINAL}/{name}": text for name, text in texts.items()}
 
 
-def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
+def render_waiting_report(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
     """Return the report of a waiting session as data and Markdown; raises EvidenceMissing if it asks nothing."""
     history = History.read(run / trail, run / store_name)
     if question(history) is None:
@@ -294,7 +294,7 @@ def _person(entry: RecordedEntry[ByPerson | RetractionEntry]) -> dict[str, Any]:
     body = entry.body
     return {
         "kind": entry.kind,
-        "what": done_by_person(entry),
+        "what": describe_human_entry(entry),
         "by": plain(body.by, 100),
         "reason": plain(body.reason, 1000),
         "override": is_override(entry),

@@ -139,7 +139,9 @@ def everywhere(runs: Path) -> list[Overview]:
         raise UserError("this workspace has no database", where=str(runs), hint="set PEERGATE_DATABASE")
     index = _Index(runs)
     with _open_database(address) as database:
-        overviews = [overview_of for _, overview_of in _told_of(database, lease_rows.every_log(database), index)]
+        overviews = [
+            overview_of for _, overview_of in _iterate_overviews(database, lease_rows.every_log(database), index)
+        ]
     index.keep()
     return sorted(overviews, key=lambda overview: (overview.name, str(overview.path)))
 
@@ -201,7 +203,7 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
             raise UserError("no address of the database is known", where=str(runs))
         with _open_database(address) as database:
             rows = [row for row in lease_rows.every_log(database) if row.log in by_log]
-            for log, overview_of in _told_of(database, rows, index):
+            for log, overview_of in _iterate_overviews(database, rows, index):
                 run = by_log.pop(log)
                 yield run, replace(overview_of, name=run.name, path=run)
     except PeergateError as error:
@@ -212,7 +214,9 @@ def _in_databases(runs: Path, pointers: Mapping[Path, Pointer], index: _Index) -
         yield run, make_damaged_overview(run.name, run, UserError("its trail is not in the workspace's database"))
 
 
-def _told_of(database: Any, rows: Sequence[lease_rows.LogRow], index: _Index) -> Iterator[tuple[str, Overview]]:
+def _iterate_overviews(
+    database: Any, rows: Sequence[lease_rows.LogRow], index: _Index
+) -> Iterator[tuple[str, Overview]]:
     """Yield the overviews of sessions in a database, each with the number of its log."""
     known = {row.log: index.get(row.log, str(row.size)) for row in rows}
     by_log = {log: overview for log, overview in known.items() if overview is not None}

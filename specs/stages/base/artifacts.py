@@ -100,6 +100,6 @@ class Preference(Contract):
     """As in an item."""
 
 
-def said_before(row: Item | Example | Preference) -> list[str]:
+def earlier_turn_texts(row: Item | Example | Preference) -> list[str]:
     """Return the texts of the turns before a row's prompt."""
     return [turn.content for turn in row.before]

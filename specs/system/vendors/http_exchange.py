@@ -243,7 +243,7 @@ class RecordedClient(httpx2.Client):
         return not self._reached or status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
 
     @property
-    def told_to_wait_s(self) -> float | None:
+    def server_wait_s(self) -> float | None:
         """Return what the last answer asks to wait; None when it says nothing."""
         return retry_after_s(self._answer_headers)
 

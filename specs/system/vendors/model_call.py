@@ -53,7 +53,7 @@ class FailedCall(Exception):
         self.refused_for_now = http.refused_for_now
         """Whether the call cost nothing and may be repeated as it was."""
         self.may_be_billed = http.may_be_billed
-        self.wait_s = http.told_to_wait_s
+        self.wait_s = http.server_wait_s
         """How long the API asks to wait; None where it does not say."""
         super().__init__(f"{what}: {self.detail}" if self.detail else what)
         self.too_long = not can_repeat and _TOO_LONG.search(self.detail) is not None

@@ -90,7 +90,7 @@ def pages(run: Path) -> tuple[dict[str, str], str]:
     """Return the Markdown files of a report, and the page."""
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     told = list(transcript.Transcript(store).attempts(History(entries)))
-    _, so_far = report.told_so_far(run, "trail.sqlite", "store")
+    _, so_far = report.render_waiting_report(run, "trail.sqlite", "store")
     report.write(run, "trail.sqlite", "store", "stop")
     final = (run / REPORT_MARKDOWN).read_text(encoding="utf-8")
     files = {"report": so_far, "final": final, "transcript": transcript.markdown_of("small", told)}

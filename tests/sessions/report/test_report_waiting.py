@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from reviews.trail.trail import Trail
 from sessions.commands.cli import app
 from sessions.pages.report.remarks import critic_in_words
-from sessions.pages.report.report import told_so_far
+from sessions.pages.report.report import render_waiting_report
 from specs.session.thresholds import Thresholds
 from specs.system.errors import EvidenceMissing
 from specs.trail.entry import EntryKind
@@ -37,7 +37,7 @@ def escalated(folder: Path, stage: str | None = "base") -> Path:
 
 def test_a_closed_gate_is_told_with_its_reasons_and_every_answer(tmp_path: Path) -> None:
     run = escalated(tmp_path)
-    data, text = told_so_far(run, "trail.sqlite", "store")
+    data, text = render_waiting_report(run, "trail.sqlite", "store")
     assert data["result"] == "interim: the gate of 'base' stays closed, and a person is asked how to continue"
     assert data["why"] == [WHY] and f"- {WHY}" in text.splitlines()
     assert [one["commands"] for one in data["answers"]] == [
@@ -50,7 +50,7 @@ def test_a_closed_gate_is_told_with_its_reasons_and_every_answer(tmp_path: Path)
 
 
 def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
-    data, _ = told_so_far(escalated(tmp_path, None), "trail.sqlite", "store")
+    data, _ = render_waiting_report(escalated(tmp_path, None), "trail.sqlite", "store")
     assert data["result"].startswith("interim: the gate of 'design' stays closed")
     assert [one["commands"][0].split()[1] for one in data["answers"]] == ["override", "resume"]
 
@@ -67,14 +67,14 @@ def test_the_command_prints_it_and_says_that_it_is_not_the_end(tmp_path: Path) -
 def test_a_session_that_asks_nothing_has_no_report_yet(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     with pytest.raises(EvidenceMissing, match="asks nothing of a person"):
-        told_so_far(run, "trail.sqlite", "store")
+        render_waiting_report(run, "trail.sqlite", "store")
     told = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
     assert isinstance(told.exception, EvidenceMissing) and "has no report yet" in str(told.exception)
 
 
 def test_a_budget_that_is_used_up_is_lifted_by_nobody(tmp_path: Path) -> None:
     body = {"stage": "base", "attempt": 1, "at": "launch", "reasons": ["0.1 USD are left"]}
-    data, text = told_so_far(waiting(tmp_path, "budget", "budget/1", **body), "trail.sqlite", "store")
+    data, text = render_waiting_report(waiting(tmp_path, "budget", "budget/1", **body), "trail.sqlite", "store")
     assert "the session waits for a larger budget" in data["result"] and data["why"] == ["0.1 USD are left"]
     assert [one["commands"][0].split()[1] for one in data["answers"]] == ["amend", "resume"]
     assert "override" not in text.partition("## What you can do")[2].partition("\n| |")[0]
@@ -82,7 +82,7 @@ def test_a_budget_that_is_used_up_is_lifted_by_nobody(tmp_path: Path) -> None:
 
 def test_a_builder_that_asks_is_told_with_its_words(tmp_path: Path) -> None:
     body = {"stage": "base", "attempt": 2, "escalate": True, "reason": "the data\x1b[2J look odd"}
-    data, _ = told_so_far(waiting(tmp_path, "plan", "plan/base.2", **body), "trail.sqlite", "store")
+    data, _ = render_waiting_report(waiting(tmp_path, "plan", "plan/base.2", **body), "trail.sqlite", "store")
     assert data["result"] == "interim: at 'base' the builder asks a person how to continue"
     assert len(data["why"]) == 1 and "look odd" in data["why"][0] and "\x1b" not in data["why"][0]
 

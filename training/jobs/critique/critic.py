@@ -63,7 +63,7 @@ class Critic:
     def comparisons(self, pairs: Sequence[ResponsePair]) -> list[ComparisonRow]:
         """Return one row for each pair, in their order."""
         shown_response = _showing(self._parameters)
-        requested_pairs = [_asked_to_compare(self._rubric, shown_response, pair) for pair in pairs]
+        requested_pairs = [_comparison_prompts(self._rubric, shown_response, pair) for pair in pairs]
         displayed_pairs, prompts = [texts for texts, _ in requested_pairs], [both for _, both in requested_pairs]
         names: dict[bool | None, Any] = {True: "first", False: "second", None: None}
         return [
@@ -133,7 +133,7 @@ def pairs_scored(
             scorings.append(Scoring(place, {}, ("item",), judge.weights))
             continue
         pair, label = pairs[place]
-        (first, second), prompts = _asked_to_compare(rubric, parameters, pair)
+        (first, second), prompts = _comparison_prompts(rubric, parameters, pair)
         fields = pair._asdict() | label | {"shown_first": first, "shown_second": second}
         fields |= {"rubric": rubric.content_digest()}
         follows = contradiction(row, parameters.agreement, parameters.margin) is None
@@ -151,7 +151,7 @@ def _build_prompts(
     return text, prompts_of_response(rubric, subject.instruction, text)
 
 
-def _asked_to_compare(
+def _comparison_prompts(
     rubric: Rubric, shown_response: ShownResponse, pair: ResponsePair
 ) -> tuple[tuple[str, str], JudgementPrompts]:
     """Return what a judge is shown of two responses, and its prompts."""

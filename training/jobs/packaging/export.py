@@ -17,7 +17,7 @@ from training.engines.gguf_file import write_gguf
 from training.engines.gguf_weights import NoGguf
 from training.jobs.job import Job, StageResult
 from training.jobs.packaging import llama_process
-from training.jobs.packaging.probe_answers import asked_probes, encode_probe_prompts, greedy
+from training.jobs.packaging.probe_answers import build_probe_prompts, encode_probe_prompts, greedy
 from training.jobs.witness.prompted_answers import PromptedAnswer
 from training.rules.packaging.tokenizer_texts import TEXTS
 from training.rules.prompt_encoding import EncodedPrompt, form_of
@@ -135,5 +135,5 @@ def _compare_logits(model: Any, prompt: Sequence[int], answer: list[int], read: 
 
 
 def build_witness_prompts(job: Job[ExportParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
-    """Return what the checkpoint was asked for these rows; raises as :func:`asked_probes`."""
-    return asked_probes(job, tokenizer, places, ExportRow, {"expected": "model"})
+    """Return what the checkpoint was asked for these rows; raises as :func:`build_probe_prompts`."""
+    return build_probe_prompts(job, tokenizer, places, ExportRow, {"expected": "model"})

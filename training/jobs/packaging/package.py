@@ -20,7 +20,7 @@ from specs.stages.packaging.parameters import PackageParameters
 from specs.stages.packaging.rows import PackageRow
 from training.engines.checkpoint import device_of, free, load
 from training.jobs.job import Job, StageResult
-from training.jobs.packaging.probe_answers import asked_probes, encode_probe_prompts, greedy
+from training.jobs.packaging.probe_answers import build_probe_prompts, encode_probe_prompts, greedy
 from training.jobs.witness.prompted_answers import PromptedAnswer
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items
@@ -66,8 +66,8 @@ def package(job: Job[PackageParameters]) -> StageResult:
 
 
 def build_witness_prompts(job: Job[PackageParameters], tokenizer: Any, places: Sequence[int]) -> list[PromptedAnswer]:
-    """Return what checkpoint and package were asked for these rows; raises as :func:`asked_probes`."""
-    return asked_probes(job, tokenizer, places, PackageRow, {"expected": "model", "reloaded": LEFT + "package"})
+    """Return what checkpoint and package were asked for these rows; raises as :func:`build_probe_prompts`."""
+    return build_probe_prompts(job, tokenizer, places, PackageRow, {"expected": "model", "reloaded": LEFT + "package"})
 
 
 def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:

@@ -32,7 +32,7 @@ def greedy(model: Any, tokenizer: Any, encoded_prompts: list[EncodedPrompt], max
     return [list(output.ids) for (output,) in outputs]
 
 
-def asked_probes(
+def build_probe_prompts(
     job: Job[PackageParameters] | Job[ExportParameters],
     tokenizer: Any,
     places: Sequence[int],

@@ -150,7 +150,7 @@ def prompt_of(kind: ConstraintKind, topic: str, constraint: Constraint) -> str:
     return kind.instruction.format(topic=topic, **constraint)
 
 
-def asked_kinds(prompt: str) -> frozenset[str]:
+def instruction_kinds(prompt: str) -> frozenset[str]:
     """Return the kinds whose instruction an item's text holds word for word; other wording asks for none of them."""
     text = " ".join(prompt.split())
     return frozenset(name for name, kind in KINDS.items() if _ending_words(kind.instruction) in text)

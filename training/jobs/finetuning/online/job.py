@@ -29,7 +29,7 @@ def train_on_rollouts(job: Job[Any]) -> StageResult:
     lines = trainer_args.list_logged_steps(trainer)
     job.write_rows("rows", [step_of(line) for line in lines])
     job.write_rows("rollouts", built.rollouts.rows)
-    write_kept(job, arguments, before, trainer.model)
+    write_validation_answers(job, arguments, before, trainer.model)
     facts = facts_of(arguments) | seen_facts(trainer)
     return finish_training(job, trainer, arguments.prepared, trainer.settings() | arguments.style.settings(), facts)
 
@@ -55,7 +55,7 @@ def seen_facts(trainer: Any) -> dict[str, Any]:
     }
 
 
-def write_kept(job: Job[Any], arguments: OnlineInputs, before: Sequence[Any], model: Any) -> None:
+def write_validation_answers(job: Job[Any], arguments: OnlineInputs, before: Sequence[Any], model: Any) -> None:
     """Write ``kept``: the answers to prompts that were kept out, before and by a trained model."""
     after = answers(arguments, model, job.parameters)
     job.write_rows(

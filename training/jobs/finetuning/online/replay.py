@@ -50,7 +50,7 @@ def replay(job: Job[Any]) -> StageResult:
         arguments = prepare_online_inputs(job)
         if remaining is None:
             remaining = arguments
-            answers += read_kept(job, arguments, arguments.prepared.model, "before", challenge.ended)
+            answers += read_validation_answers(job, arguments, arguments.prepared.model, "before", challenge.ended)
         built = build(job, arguments, committed)
         trainer = built.trainer
         device, dtype = checkpoint.device_of(trainer.model)
@@ -68,7 +68,7 @@ def replay(job: Job[Any]) -> StageResult:
     facts |= weight_facts(job)
     if remaining is not None and remaining.validation:
         model, _ = checkpoint.load(job.inputs[LEFT + "checkpoint"])
-        answers += read_kept(job, remaining, model, "after", challenge.ended)
+        answers += read_validation_answers(job, remaining, model, "after", challenge.ended)
     rows: list[Contract] = [*steps, *answers]
     job.write_rows(ROWS, rows)
     return StageResult(device, dtype, sum(step.tokens for step in steps), {}, facts)
@@ -120,7 +120,9 @@ def _build_witness_prompts(
     ]
 
 
-def read_kept(job: Job[Any], arguments: OnlineInputs, model: Any, part: str, seed: str) -> list[WitnessRow]:
+def read_validation_answers(
+    job: Job[Any], arguments: OnlineInputs, model: Any, part: str, seed: str
+) -> list[WitnessRow]:
     """Return how a model reads some of the answers to prompts that were kept out."""
     places = sorted(range(len(arguments.validation)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
     items = {item.id: item for item in arguments.validation}

@@ -60,7 +60,9 @@ class RolloutsAgain(ReplicaReplay):
         arguments = _share_of(mine, share)
         if self._kept is None:
             self._kept = arguments
-            self.answers += replay.read_kept(self.job, arguments, arguments.prepared.model, "before", self._seed)
+            self.answers += replay.read_validation_answers(
+                self.job, arguments, arguments.prepared.model, "before", self._seed
+            )
         own = {item.id for item in arguments.training}
         built = build(mine, arguments, [rollout for rollout in self._committed if rollout.item in own])
         built.rollouts.heard = partial(replay.hear, self.job, arguments, built.trainer, self._committed, self.answers)
@@ -70,7 +72,7 @@ class RolloutsAgain(ReplicaReplay):
         """Return what the saved weights say, and read their answers to prompts that were kept out."""
         if self._kept is not None and self._kept.validation:
             model, _ = checkpoint.load(self.job.inputs[LEFT + "checkpoint"])
-            self.answers += replay.read_kept(self.job, self._kept, model, "after", self._seed)
+            self.answers += replay.read_validation_answers(self.job, self._kept, model, "after", self._seed)
         return weight_facts(self.job)
 
 
@@ -126,4 +128,4 @@ class PromptCourse(ReplicaCourse):
         ]
         ordered = sorted(rows, key=lambda pair: (pair[0]["step"], pair[1]))
         self.job.write_rows("rollouts", [Rollout.model_validate(value) for value, _ in ordered])
-        online.write_kept(self.job, self._given, self._before, model)
+        online.write_validation_answers(self.job, self._given, self._before, model)
