@@ -21,7 +21,7 @@ from specs.stages.registry import kind_of
 from specs.system.exact import holds
 from training.rules.disguise import LEAST_STEMS, Words, content_of, count_words, stems_of
 from training.rules.similarity import nearest_of, words_of
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 from training.rules.tasks.exact_answer import named_answers, reduce_answer
 
 CHECKS = CheckRegistry(lambda kind: kind.examples)
@@ -127,7 +127,7 @@ def _compare_prompts(train: Sequence[tuple[str, str]], heldout: Sequence[Item], 
     stored_pairs = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
     similar, contained = thresholds.prompt_similarity, thresholds.contained_words
     every = find_overlaps(train, stored_pairs, threshold=similar, contained=contained, reordered=True)
-    alone = [(item.id, item.prompt) for item in heldout if not item.before and len(said_in(item)) == 1]
+    alone = [(item.id, item.prompt) for item in heldout if not item.before and len(user_turns_of(item)) == 1]
     overlaps = tuple(overlap for overlap in every if overlap.how != "reordered")
     overlaps += find_split_texts(train, alone, contained)
     if every and not overlaps:
@@ -150,13 +150,13 @@ def texts_of(item: Item, least: int) -> tuple[str, ...]:
 
     Shorter turns ("What comes after that?") occur in many conversations.
     """
-    prompt, *later = said_in(item)
+    prompt, *later = user_turns_of(item)
     earlier = [turn.content for turn in item.before if turn.role == "user"]
     others = [*later, *earlier, *([prompt] if earlier else ())]
-    return (asked_of(item), *(text for text in others if count_words(words_of(text)) >= least))
+    return (question_text_of(item), *(text for text in others if count_words(words_of(text)) >= least))
 
 
-def asked_of(row: Item | Example | Preference) -> str:
+def question_text_of(row: Item | Example | Preference) -> str:
     """Return what a row asks: the turns of the user up to its prompt, of which the last alone may say nothing."""
     return "\n".join([*(turn.content for turn in row.before if turn.role == "user"), row.prompt])
 
@@ -164,7 +164,7 @@ def asked_of(row: Item | Example | Preference) -> str:
 def texts_of_pairs(pairs: Iterable[Preference]) -> Iterator[tuple[str, str]]:
     """Yield every text of preferences with the place of its pair, "pair 0" for the first."""
     for place, pair in enumerate(pairs):
-        for text in (pair.prompt, asked_of(pair), pair.chosen, pair.rejected, *earlier_turn_texts(pair)):
+        for text in (pair.prompt, question_text_of(pair), pair.chosen, pair.rejected, *earlier_turn_texts(pair)):
             yield f"pair {place}", text
 
 
@@ -296,13 +296,15 @@ def _named_in(prompt: str, names: dict[Words, str]) -> set[str]:
 def nearest_pairs(train: Iterable[tuple[str, str]], heldout: Sequence[Item]) -> CheckOutcome:
     """Choose (id, text) pairs of training that may ask what a held-out prompt asks, for a reader to judge."""
     ours = list({text: (id, text) for id, text in train}.values())
-    near = nearest_of([text for _, text in ours], list(map(asked_of, heldout)), [item.group for item in heldout])
+    near = nearest_of(
+        [text for _, text in ours], list(map(question_text_of, heldout)), [item.group for item in heldout]
+    )
     visible = tuple(
         {
             "train": ours[nearest.train][0],
             "train_text": ours[nearest.train][1],
             "heldout": heldout[nearest.heldout].id,
-            "heldout_text": asked_of(heldout[nearest.heldout]),
+            "heldout_text": question_text_of(heldout[nearest.heldout]),
             "similarity": round(nearest.similarity, 3),
         }
         for nearest in near
@@ -361,7 +363,7 @@ def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
     return dict.fromkeys(
         (example.item, text)
         for example in _examples(evidence)
-        for text in (example.prompt, asked_of(example), example.completion, *earlier_turn_texts(example))
+        for text in (example.prompt, question_text_of(example), example.completion, *earlier_turn_texts(example))
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reviews.checks.definition import CheckOutcome, CheckRegistry, manifest_of, require_metric
-from reviews.checks.leakage_checks import asked_of, overlap_of, repeats_of
+from reviews.checks.leakage_checks import overlap_of, question_text_of, repeats_of
 from reviews.comparison.arms import different_prompts
 from reviews.comparison.paired_checks import list_differences
 from reviews.comparison.power_checks import design_power
@@ -36,7 +36,7 @@ def design_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, tuple[It
     if transfer is None:
         return CheckOutcome("NOT_APPLICABLE", "no transfer split is registered")
     items = data[transfer.data]
-    prompts = [(item.id, asked_of(item)) for item in items]
+    prompts = [(item.id, question_text_of(item)) for item in items]
     if repeats := repeats_of(prompts):
         message = f"{len(repeats)} prompts of the transfer split repeat another"
         return CheckOutcome("FAIL", message, float(len(repeats)), repairable=False)

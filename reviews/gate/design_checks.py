@@ -22,7 +22,7 @@ from specs.system.exact import exact, holds
 from specs.system.vendors.parties import makers
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 
 DESIGN_GATE = ("design",)
 """In the place of stage kinds: these checks get a design, and no evidence."""
@@ -119,7 +119,7 @@ def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
         (f"{name}:{item.id}", text)
         for name, items in design.select_training_data().items()
         for item in items
-        for text in dict.fromkeys((item.prompt, leakage_checks.asked_of(item)))
+        for text in dict.fromkeys((item.prompt, leakage_checks.question_text_of(item)))
     ]
 
 
@@ -149,13 +149,18 @@ def _unique(design: DesignEvidence) -> CheckOutcome:
     Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them. Where more
     than a tenth of the items do so, and are judged alike, the split is smaller than it says.
     """
-    prompts = [(item.id, "\n".join([leakage_checks.asked_of(item), *said_in(item)[1:]])) for item in design.heldout]
+    prompts = [
+        (item.id, "\n".join([leakage_checks.question_text_of(item), *user_turns_of(item)[1:]]))
+        for item in design.heldout
+    ]
     visible = [
         {"heldout": overlap.train, "repeats": overlap.heldout, "text": overlap.train_text}
         for overlap in leakage_checks.repeats_of(prompts)
     ]
     message, right = f"{len(visible)} held-out prompts repeat another", f"all {len(prompts)} held-out prompts differ"
-    alone = [(item.id, leakage_checks.asked_of(item)) for item in design.heldout if len(said_in(item)) == 1]
+    alone = [
+        (item.id, leakage_checks.question_text_of(item)) for item in design.heldout if len(user_turns_of(item)) == 1
+    ]
     near = leakage_checks.near_repeats_of(alone, design.resolved.spec.thresholds)
     if visible or not near:
         return unless(visible, message, right, repairable=False)
@@ -214,7 +219,7 @@ def _items(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.TOLD_SOURCE)
 def _answers(design: DesignEvidence) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
-    return label_checks.told_of(design.resolved.spec, design.reserved_items, design.data)
+    return label_checks.judge_design_labels(design.resolved.spec, design.reserved_items, design.data)
 
 
 @DESIGN_CHECKS.add(

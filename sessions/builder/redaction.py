@@ -26,7 +26,7 @@ from specs.system.masking import map_json, map_strings, masker_of
 from specs.system.text import enclose, plain
 from specs.trail.builder_tools import TOOLS
 from specs.trail.session_bodies import ExitEntry
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 
 HELDOUT, PRIVATE, REVIEWER = "[held-out]", "[withheld]", "[a reviewer]"
 PROMPT_RUN = 5
@@ -130,7 +130,7 @@ def _protect_prompts(heldout: bytes, known: Iterable[bytes], objective: str) -> 
     # Rows of any form: items, examples and pairs have a prompt.
     readable = (json.loads(line)["prompt"] for data in known for line in data.splitlines() if line)
     items = (Item.model_validate_json(line) for line in heldout.splitlines() if line.strip())
-    prompts = (text for item in items for text in said_in(item))
+    prompts = (text for item in items for text in user_turns_of(item))
     return ProtectedTexts(prompts, PROMPT_RUN, (objective, *readable))
 
 

@@ -29,14 +29,14 @@ def cost(run: Run = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> N
     Amounts are listed by party and by stage. Can be called while the session runs.
     """
     place = session_at(run, runs)
-    costs = told_of(place.folder.resolve().name, place.history())
+    costs = cost_report_of(place.folder.resolve().name, place.history())
     if as_json:
         print_json(costs)
     else:
         _print(costs)
 
 
-def told_of(name: str, history: History) -> dict[str, Any]:
+def cost_report_of(name: str, history: History) -> dict[str, Any]:
     """Return everything the command prints, in the form of its JSON."""
     spec = history.resolved.spec
     budget = spec.budget

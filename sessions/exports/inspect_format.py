@@ -22,7 +22,7 @@ from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
 from specs.trail.session_bodies import ExitEntry
 from training.rules.evaluation.inspect_log import write_log
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 from training.rules.tasks.exact_answer import named_answers
 
 SCORER = "registered_verifier"
@@ -107,7 +107,7 @@ def _turns(value: Answered) -> list[tuple[str, str]]:
     """Return prompts and answers, turn by turn."""
     turns: Sequence[Any] = getattr(value.row, "turns", ())
     if turns:
-        return list(zip(said_in(value.item), (turn.output for turn in turns), strict=True))
+        return list(zip(user_turns_of(value.item), (turn.output for turn in turns), strict=True))
     return [(value.item.prompt, value.text)]
 
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-from reviews.checks.leakage_checks import asked_of
+from reviews.checks.leakage_checks import question_text_of
 from reviews.evidence.gather import load_items
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.history.history import History
@@ -78,7 +78,9 @@ def used_elsewhere(session: Session, stage: Stage) -> HeldoutUse | None:
 
 def _prompts(run: Path, digest: str) -> dict[Words, str]:
     """Return what the items of a split ask, each once, by its words."""
-    return {words_of(text): text for item in load_items(Store(run / STORE), digest) for text in [asked_of(item)]}
+    return {
+        words_of(text): text for item in load_items(Store(run / STORE), digest) for text in [question_text_of(item)]
+    }
 
 
 def _has_overlap(ours: dict[Words, str], theirs: dict[Words, str]) -> bool:

@@ -46,7 +46,7 @@ def prompts_of_instruction(rubric: Rubric, instruction: str) -> JudgementPrompts
 
 
 def prompts_of_response(rubric: Rubric, instruction: str, text: str) -> JudgementPrompts:
-    """Return the prompts that ask about a response; ``text`` is what :func:`shown_of` left of it."""
+    """Return the prompts that ask about a response; ``text`` is what :func:`judged_text_of` left of it."""
     return _fill_both_orders(rubric, instruction=instruction, response=text)
 
 
@@ -58,7 +58,7 @@ def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: 
     return JudgementPrompts(start + text, start + other)
 
 
-def shown_of(response: str, what: ShownResponse) -> str:
+def judged_text_of(response: str, what: ShownResponse) -> str:
     """Return what a critic reads of a response: its first paragraph, if so set, cut to a length."""
     text = response.strip()
     if what.first_paragraph:

@@ -27,7 +27,7 @@ def describing(folder: Path) -> dict[str, Path]:
     return {path.name: path for pattern in _DESCRIBING for path in sorted(folder.glob(pattern)) if path.name != INDEX}
 
 
-def said_in(path: Path, left_out: Collection[str]) -> Any:
+def read_description(path: Path, left_out: Collection[str]) -> Any:
     """Return what a describing file says, JSON without the keys that are left out; None without a file."""
     if not path.is_file():
         return None

@@ -48,11 +48,11 @@ from training.rules.critique.subjects import (
 )
 from training.rules.rubric_prompts import (
     JudgementPrompts,
+    judged_text_of,
     prompts_of_comparison,
     prompts_of_instruction,
     prompts_of_response,
     rubric_for,
-    shown_of,
 )
 from training.rules.similarity import words_of
 from training.rules.tasks import spread
@@ -156,13 +156,13 @@ def _due(row: CriticRow, rubric: Rubric, arguments: Any) -> tuple[JudgementPromp
     """Return the prompts a row should have had, and whether it says rightly what was shown."""
     if isinstance(row, ComparisonRow):
         assert isinstance(arguments, ShownResponse)
-        first, second = shown_of(row.first, arguments), shown_of(row.second, arguments)
+        first, second = judged_text_of(row.first, arguments), judged_text_of(row.second, arguments)
         flag = (row.shown_first, row.shown_second) == (first, second)
         return prompts_of_comparison(rubric, row.instruction, first, second), flag
     if row.response is None:
         return prompts_of_instruction(rubric, row.instruction), row.shown_response is None
     assert isinstance(arguments, ShownResponse)
-    text = shown_of(row.response, arguments)
+    text = judged_text_of(row.response, arguments)
     return prompts_of_response(rubric, row.instruction, text), row.shown_response == text
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
-from reviews.checks.leakage_checks import asked_of
+from reviews.checks.leakage_checks import question_text_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import both_arms, read_judged_items
 from specs.session.design import Design, Pool
@@ -22,7 +22,7 @@ from specs.system.exact import holds
 from training.rules.seeded_order import file_order
 from training.rules.similarity import words_of
 from training.rules.tasks import reference, stated_values, verifier
-from training.rules.tasks.conversation import answers_to, said_in
+from training.rules.tasks.conversation import answers_to, user_turns_of
 from training.rules.tasks.conversation import judge as judge_talk
 from training.rules.tasks.format_instructions import instruction_kinds
 
@@ -104,7 +104,7 @@ def _has_reference(task: str, item: Item) -> bool:
 def _fault(task: str, item: Item) -> str:
     """Return the fault of an item; empty if its verifier accepts it."""
     judge = verifier(task)
-    if len(words_of(asked_of(item))) < LEAST_WORDS:
+    if len(words_of(question_text_of(item))) < LEAST_WORDS:
         return f"asks nothing: its prompt has fewer than {LEAST_WORDS} words"
     if unfilled := _UNFILLED.search(item.prompt):
         return f"holds the unfilled {unfilled[0]}"
@@ -139,7 +139,7 @@ def sound_conversations(heldout: Sequence[Item]) -> CheckOutcome:
 def _unheld(item: Item) -> str:
     """Return the fault of a conversation; empty if its judge accepts it."""
     try:
-        texts = said_in(item)
+        texts = user_turns_of(item)
         if unfilled := _UNFILLED.search("\n".join(texts)):
             return f"holds the unfilled {unfilled[0]}"
         wrong = next((judgement.reason for judgement in judge_talk(item, answers_to(item)) if not judgement.passed), "")
@@ -184,7 +184,7 @@ def drawn_again(pool: Pool | None, items: Sequence[Item], heldout: Sequence[Item
         counts[item.kind] += 1
         drawn += [item] if counts[item.kind] <= pool.per_kind else []
     own, wanted = (
-        {(asked_of(item), item.kind, tuple(sorted(item.constraint.items()))): item.id for item in some}
+        {(question_text_of(item), item.kind, tuple(sorted(item.constraint.items()))): item.id for item in some}
         for some in (heldout, drawn)
     )
     missing, strange = wanted.keys() - own.keys(), own.keys() - wanted.keys()

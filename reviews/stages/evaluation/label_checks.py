@@ -61,7 +61,7 @@ MOST_EXAMPLES = 0.1
 """Fraction of the held-out items whose prompts may show an accepted answer; of IFEval's prompts 7 of 541 do."""
 
 
-def told_of(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
+def judge_design_labels(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
     """Look for items whose prompt tells their answer: announced it fails, and elsewhere in the prompt it is a warning.
 
     Texts to be read, choices and numbers hold right answers as they should, so only an announcement is certain.

@@ -11,10 +11,10 @@ from reviews.checks.leakage_checks import (
     NEAREST_SOURCE,
     SIMILARITY,
     SOURCE,
-    asked_of,
     groups_of,
     nearest_pairs,
     overlap_of,
+    question_text_of,
     texts_of_pairs,
 )
 from reviews.checks.witness_checks import coarser_type, witness_of, wrong_rows
@@ -54,7 +54,7 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     prompts = [
         (item.id, text)
         for item in (items | kept_items).values()
-        for text in (item.prompt, asked_of(item), *earlier_turn_texts(item))
+        for text in (item.prompt, question_text_of(item), *earlier_turn_texts(item))
     ]
     return [*prompts, *texts_of_pairs(_pairs(evidence))]
 

@@ -25,7 +25,7 @@ class SentinelAnswer(NamedTuple):
     """What is wrong with how a bare prompt was encoded."""
 
 
-def asked_of(rows: Sequence[BaseModelCheckRow], model: str, form: str) -> tuple[BaseModelCheckRow, ...]:
+def rows_of_form(rows: Sequence[BaseModelCheckRow], model: str, form: str) -> tuple[BaseModelCheckRow, ...]:
     """Return the answers of a model in a form; empty for the chat template of a model without one."""
     return tuple(row for row in rows if (row.model, row.form) == (model, form))
 
@@ -47,12 +47,12 @@ def guard_rows(evidence: Evidence) -> tuple[BaseModelCheckRow, ...]:
             raise EvidenceMissing(f"the templated prompt does not hold '{sentinel.prompt}'", where=what)
     wanted = sorted(sentinel.id for sentinel in SENTINELS)
     for model, form in dict.fromkeys((row.model, row.form) for row in rows):
-        some = asked_of(rows, model, form)
+        some = rows_of_form(rows, model, form)
         if sorted(row.sentinel for row in some) != wanted:
             message = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
             raise EvidenceMissing(message, where=what)
     for model in ("declared", "control"):
-        if not asked_of(rows, model, "completion"):
+        if not rows_of_form(rows, model, "completion"):
             raise EvidenceMissing(f"the {model} model was given no sentinel as bare text", where=what)
     return rows
 

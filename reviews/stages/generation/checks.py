@@ -15,7 +15,7 @@ from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of, shown_
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.heldout_screen import iterate_texts
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.generation.base_model_check import asked_of, count_followed_commands, encoding_fault, guard_rows
+from reviews.stages.generation.base_model_check import count_followed_commands, encoding_fault, guard_rows, rows_of_form
 from reviews.stages.generation.residue import DELIMITERS, REFUSALS, marks_in
 from reviews.stages.generation.sample_responses import as_kept, recompute_responses
 from reviews.stages.generation.self_instruct import RecomputedInstructions, probes, recompute_instructions, taken_out
@@ -49,7 +49,7 @@ _BASE_NAME = re.compile(r"(?:^|[-_/.\s])base(?:$|[-_/.\s])", re.IGNORECASE)
 )
 def _encoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the ids of every bare prompt, token by token, with and without special tokens, and with its text."""
-    bare = asked_of(guard_rows(evidence), "declared", "completion")
+    bare = rows_of_form(guard_rows(evidence), "declared", "completion")
     faults = [(row, wrong) for row in bare if (wrong := encoding_fault(row))]
     if not faults:
         return CheckOutcome("PASS", "every bare prompt is encoded as its text and nothing else", 0.0)
@@ -70,13 +70,13 @@ def _control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     least = evidence.resolved.spec.thresholds.control_follows
     inputs = manifest_of(evidence).inputs
     rows = guard_rows(evidence)
-    templated = asked_of(rows, "control", "chat")
+    templated = rows_of_form(rows, "control", "chat")
     if evidence.resolved.spec.model.kind == "base" and inputs.get("control") == inputs.get("model"):
         return CheckOutcome("FAIL", "the control is the model itself: it shows nothing", repairable=False)
     if not templated:
         return CheckOutcome("FAIL", "the control has no chat template: it is not a model that follows instructions")
     met, of = count_followed_commands(templated)
-    bare, _all = count_followed_commands(asked_of(rows, "control", "completion"))
+    bare, _all = count_followed_commands(rows_of_form(rows, "control", "completion"))
     detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
     visible = tuple({"sentinel": row.sentinel, "output": row.output} for row in templated)
     share = Fraction(met, of)
@@ -94,7 +94,7 @@ def _control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _kind(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the declared kind with what the model does."""
     thresholds, declared = evidence.resolved.spec.thresholds, evidence.resolved.spec.model.kind
-    check_rows = asked_of(guard_rows(evidence), "declared", "completion" if declared == "base" else "chat")
+    check_rows = rows_of_form(guard_rows(evidence), "declared", "completion" if declared == "base" else "chat")
     visible = tuple(
         {"sentinel": row.sentinel, "followed": BY_ID[row.sentinel].meets(row.output), "output": row.output}
         for row in check_rows

@@ -14,7 +14,7 @@ from reviews.evidence.text_overlap import Overlap
 from specs.stages.base.artifacts import Item
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SelfInstructRow
-from training.rules.generation.instruction_harvest import Harvest, HarvestItem, harvest, shown_of
+from training.rules.generation.instruction_harvest import Harvest, HarvestItem, harvest, prompt_examples_of
 from training.rules.prompt_text import ExampleInstruction
 from training.rules.similarity import Words, words_of
 
@@ -31,7 +31,7 @@ class RecomputedInstructions(NamedTuple):
 def recompute_instructions(evidence: Evidence) -> RecomputedInstructions:
     """Return the calls, parsed, sifted and merged again; errors as :func:`read_rows` and :meth:`Evidence.granted`."""
     rows = read_rows(evidence.outputs.get("rows"), SelfInstructRow, "self_instruct rows")
-    seeds = shown_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
+    seeds = prompt_examples_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
     parameters = evidence.parse_parameters(SelfInstructParameters)
     return RecomputedInstructions(rows, seeds, parameters, harvest(rows, seeds, parameters))
 

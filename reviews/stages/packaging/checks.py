@@ -17,7 +17,7 @@ from specs.system.errors import EvidenceMissing
 from specs.system.text import plain
 from training.rules.packaging.checkpoint_folder import GENERATION
 from training.rules.packaging.gguf_settings import FORCED
-from training.rules.weight_files import describing, said_in
+from training.rules.weight_files import describing, read_description
 
 CHECKS = CheckRegistry(("package",))
 _GREEDY: dict[str, Any] = {**FORCED, "do_sample": False, "length_penalty": 1.0}
@@ -90,7 +90,11 @@ def _loaded_instead(before: Path, after: Path) -> list[str]:
 def _described_otherwise(before: Path, after: Path) -> list[str]:
     """Return the files that decide what the weights compute and read and are not those of the checkpoint."""
     names = sorted({*describing(before), *describing(after)})
-    differing = [name for name in names if said_in(before / name, _WRITTEN_BY) != said_in(after / name, _WRITTEN_BY)]
+    differing = [
+        name
+        for name in names
+        if read_description(before / name, _WRITTEN_BY) != read_description(after / name, _WRITTEN_BY)
+    ]
     return [f"{name} is {'another' if (after / name).is_file() else 'missing'}" for name in differing]
 
 
@@ -108,7 +112,7 @@ def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     parameters = spec.stage(spec.analysis.treatment).parameters
     if not isinstance(parameters, EvaluateParameters):
         return CheckOutcome("NOT_APPLICABLE", "the registered comparison decodes otherwise")
-    settings = said_in(package / GENERATION, ())
+    settings = read_description(package / GENERATION, ())
     settings = settings if isinstance(settings, dict) else {}
     named = {name: settings[name] for name in _GREEDY if settings.get(name) is not None}
     wanted = _GREEDY

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, cast
 
-from reviews.checks.leakage_checks import asked_of, near_repeats_of, repeats_of, texts_of
+from reviews.checks.leakage_checks import near_repeats_of, question_text_of, repeats_of, texts_of
 from reviews.evidence.text_overlap import find_overlaps
 from reviews.statistics.mcnemar import LEAST_GROUPS
 from specs.data.columns import READS, RIGHT_ANSWER, VERDICTS, WEIGHTS, is_learned
@@ -198,12 +198,12 @@ def _training_texts(made: Item | Example | Preference) -> list[str]:
             answers = [made.chosen, made.rejected]
         case _:
             answers = []
-    return list(dict.fromkeys([made.prompt, asked_of(made), *earlier_turn_texts(made), *answers]))
+    return list(dict.fromkeys([made.prompt, question_text_of(made), *earlier_turn_texts(made), *answers]))
 
 
 def _different(held_out: list[list[_Pair]], notes: list[str]) -> list[list[_Pair]]:
     """Return the held-out prompts without duplicates that are judged by the same answer."""
-    texts = [(str(place), asked_of(rows[0].made)) for place, rows in enumerate(held_out)]
+    texts = [(str(place), question_text_of(rows[0].made)) for place, rows in enumerate(held_out)]
     judged = {str(place): _judged_by(rows) for place, rows in enumerate(held_out)}
     again = {overlap.train for overlap in repeats_of(texts)}
     again |= {

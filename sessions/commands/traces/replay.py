@@ -24,7 +24,7 @@ from specs.system.vendors.model_call import FailedCall
 from specs.traces.teachers import FailureRecord, QuestionRecord, ReplyRecord, Teacher, TeacherFile
 from training.rules.traces.pairs import AnsweredState
 from training.rules.traces.rendering import INSTRUCTIONS
-from training.rules.traces.shown_states import ShownState, asked_of
+from training.rules.traces.shown_states import ShownState, teacher_prompt_of
 
 REPLIES = "replies.jsonl"
 _ROWS: dict[str, type[QuestionRecord | ReplyRecord | FailureRecord]] = {
@@ -163,7 +163,7 @@ def collect_replies(calls: Iterable[TeacherCall], replies: Replies) -> list[Answ
     results: dict[str, AnsweredState] = {}
     for call in calls:
         state = results.setdefault(
-            call.state_prompt.state.id, AnsweredState(call.state_prompt.state, asked_of(call.state_prompt), {})
+            call.state_prompt.state.id, AnsweredState(call.state_prompt.state, teacher_prompt_of(call.state_prompt), {})
         )
         if (reply := replies.found.get(call.key)) is not None:
             results[call.state_prompt.state.id] = state._replace(replies={**state.replies, call.teacher.id: reply})

@@ -13,7 +13,7 @@ from specs.system.errors import UserError
 from specs.system.masking import current
 from specs.system.text import plain
 from specs.trail.gate_bodies import AmendmentEntry, MetricsEntry
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 
 MOST_AT_ONCE = 200
 """Rows in one answer."""
@@ -88,7 +88,7 @@ def in_full(samples: Samples, number: int) -> dict[str, Any]:
     if not 1 <= number <= len(samples.rows):
         raise UserError(f"no item {number}", hint=f"items are 1 to {len(samples.rows)}")
     sample = samples.rows[number - 1]
-    texts = {"prompt": "\n".join(said_in(sample.newest.item)), "before": sample.before.text}
+    texts = {"prompt": "\n".join(user_turns_of(sample.newest.item)), "before": sample.before.text}
     texts |= {"after": sample.after.text} if sample.after else {}
     facts = {"before_reason": sample.before.reason, "after_reason": sample.after.reason if sample.after else ""}
     return _in_list(sample) | {

@@ -21,7 +21,7 @@ from testing.factories.evidence_on_disk import prompt_items
 from training.items.conversation_items import build
 from training.planning.prompt_lengths import prompt_tokens
 from training.rules.tasks import conversation
-from training.rules.tasks.conversation import answers_to, donors, judge, said_in, tells, turns_of
+from training.rules.tasks.conversation import answers_to, donors, judge, tells, turns_of, user_turns_of
 from training.rules.tasks.format_instructions import Judgement
 from training.rules.tasks.verifier_cases import cases_of
 
@@ -131,7 +131,7 @@ LONG = "Please tell me once more where in the town my old aunt has her bakery."
 
 def test_a_long_later_turn_may_not_be_trained_on_and_a_short_one_may() -> None:
     held = talks()[0].model_copy(update={"constraint": {"turn_2": "And then?", "turn_3": LONG, "require_3": "quay"}})
-    assert said_in(held) == ("My cat is called Tom.", "And then?", LONG)
+    assert user_turns_of(held) == ("My cat is called Tom.", "And then?", LONG)
     found = overlap_of([("t", f"User: And then?\nUser: {LONG}")], (held,), Thresholds())
     assert found.status == "FAIL" and found.rows[0]["how"] == "contained"
     assert overlap_of([("t", "And then?")], (held,), Thresholds()).status == "PASS"

@@ -9,7 +9,7 @@ import pytest
 
 from reviews.checks.definition import CheckOutcome, apply
 from reviews.stages.evaluation import label_checks
-from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, common_answer, told_of
+from reviews.stages.evaluation.label_checks import CHECKS, agrees_with_itself, common_answer, judge_design_labels
 from specs.loading.loading import load_spec
 from specs.stages.base.artifacts import Item
 from specs.trail.verdict import CheckResult
@@ -26,7 +26,7 @@ def asked(prompt: str, answer: str | int = "Paris", **more: str | int) -> Item:
 
 def told(folder: Path, *items: Item) -> CheckOutcome:
     spec = resolved_spec(folder).spec.model_copy(update={"task": "exact_answer"})
-    return told_of(spec, items, {})
+    return judge_design_labels(spec, items, {})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_prompt_with_a_note_of_its_record_stops_the_design(
     tmp_path: Path, prompt: str, training: str, how: str
 ) -> None:
     heldout, others = ([formed(text, place) for place in range(16)] for text in (prompt, training))
-    outcome = told_of(resolved_spec(tmp_path).spec, heldout, {"prompts": others})
+    outcome = judge_design_labels(resolved_spec(tmp_path).spec, heldout, {"prompts": others})
     assert (outcome.status == "FAIL") == (how == "id"), outcome
     assert ("hold their own id," in outcome.detail, "say their own kind" in outcome.detail) == (
         how == "id",
@@ -178,7 +178,7 @@ def test_a_verifier_that_contradicts_itself_is_not_admitted(tmp_path: Path, verd
 @needs_sandbox
 def test_a_task_that_takes_its_prompts_for_answers_is_named(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", "return 'elm' in answer")))
-    found = told_of(resolved.spec, heldout_items(), {})
+    found = judge_design_labels(resolved.spec, heldout_items(), {})
     assert (found.status, found.figure) == ("WARN", sum("elm" in one.prompt for one in heldout_items()))
 
 

@@ -22,10 +22,10 @@ from training.jobs.witness.scoring import Scoring
 from training.rules.critique.subjects import ResponsePair, Subject
 from training.rules.rubric_prompts import (
     JudgementPrompts,
+    judged_text_of,
     prompts_of_comparison,
     prompts_of_instruction,
     prompts_of_response,
-    shown_of,
 )
 
 
@@ -147,7 +147,7 @@ def _build_prompts(
     """Return what a critic is shown of a subject's response, and its prompts."""
     if subject.response is None:
         return None, prompts_of_instruction(rubric, subject.instruction)
-    text = shown_of(subject.response, _showing(parameters))
+    text = judged_text_of(subject.response, _showing(parameters))
     return text, prompts_of_response(rubric, subject.instruction, text)
 
 
@@ -155,7 +155,7 @@ def _comparison_prompts(
     rubric: Rubric, shown_response: ShownResponse, pair: ResponsePair
 ) -> tuple[tuple[str, str], JudgementPrompts]:
     """Return what a judge is shown of two responses, and its prompts."""
-    displayed_pair = shown_of(pair.first, shown_response), shown_of(pair.second, shown_response)
+    displayed_pair = judged_text_of(pair.first, shown_response), judged_text_of(pair.second, shown_response)
     return displayed_pair, prompts_of_comparison(rubric, pair.instruction, *displayed_pair)
 
 

@@ -19,7 +19,7 @@ from training.jobs.finetuning.weight_sketch import sketch
 from training.jobs.job import Job
 from training.jobs.witness.prompted_answers import UnusableRow
 from training.rules.seeded_order import file_order
-from training.rules.weight_files import describing, said_in
+from training.rules.weight_files import describing, read_description
 
 READ = 16
 """Examples, or pairs, that the saved weights read."""
@@ -89,7 +89,9 @@ def files_apart(job: Job[Any], model: Any, tokenizer: Any) -> list[str]:
     if getattr(bare, "is_loaded_in_4bit", False):
         left_out += ["quantization_config", "dtype"]
     names = sorted({*describing(ours), *describing(saved)})
-    return [name for name in names if said_in(saved / name, left_out) != said_in(ours / name, left_out)]
+    return [
+        name for name in names if read_description(saved / name, left_out) != read_description(ours / name, left_out)
+    ]
 
 
 def _tensors(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,12 @@ from training.engines.sampling_noise import stream_of
 from training.engines.token_sampling import TokenSampling
 from training.jobs.job import Job, StageResult
 from training.jobs.witness.prompted_answers import PromptedAnswer, Source, answer, left_rows
-from training.rules.generation.instruction_harvest import Shard, count_instructions_to_write, harvest, shown_of
+from training.rules.generation.instruction_harvest import (
+    Shard,
+    count_instructions_to_write,
+    harvest,
+    prompt_examples_of,
+)
 from training.rules.prompt_encoding import encode_bare, form_of, prompt_ids
 from training.rules.prompt_text import ExampleInstruction, calls_of_round, seed_of, stops_of_round
 from training.rules.sampling_quality import Tally, of_calls
@@ -32,7 +37,7 @@ def instruct(job: Job[SelfInstructParameters]) -> StageResult:
     """Write ``rows`` (every call) and ``instructions`` (items: parsed, new, each once over all shards)."""
     parameters = job.parameters
     form = form_of(job.order.model_kind)
-    seeds = shown_of(load_items(job.inputs["seeds"]))
+    seeds = prompt_examples_of(load_items(job.inputs["seeds"]))
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     writer = Writer(engine, parameters, form)
     rows: list[SelfInstructRow] = []

@@ -106,7 +106,7 @@ def count_instructions_to_write(parameters: SelfInstructParameters) -> int:
     return math.ceil(parameters.target * parameters.over_generation)
 
 
-def shown_of(items: Iterable[Item]) -> list[ExampleInstruction]:
+def prompt_examples_of(items: Iterable[Item]) -> list[ExampleInstruction]:
     """Return items as prompts show them."""
     return [ExampleInstruction(item.id, " ".join(item.prompt.split())) for item in items]
 

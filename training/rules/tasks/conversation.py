@@ -104,7 +104,7 @@ def verify(item: Item, output: str) -> Judgement:
     return judge_turn(item, 2, output)
 
 
-def said_in(item: Item) -> tuple[str, ...]:
+def user_turns_of(item: Item) -> tuple[str, ...]:
     """Return all of the user's texts: the item's prompt and, of a conversation, the later turns."""
     later = sorted(key for key in item.constraint if _TURN.fullmatch(key))
     return (item.prompt, *(str(item.constraint[key]) for key in later))

@@ -15,7 +15,7 @@ from specs.traces.turn import Account, Agreement
 from training.rules.traces.ingest import ingest
 from training.rules.traces.pairs import LEAST_FAMILIES, TRACE, AnsweredState, make_pairs
 from training.rules.traces.rendering import tools_of
-from training.rules.traces.shown_states import ShownState, asked_of, authors_of, chosen_states, unknown_authors
+from training.rules.traces.shown_states import ShownState, authors_of, chosen_states, teacher_prompt_of, unknown_authors
 
 
 class States(NamedTuple):
@@ -30,7 +30,13 @@ class States(NamedTuple):
     def items(self) -> list[Item]:
         """Return the request to each state."""
         return [
-            Item(id=value.state.id, group=value.state.thread, kind="state", prompt=asked_of(value), constraint={})
+            Item(
+                id=value.state.id,
+                group=value.state.thread,
+                kind="state",
+                prompt=teacher_prompt_of(value),
+                constraint={},
+            )
             for value in self.shown_states
         ]
 
@@ -90,7 +96,8 @@ def pairs_of(
         if row.sample < traces_parameters.answers:
             statements.setdefault(row.item, {})[voices[row.sample]] = make_reply(row)
     answered = [
-        AnsweredState(value.state, asked_of(value), statements.get(value.state.id, {})) for value in states.shown_states
+        AnsweredState(value.state, teacher_prompt_of(value), statements.get(value.state.id, {}))
+        for value in states.shown_states
     ]
     made = make_pairs(answered, {voice: voice for voice in voices}, states.tools, LEAST_FAMILIES)
     circular = circles_of(states, traces_parameters)

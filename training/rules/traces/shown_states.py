@@ -67,7 +67,7 @@ def chosen_states(
     return [ShownState(turn, mask(prompt_of(history(turns, turn), tools, characters))) for turn in matching_turns]
 
 
-def asked_of(visible: ShownState) -> str:
+def teacher_prompt_of(visible: ShownState) -> str:
     """Return all that a teacher reads of a state, and later the student."""
     return f"{INSTRUCTIONS}\n\n{visible.prompt}"
 

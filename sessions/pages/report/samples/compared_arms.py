@@ -11,7 +11,7 @@ from reviews.history.history import History
 from reviews.stages.evaluation.judged_answers import Answered, pair_answers, read_judged_items
 from specs.system.errors import EvidenceMissing
 from specs.trail.gate_bodies import MetricsEntry
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 
 Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
 """The judged rows of the registered comparison: baseline, treatment."""
@@ -57,7 +57,7 @@ def examples_of(arms: Arms | None) -> list[dict[str, Any]]:
     chosen = [pairs[index * len(pairs) // len(by_kind)] for index, pairs in enumerate(by_kind.values())]
     return [
         {
-            "prompt": " / ".join(said_in(before.item)),
+            "prompt": " / ".join(user_turns_of(before.item)),
             "before": before.text,
             "before_passed": before.passed,
             "after": after.text,

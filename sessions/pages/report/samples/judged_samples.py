@@ -14,7 +14,7 @@ from sessions.pages.report.samples.compared_arms import arms_of
 from sessions.run.terminal import masked_line
 from specs.system.errors import EvidenceMissing, UserError
 from specs.trail.gate_bodies import MetricsEntry
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 
 
 class JudgedSample(NamedTuple):
@@ -42,7 +42,7 @@ class JudgedSample(NamedTuple):
     @property
     def prompt(self) -> str:
         """What the user said."""
-        return " / ".join(said_in(self.newest.item))
+        return " / ".join(user_turns_of(self.newest.item))
 
 
 SHOWN: dict[str, Callable[[JudgedSample], bool]] = {

@@ -8,7 +8,7 @@ from typing import Any
 from reviews.history.history import History
 from sessions.pages.report.samples.judged_samples import JudgedSample, samples_of
 from specs.system.errors import EvidenceMissing
-from training.rules.tasks.conversation import said_in
+from training.rules.tasks.conversation import user_turns_of
 
 MOST_OF_A_GROUP = 50
 """The first ones in the registered order."""
@@ -54,7 +54,7 @@ def _row(value: JudgedSample) -> dict[str, Any]:
         "number": value.number,
         "item": value.newest.item.id,
         "kind": value.newest.item.kind,
-        "prompt": "\n".join(said_in(value.newest.item)),
+        "prompt": "\n".join(user_turns_of(value.newest.item)),
         "constraint": value.newest.item.constraint,
         "answers": [
             {"name": name, "text": each.text, "right": each.passed, "reason": each.reason, "truncated": each.truncated}

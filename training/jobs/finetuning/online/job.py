@@ -13,7 +13,7 @@ from training.engines.token_sampling import TokenSampling
 from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.adapter_merge import finish_training
 from training.jobs.finetuning.online.build import OnlineInputs, build, prepare_online_inputs
-from training.jobs.finetuning.online.recorded import kept_rows
+from training.jobs.finetuning.online.recorded import rollouts_until
 from training.jobs.job import Job, StageResult
 from training.jobs.saved_steps import newest_whole, train
 
@@ -24,7 +24,7 @@ def train_on_rollouts(job: Job[Any]) -> StageResult:
     before = answers(arguments, arguments.prepared.model, job.parameters)
     built = build(job, arguments)
     trainer = built.trainer
-    built.rollouts.rows += kept_rows(newest_whole(job.folder / "trainer"))
+    built.rollouts.rows += rollouts_until(newest_whole(job.folder / "trainer"))
     train(trainer, job.folder / "trainer")
     lines = trainer_args.list_logged_steps(trainer)
     job.write_rows("rows", [step_of(line) for line in lines])

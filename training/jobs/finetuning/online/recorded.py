@@ -245,7 +245,7 @@ def keep_rows(folder: Path, rows: Sequence[Rollout]) -> None:
     write_durably(folder / FILE, lines_of(rows))
 
 
-def kept_rows(folder: Path | None) -> list[Rollout]:
+def rollouts_until(folder: Path | None) -> list[Rollout]:
     """Return the rollouts up to a saved step; none without one."""
     return [] if folder is None else read_rows(folder / FILE, Rollout)
 
