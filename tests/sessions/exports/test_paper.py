@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -65,17 +66,22 @@ def unclaimed(text: str, claims: dict[str, Any]) -> list[str]:
 
 def wrong_claims(claims: dict[str, Any], run: Path, paper: Path) -> list[str]:
     """Return the claims whose source does not hold their value."""
-    history = History.read(run / "trail.sqlite", run / "store")
     report = paper / "reports" / f"{run.name}.json"
+    reports = {digest_file(report): json.loads(report.read_bytes())}
+    return claims_without_source(claims, History.read(run / "trail.sqlite", run / "store"), reports)
+
+
+def claims_without_source(
+    claims: dict[str, Any], history: History, reports: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """Return the claims whose value is neither in their entry, nor in a report or stored value that it names."""
     wrong: list[str] = []
     for claim in claims.values():
         (source,) = claim["sources"]
         entry = history[source["entry"]]
         data: Any = entry.raw
-        if source["evidence"] == digest_file(report):
-            data = json.loads(report.read_bytes())
-        elif source["evidence"]:
-            data = history.store.get_value(source["evidence"])
+        if source["evidence"]:
+            data = reports.get(source["evidence"]) or history.store.get_value(source["evidence"])
         same = (entry.key, entry.digest) == (source["key"], source["entry_digest"])
         named = not source["evidence"] or source["evidence"] in json.dumps(entry.raw)
         if not (same and named and value_at(data, source["pointer"]) == claim["value"]):
