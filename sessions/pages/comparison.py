@@ -8,6 +8,7 @@ from typing import Any
 from reviews.history.attempt import read_order
 from reviews.history.history import History
 from reviews.stages.evaluation.benchmark_checks import SCORES
+from specs.session.evaluation_plan import Arm
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import TEST_NAMES, metrics_of
 from specs.stages.registry import kind_of
@@ -63,9 +64,16 @@ def comparison_of(history: History) -> dict[str, Any] | None:
 
 def _list_arms(history: History) -> list[dict[str, Any]]:
     """Return the row of each arm as the treatment's gate compared it; none where no further arm is registered."""
-    shows = {arm.name: arm.shows for arm in history.resolved.spec.analysis.arms}
+    arms = {arm.name: arm for arm in history.resolved.spec.analysis.arms}
     check = _find_check(history, "arms.compared")
-    return [row | {"shows": shows.get(row["name"], "")} for row in (check.rows if check else ())]
+    return [row | _describe_arm(arms.get(row["name"])) for row in (check.rows if check else ())]
+
+
+def _describe_arm(arm: Arm | None) -> dict[str, str]:
+    """Return what the difference to an arm shows, with the time that its data took of people."""
+    if arm is None:
+        return {"shows": ""}
+    return {"shows": arm.shows + (f" ({arm.human_minutes:g} minutes of people)" if arm.human_minutes else "")}
 
 
 def _list_principles(history: History) -> list[dict[str, Any]]:

@@ -171,6 +171,9 @@ class Arm(Contract):
     beaten: bool
     """Whether the treatment must be better than this arm: more items right, adjusted p below ``alpha``. Otherwise the
     arm is reported and decides nothing."""
+    human_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = omit_default()
+    """Minutes that people spent on the data that its training reads: an arm that people label by hand, for as much time
+    as the treatment takes of theirs, shows what automation is worth."""
 
 
 class Transfer(Contract):

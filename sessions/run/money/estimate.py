@@ -55,6 +55,8 @@ class ArmCost(NamedTuple):
     stages: tuple[str, ...]
     most_hours: float
     most_usd: float
+    human_minutes: float | None = None
+    """What its data took of people, as the spec states it."""
 
 
 class Estimate(NamedTuple):
@@ -96,9 +98,10 @@ class Estimate(NamedTuple):
             f"{self.budget_usd:.2f} USD ({parts}the limits, not a forecast)"
         )
         for arm in self.arms:
+            people = f", and {arm.human_minutes:g} minutes of people" if arm.human_minutes else ""
             yield (
-                f"of that only for the arm '{arm.arm}': {60 * arm.most_hours:.0f} minutes, {arm.most_usd:.2f} USD "
-                f"({', '.join(arm.stages)})"
+                f"of that only for the arm '{arm.arm}': {60 * arm.most_hours:.0f} minutes, {arm.most_usd:.2f} USD"
+                f"{people} ({', '.join(arm.stages)})"
             )
         for forecast in self.forecasts:
             yield (
@@ -170,7 +173,7 @@ def _cost_of_arm(spec: SessionSpec, arm: Arm) -> ArmCost:
     stages = [stage for stage in spec.stages if stage.name in only]
     usd = sum(attempt_usd(spec.budget, stage) for stage in stages)
     names = tuple(stage.name for stage in stages)
-    return ArmCost(arm.name, names, sum(held_hours(stage) for stage in stages), round(usd, 6))
+    return ArmCost(arm.name, names, sum(held_hours(stage) for stage in stages), round(usd, 6), arm.human_minutes)
 
 
 def _disk(resolved: ResolvedSpec) -> Disk:

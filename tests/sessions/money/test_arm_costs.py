@@ -40,6 +40,13 @@ def test_an_arm_costs_the_stages_that_only_it_reads(tmp_path: Path) -> None:
     assert any(text.startswith(line) for text in estimate(load_spec(tmp_path / "spec.yaml")).lines())
 
 
+def test_an_arm_on_data_that_people_made_states_their_time(tmp_path: Path) -> None:
+    arm = ARM.replace("beaten: true", "beaten: true, human_minutes: 90")
+    costs = estimate(load_spec(armed_spec(tmp_path, (ARM, arm))))
+    assert costs.arms[0].human_minutes == 90 and costs.as_json()["arms"][0]["human_minutes"] == 90
+    assert any("USD, and 90 minutes of people (drafts, drafts_after)" in line for line in costs.lines())
+
+
 def test_a_stage_that_another_arm_reads_is_no_part_of_either(tmp_path: Path) -> None:
     other = ARM.replace("own drafts", "more steps").replace("drafts_after", "other_after")
     training = (

@@ -39,15 +39,15 @@ def arm_has(right: int, rows: int = N) -> Rows:
     return leave
 
 
-def run_session(folder: Path, rows: Rows) -> tuple[Path, History]:
+def run_session(folder: Path, rows: Rows, arm: str = ARM) -> tuple[Path, History]:
     folder.mkdir(parents=True, exist_ok=True)
-    run = open_quick(folder, *ARMED)
+    run = open_quick(folder, *((old, new.replace(ARM, arm)) for old, new in ARMED))
     drive(quick_session(run, launcher=QuickLauncher(rows, moved=APART)))
     return run, History.read(run / TRAIL, run / STORE)
 
 
 def test_an_arm_that_is_beaten_stands_in_the_report_and_its_numbers_are_audited(tmp_path: Path) -> None:
-    run, history = run_session(tmp_path, arm_has(2))
+    run, history = run_session(tmp_path, arm_has(2), ARM.replace("beaten: true", "beaten: true, human_minutes: 45"))
     closed = history.newest(CloseEntry)
     assert closed is not None and closed.body.decision == "approve"
     report = json.loads((run / "report" / "report.json").read_bytes())
@@ -56,7 +56,8 @@ def test_an_arm_that_is_beaten_stands_in_the_report_and_its_numbers_are_audited(
     ]  # fmt: skip
     assert "lead over 'own drafts' +0.833, adjusted p = 0.0039" in report["result"]
     text = (run / "report" / "report.md").read_text(encoding="utf-8")
-    assert "| own drafts | drafts_after | 2 of 12 | 0.167 [" in text and "| yes, beaten | training on the un" in text
+    assert "| own drafts | drafts_after | 2 of 12 | 0.167 [" in text
+    assert "| yes, beaten | training on the unrevised answers (45 minutes of people) |" in text
     assert verify_run(run, TRAIL, STORE).damage == []
     page = page_result(history)
     assert page is not None and [row["name"] for row in page["arms"]] == ["baseline", "treatment", "own drafts"]
