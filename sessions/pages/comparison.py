@@ -12,14 +12,8 @@ from specs.session.evaluation_plan import Arm
 from specs.session.session_spec import SessionSpec
 from specs.stages.metric_catalog import TEST_NAMES, metrics_of
 from specs.stages.registry import kind_of
-from specs.trail.gate_bodies import (
-    ChecksEntry,
-    MetricsEntry,
-)
-from specs.trail.session_bodies import (
-    ExitEntry,
-    WitnessEntry,
-)
+from specs.trail.gate_bodies import ChecksEntry, MetricsEntry
+from specs.trail.session_bodies import ExitEntry, WitnessEntry
 from specs.trail.verdict import CheckResult
 
 
