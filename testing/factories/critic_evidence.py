@@ -176,7 +176,8 @@ def chains(
         text, rounds = example.completion, list[RevisionRound]()
         for place, rule in enumerate(current_rounds.principles):
             revision = write(n, place)
-            faults = faults_of(revision, text, example.prompt, "stop", revise_parameters.min_words)
+            prompt = writer.revision_prompt(example.prompt, text, rule, "It says too much.")
+            faults = faults_of(revision, text, example.prompt, "stop", revise_parameters, prompt)
             rounds.append(
                 RevisionRound(
                     principle=rule.id,
@@ -185,7 +186,7 @@ def chains(
                     critique="It says too much.",
                     critique_tokens=5,
                     critique_finish="stop",
-                    revision_prompt=writer.revision_prompt(example.prompt, text, rule, "It says too much."),
+                    revision_prompt=prompt,
                     revision=revision,
                     revision_tokens=9,
                     revision_finish="stop",

@@ -104,6 +104,8 @@ class ReviseParameters(SamplingParameters, Pairing):
     revision_tokens: Annotated[int, Field(ge=1, le=4096)] = 192
     min_words: Annotated[int, Field(ge=1, le=1000)] = 3
     """A revision with fewer words is too short to count."""
+    discard_copies: bool = omit_default(False)
+    """Discard a revision that is one of the worked revisions of its prompt: it answers another instruction."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = omit_default()
     """Pairs whose longer response has more than this many times the words of the other are dropped. None drops none."""
     judge: PairJudge | None = omit_default()

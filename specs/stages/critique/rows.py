@@ -83,7 +83,7 @@ def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin
     return None if row.preferred == preferred else f"{row.preferred} is stated as preferred, {preferred} follows"
 
 
-RevisionFault = Literal["empty", "short", "truncated", "refusal", "unchanged"]
+RevisionFault = Literal["empty", "short", "truncated", "refusal", "unchanged", "copied"]
 
 
 class RevisionRound(Contract):

@@ -82,12 +82,25 @@ def test_two_chains_of_one_name_are_refused() -> None:
     ],
 )
 def test_faults_of_a_revision(revision: str, before: str, finish: Finish, faults: tuple[RevisionFault, ...]) -> None:
-    assert faults_of(revision, before, "Say it.", finish, 3) == faults
+    assert faults_of(revision, before, "Say it.", finish, ReviseParameters(), "") == faults
 
 
 def test_words_of_a_refusal_that_were_asked_for_are_none() -> None:
     asked = "Write a line in which someone says: I cannot come."
-    assert faults_of("She said: I cannot come today.", "She said no.", asked, "eos", 3) == ()
+    assert faults_of("She said: I cannot come today.", "She said no.", asked, "eos", ReviseParameters(), "") == ()
+
+
+@pytest.mark.parametrize("form", ["completion", "chat"])
+def test_a_revision_that_copies_a_worked_one_is_discarded_where_the_stage_says_so(form: Form) -> None:
+    rule = rules(a=1).principles[0].model_copy(update={"examples": (WORKED,)})
+    prompt = PromptWriter(form).revision_prompt("What is rye?", "A grain.", rule, "It is dull.")
+    discarding = ReviseParameters(discard_copies=True)
+    for text, parameters, faults in (
+        ("A drink of leaves!\n", discarding, ("copied",)),
+        ("A drink of leaves, and a grain!", discarding, ()),
+        ("A drink of leaves!", ReviseParameters(), ()),
+    ):
+        assert faults_of(text, "A grain.", "What is rye?", "eos", parameters, prompt) == faults
 
 
 def test_a_chain_keeps_the_newest_text_without_a_fault() -> None:

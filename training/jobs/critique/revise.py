@@ -213,7 +213,7 @@ class Reviser:
                 revision_tokens=len(revision.ids),
                 revision_finish=revision.finish,
                 revision_ids=revision.ids,
-                faults=faults_of(new, text, example.prompt, revision.finish, self._parameters.min_words),
+                faults=faults_of(new, text, example.prompt, revision.finish, self._parameters, revising[place]),
             )
             for place, ((example, text, rule), critique, revision) in enumerate(
                 zip(requests, critiques, revisions, strict=True)

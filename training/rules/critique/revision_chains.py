@@ -147,9 +147,9 @@ class PromptWriter(NamedTuple):
 
 
 def faults_of(
-    revision: str, before: str, instruction: str, finish: Finish, min_words: int
+    revision: str, before: str, instruction: str, finish: Finish, parameters: ReviseParameters, prompt: str
 ) -> tuple[RevisionFault, ...]:
-    """Return what is wrong with a revision.
+    """Return what is wrong with a revision, which was written after ``prompt``.
 
     A refusal is a fault only if neither the text before nor the instruction holds such words: a refusal of an unsafe
     instruction is a good answer, which a revision may keep.
@@ -158,7 +158,7 @@ def faults_of(
     revision_faults: list[RevisionFault] = []
     if not words:
         revision_faults.append("empty")
-    elif len(words) < min_words:
+    elif len(words) < parameters.min_words:
         revision_faults.append("short")
     if finish == "length":
         revision_faults.append("truncated")
@@ -166,6 +166,8 @@ def faults_of(
         revision_faults.append("refusal")
     if words and words == before.split():
         revision_faults.append("unchanged")
+    if parameters.discard_copies and words and f"\nRevision: {revision.strip()}\n" in prompt:
+        revision_faults.append("copied")
     return tuple(revision_faults)
 
 
@@ -185,9 +187,12 @@ def contradiction_in(row: RevisionRow, revise_parameters: ReviseParameters) -> s
     """Return how a statement of a row contradicts its texts; None if none does."""
     text = row.original
     for number, revision_round in enumerate(row.rounds, 1):
-        revision_faults = faults_of(
-            revision_round.revision, text, row.instruction, revision_round.revision_finish, revise_parameters.min_words
+        written, finish, prompt = (
+            revision_round.revision,
+            revision_round.revision_finish,
+            revision_round.revision_prompt,
         )
+        revision_faults = faults_of(written, text, row.instruction, finish, revise_parameters, prompt)
         if revision_faults != revision_round.faults:
             stated, follow = (", ".join(some) or "none" for some in (revision_round.faults, revision_faults))
             return f"round {number}: faults {stated} are stated, {follow} follow"
