@@ -119,7 +119,6 @@ def warm(templates: Path) -> None:
     if not (templates / "weights" / "config.json").exists():
         (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
     wire(templates / "weights")
-
     every = (
         (templates, (), QuickLauncher()),
         (

@@ -166,7 +166,7 @@ class CompletionServer:
         return TokenSampling(most, granted.temperature, stops=stops)
 
     def _stream(self, request: _QueuedRequest) -> int:
-        """Return the stream of a request, from its prompt and how often that came: the order of others is the same."""
+        """Return the stream of a request, which the order of requests with other prompts does not change."""
         return stream_of(self._granted.seed, CALLS, digest_ids(request.prompt), request.draw)
 
     def _decode(self) -> None:
