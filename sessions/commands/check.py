@@ -16,6 +16,7 @@ from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet_derivation import check_design
 from reviews.history.history import History
+from sessions.commands.lazy_group import CommandGroup
 from sessions.commands.options import DEFAULT_RUNS, Json, Run, Runs, chosen
 from sessions.commands.output import print_block, print_json, print_line
 from sessions.run.run_history import read_history
@@ -47,7 +48,9 @@ class Rerun(NamedTuple):
         return self._asdict() | {"metrics": metrics, "checks": [check.model_dump(mode="json") for check in self.checks]}
 
 
-app = typer.Typer(help="List and explain the checks of every stage, and run them again.", no_args_is_help=True)
+app = typer.Typer(
+    cls=CommandGroup, help="List and explain the checks of every stage, and run them again.", no_args_is_help=True
+)
 
 
 @app.command("list")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +33,34 @@ def _read_summaries(module: str) -> dict[str, str]:
     return summaries | ({"": group["help"]} if group else {})
 
 
-class LazyGroup(TyperGroup):
+class CommandGroup(TyperGroup):
+    """A group of commands whose help is plain text: to import what draws boxes takes longer than all else of it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        without_boxes(self)
+
+    def panels(self) -> Mapping[str, Iterable[str]]:
+        """Return the names of the commands by the heading they are listed under."""
+        return {"Commands": self.commands}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the name and the whole first paragraph of each command."""
+        for panel, names in self.panels().items():
+            summaries = [(name, (self.commands[name].help or "").partition("\n\n")[0]) for name in names]
+            with formatter.section(panel):
+                formatter.write_dl(summaries)
+
+
+def without_boxes(command: Any) -> Any:
+    """Return a command, and its own commands, changed to write help and errors as plain text."""
+    command.rich_markup_mode = None
+    for below in getattr(command, "commands", {}).values():
+        without_boxes(below)
+    return command
+
+
+class LazyGroup(CommandGroup):
     """A group of commands, each in the ``app`` of a module of this folder; a name that the app lacks is the app."""
 
     listed: ClassVar[Commands]
@@ -41,12 +68,16 @@ class LazyGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.modules: dict[str, str] = {}
-        for panel, commands in self.listed.items():
+        for commands in self.listed.values():
             for name, module in commands.items():
                 self.modules[name] = module
                 summaries = _read_summaries(module)
                 summary = summaries[name] if name in summaries else summaries[""]
-                self.add_command(TyperCommand(name, help=summary, rich_help_panel=panel))
+                self.add_command(without_boxes(TyperCommand(name, help=summary)))
+
+    def panels(self) -> Mapping[str, Iterable[str]]:
+        """Return the names of the commands by panel."""
+        return self.listed
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name of the command that was called, the command, and its arguments."""
@@ -56,7 +87,7 @@ class LazyGroup(TyperGroup):
     def load(self, name: str) -> Any:
         """Import the module of a command and return the command."""
         group = get_group(import_module(f"sessions.commands.{self.modules[name]}").app)
-        return group.commands.get(name, group)
+        return without_boxes(group.commands.get(name, group))
 
 
 def lazy_app(listed: Commands, **settings: Any) -> typer.Typer:

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from sessions.commands.lazy_group import CommandGroup
 from sessions.commands.options import (
     HERE,
     Answer,
@@ -43,7 +44,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import ExitCode, UserError
 from specs.system.regular_files import read_regular
 
-app = typer.Typer(help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
 
 Pods = Annotated[Path, typer.Option("--pods", help="Folder with the records of pods.", show_default=True)]
 DEFAULT_PODS = Path("pods")

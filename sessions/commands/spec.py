@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from sessions.commands.contract_fields import docstring, fields_of, nested_contracts
+from sessions.commands.lazy_group import CommandGroup
 from sessions.commands.options import DEFAULT_RUNS, HERE, By, Json, Profile, Runs, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.run.money.estimate import estimate
@@ -35,7 +36,7 @@ from training.planning.stage_plans import plans
 
 _Fits = dict[str | None, list[DataFitFault]]
 
-app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Check and show specs.", no_args_is_help=True)
 _PLAN = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 """A plan's lines, which have many figures; paths stay whole."""
 _TEXT = textwrap.TextWrapper(100, initial_indent="  ", subsequent_indent="  ")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -46,8 +47,17 @@ def loaded_by(*arguments: str) -> tuple[str, set[str]]:
 def test_help_imports_no_command_and_no_contract() -> None:
     output, modules = loaded_by("--help")
     assert "seeds" in output
-    loaded = sorted(name for name in modules if name.startswith(("pydantic", "sessions.commands.")))
+    loaded = sorted(name for name in modules if name.startswith(("pydantic", "rich", "sessions.commands.")))
     assert loaded == ["sessions.commands.cli", "sessions.commands.lazy_group"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("start", "--help"), ("audit",), ("no-such-command",), ("spec", "--no-such-option")]
+)
+def test_help_and_usage_errors_are_plain_text(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.output.startswith("Usage: "), result.output
+    assert result.output.isascii(), result.output
 
 
 def test_checking_a_small_spec_loads_no_library_of_numbers() -> None:
