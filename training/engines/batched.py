@@ -7,6 +7,7 @@ order of floating-point sums; arms must therefore share it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 DROP_AT = 0.75
 """The batch shrinks when less than this share of its rows is still being written."""
+SPARE = 32
+"""Places that a cache grows by at once: each token would otherwise copy the keys and values of all tokens before it."""
 LEAST_SHARED = 16
 """Ids: a shorter common beginning is read with every prompt."""
 
@@ -176,6 +179,54 @@ def pad_rows(
     return ids.to(device), mask.to(device)
 
 
+def leave_room(past: Any) -> None:
+    """Let the layers of a filled cache write tokens in place, those that hold all keys and nothing else."""
+    layers = getattr(past, "layers", None) or []
+    for place, layer in enumerate(layers):
+        if type(layer).__name__ == "DynamicLayer" and layer.is_initialized:
+            layers[place] = _roomy_layer()(layer)
+
+
+@cache
+def _roomy_layer() -> Any:
+    """Return the class of a cache layer with spare places; transformers is imported by jobs only."""
+    from transformers.cache_utils import DynamicLayer
+
+    class RoomyLayer(DynamicLayer):
+        """A layer that adds a token by writing it, and copies all tokens only when the spare places are used."""
+
+        def __init__(self, filled: DynamicLayer) -> None:
+            super().__init__()
+            self.dtype, self.device, self.is_initialized = filled.dtype, filled.device, True
+            self.keys: Any = filled.keys
+            self.values: Any = filled.values
+            self._rooms: tuple[Any, Any] = (None, None)
+            self._handed_out: Any = None
+
+        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            """Write the tokens; return views of all keys and values, [rows, heads, tokens, width]."""
+            before, more = self.keys.shape[-2], key_states.shape[-2]
+            # Whoever repeats or drops rows replaces the tensors: no room belongs to the new ones.
+            if self._handed_out is not self.keys or before + more > self._rooms[0].shape[-2]:
+                self._rooms = (_extended(self.keys, more + SPARE), _extended(self.values, more + SPARE))
+            keys, values = self._rooms
+            keys[..., before : before + more, :] = key_states
+            values[..., before : before + more, :] = value_states
+            self.keys, self.values = keys[..., : before + more, :], values[..., : before + more, :]
+            self._handed_out = self.keys
+            return self.keys, self.values
+
+    return RoomyLayer
+
+
+def _extended(states: Any, places: int) -> Any:
+    """Return a tensor that begins with these states and has as many unset places after them, [.., tokens, width]."""
+    *outer, tokens, width = states.shape
+    room = states.new_empty((*outer, tokens + places, width))
+    room[..., :tokens, :] = states
+    return room
+
+
 class Batch:
     """Passes of one batch through a model of transformers."""
 
@@ -202,6 +253,7 @@ class Batch:
         self._mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
         self._last = positions[:, -1:]
         logits = self._pass(ids, positions, logits_to_keep=1)
+        leave_room(self._cache)
         if samples > 1:
             # The prompt was read once; only its cache is repeated.
             self._cache.batch_repeat_interleave(samples)

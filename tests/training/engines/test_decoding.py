@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ import pytest
 from sessions.runtime.wiring import cache_folder
 from specs.system.digests import digest_tree
 from testing.fixtures.small_text import small_model
+from training.engines import batched
 from training.engines import checkpoint as checkpoint_module
-from training.engines.batched import Batch
+from training.engines.batched import SPARE, Batch
 from training.engines.checkpoint import load, save
 from training.engines.engine import BatchedEngine, without_plans
 from training.engines.token_sampling import TokenSampling
@@ -170,3 +173,60 @@ def test_attention_is_without_cudnn_while_answers_are_written(
     with pytest.raises(ValueError, match="stop"), without_plans():
         raise ValueError("stop")
     assert torch.backends.cuda.cudnn_sdp_enabled() == before
+
+
+def steps_of(model: Any, prompts: list[list[int]], leave_room: Callable[[Any], None]) -> tuple[list[Any], set[str]]:
+    """Return the logits of more steps than a cache has spare places, rows repeated and dropped, and its layers."""
+    import torch
+
+    caches: list[Any] = []
+
+    def leave(past: Any) -> None:
+        leave_room(past)
+        caches.append(past)
+
+    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batched, "leave_room", leave)
+        batch = Batch(model, share=False)
+        logits = [batch.read([*prompts], 2)]
+        for step in range(2 * SPARE + 3):
+            token = logits[-1].argmax(-1)
+            if step in (5, SPARE + 7):
+                rows = torch.arange(step % 2, len(token), 2)
+                batch.keep(rows)
+                token = token[rows]
+            logits.append(batch.next(token))
+    return logits, {type(layer).__name__ for layer in caches[0].layers}
+
+
+def copy_always(past: Any) -> None:
+    """Leave the layers as transformers made them."""
+
+
+def test_tokens_written_in_place_give_the_logits_of_copied_ones_bit_by_bit(
+    loaded: tuple[Any, Any], prompts: list[list[int]]
+) -> None:
+    import torch
+
+    in_place, layers = steps_of(loaded[0], prompts, batched.leave_room)
+    assert layers == {"RoomyLayer"}
+    copied, layers = steps_of(loaded[0], prompts, copy_always)
+    assert layers == {"DynamicLayer"}
+    assert all(torch.equal(left, right) for left, right in zip(in_place, copied, strict=True))
+
+
+def test_a_layer_with_a_window_keeps_the_way_it_drops_tokens() -> None:
+    import torch
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    states = torch.zeros(1, 1, 3, 4)
+    layers = [DynamicSlidingWindowLayer(sliding_window=2), DynamicLayer(), DynamicLayer()]
+    for layer in layers[:2]:
+        layer.update(states, states)
+    past = SimpleNamespace(layers=layers)
+    batched.leave_room(past)
+    assert [type(layer).__name__ for layer in past.layers] == [
+        "DynamicSlidingWindowLayer",
+        "RoomyLayer",
+        "DynamicLayer",
+    ]
