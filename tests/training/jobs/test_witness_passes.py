@@ -48,3 +48,26 @@ def test_texts_that_begin_alike_are_read_as_each_of_them_alone(
         ((_, alone),) = read_through(model, [one])
         assert together[one].shape == alone.shape == (len(one.ids) - one.first, alone.shape[-1])
         assert float((together[one] - alone).abs().max()) < 1e-4
+
+
+def test_what_another_text_begins_with_is_read_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    model = load(small_model(tmp_path / "model"))[0]
+    ids = tuple(range(5, 25))
+    # A critique and its revision, the same text with more places wanted, and one that only begins alike.
+    contexts = [Context(ids[:12], 8), Context(ids, 14), Context(ids, 16), Context((*ids[:11], 40), 9)]
+    texts, forward = list[int](), model.forward
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        texts.extend(named["attention_mask"].sum(-1).tolist())
+        return forward(*arguments, **named)
+
+    monkeypatch.setattr(model, "forward", watched)
+    together = dict(read_through(model, contexts))
+    assert sorted(texts) == [12, 20]
+    assert together.keys() == set(contexts)
+    for context in contexts:
+        with torch.no_grad():
+            alone = forward(input_ids=torch.tensor([context.ids]), use_cache=False).logits
+        assert float((together[context] - alone[0, context.first :]).abs().max()) < 1e-4

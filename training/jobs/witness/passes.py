@@ -28,9 +28,27 @@ class Context(NamedTuple):
 
 
 def read_through(model: Any, contexts: Sequence[Context]) -> Iterator[tuple[Context, torch.Tensor]]:
-    """Yield each context with its logits from ``first`` on, [places, vocabulary], in the order they are read in."""
-    for some in _passes(contexts):
-        yield from zip(some, _logits(model, some), strict=True)
+    """Yield each context with its logits from ``first`` on, [places, vocabulary], in the order they are read in.
+
+    What another context begins with, such as a critique and the revision that follows it, is read with that one.
+    """
+    parts = _join_beginnings(contexts)
+    for some in _passes(list(parts)):
+        for context, logits in zip(some, _logits(model, some), strict=True):
+            for part in parts[context]:
+                yield part, logits[part.first - context.first : len(part.ids) - context.first]
+
+
+def _join_beginnings(contexts: Sequence[Context]) -> dict[Context, list[Context]]:
+    """Return what is read, and of each which contexts it holds."""
+    groups: list[list[Context]] = []
+    # In this order what a context begins with follows it, and all between begin so too.
+    for context in sorted(contexts, reverse=True):
+        if groups and groups[-1][0].ids[: len(context.ids)] == context.ids:
+            groups[-1].append(context)
+        else:
+            groups.append([context])
+    return {Context(group[0].ids, min(context.first for context in group)): group for group in groups}
 
 
 def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
