@@ -127,8 +127,11 @@ def _convert(gguf: Path, folder: Path) -> None:
     # With this entry left in, saving and fine-tuning are refused as "quantized".
     if hasattr(config, "quantization_config"):
         delattr(config, "quantization_config")
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(loaded.state_dict())
+    with torch.device("meta"):
+        # Without weights of its own: drawing them took as long as reading those of the file.
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(loaded.state_dict(), assign=True)
+    model.tie_weights()
     model.generation_config = loaded.generation_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
