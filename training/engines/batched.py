@@ -1,4 +1,4 @@
-"""Batched decoding: prompts sorted by length, each read once, finished rows dropped.
+"""Batched decoding: prompts sorted by length, each read once, finished rows replaced by those of the next prompts.
 
 The same inputs, seed and thread count give the same outputs. Another batch size may not, because padding changes the
 order of floating-point sums; arms must therefore share it.
@@ -51,8 +51,17 @@ class Passes(Protocol):
     drop_at: float
     """Finished rows are dropped when less than this share of the rows is still being written."""
 
+    @property
+    def can_add(self) -> bool:
+        """Whether rows of other prompts can be taken in between."""
+        ...
+
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
         """Read each prompt once; return the logits of what follows each row. [rows, vocabulary]."""
+        ...
+
+    def add(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        """Read more prompts, whose rows come after the others; return the logits of what follows the new rows."""
         ...
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -80,23 +89,25 @@ class CompletionTask(NamedTuple):
 
 
 def in_batches(
-    work: CompletionTask, batch_size: int, written: Callable[[list[Sequence[int]], list[int]], list[Completion]]
+    work: CompletionTask, rows: int, complete: Callable[[CompletionTask], list[Completion]]
 ) -> list[list[Completion]]:
-    """Return the outputs of every prompt, written in batches of prompts sorted by length.
+    """Return the outputs of every prompt; ``complete`` gets the prompts sorted by length, at most ``rows`` at a time.
 
-    ``batch_size`` counts prompts times samples; ``written`` gets prompts and the streams of their samples.
+    Rows are prompts times samples.
     """
-    prompts, samples = work.prompts, work.samples
-    order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
-    per_batch = max(1, batch_size // samples)
-    results: list[list[Completion]] = [[] for _ in prompts]
+    order = sorted(range(len(work.prompts)), key=lambda index: (len(work.prompts[index]), index))
+    per_batch = max(1, rows // work.samples)
+    results: list[list[Completion]] = [[] for _ in order]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        streams = [stream for index in chosen for stream in work.streams[index]]
-        rows = written([prompts[index] for index in chosen], streams)
+
+        def report(done: int, start: int = start) -> None:
+            work.on_batch(start + done)
+
+        prompts, streams = [work.prompts[index] for index in chosen], [work.streams[index] for index in chosen]
+        outputs = complete(work._replace(prompts=prompts, streams=streams, on_batch=report))
         for place, index in enumerate(chosen):
-            results[index] = rows[place * samples : (place + 1) * samples]
-        work.on_batch(start + len(chosen))
+            results[index] = outputs[place * work.samples : (place + 1) * work.samples]
     return results
 
 
@@ -109,44 +120,58 @@ def output_of(ids: Sequence[int], finish: Finish, watch: StopWatcher) -> Complet
     return Completion(text, tuple(ids), finish == "length", finish, None)
 
 
-def write(
-    passes: Passes, prompts: list[Sequence[int]], streams: list[int], work: CompletionTask, ends: frozenset[int]
-) -> list[Completion]:
-    """Complete the prompts of one batch; return one output per row."""
+def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int | None = None) -> list[Completion]:
+    """Complete prompts, at most ``most`` rows at a time, but at least one prompt; return one output per row.
+
+    Rows that ended make room for the next prompts, where the passes can take them; else all of them end first.
+    """
     import torch
 
-    sampling, samples, watch = work.sampling, work.samples, work.watch
-    logits = passes.read(prompts, samples)
-    alive_streams = torch.tensor(streams, dtype=torch.int64, device=logits.device)
-    penalty = None
-    if sampling.repetition_penalty != 1:
-        penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
-    written: list[list[int]] = [[] for _ in range(len(prompts) * samples)]
-    ended: list[Finish | None] = [None] * len(written)
-    alive = list(range(len(written)))
-    for step in range(sampling.max_new_tokens):
-        token = pick(penalty.on(logits) if penalty else logits, sampling, alive_streams, step)
+    prompts, sampling, samples, watch = work.prompts, work.sampling, work.samples, work.watch
+    streams = [stream for some in work.streams for stream in some]
+    written: list[list[int]] = [[] for _ in streams]
+    ended: list[Finish | None] = [None] * len(streams)
+    room = max(1, (most or len(streams)) // samples) * samples
+    penalty = Penalty(sampling.repetition_penalty)
+    alive: list[int] = []
+    begun, logits, of_row = 0, torch.empty(0), torch.empty((2, 0), dtype=torch.int64)
+    """Of each row its stream, and the place in the answer of the token that it writes next."""
+    while True:
+        free = (room - len(alive)) // samples
+        if free and begun < len(prompts) and (not alive or (passes.can_add and len(alive) <= passes.drop_at * room)):
+            some = list(prompts[begun : begun + free])
+            new = range(begun * samples, (begun + len(some)) * samples)
+            begun += len(some)
+            added = passes.add(some, samples) if alive else passes.read(some, samples)
+            penalty.begin(some, samples, added)
+            more = torch.tensor([[streams[row] for row in new], [0] * len(new)], device=added.device)
+            logits = torch.cat([logits, added]) if alive else added
+            of_row = torch.cat([of_row, more], 1) if alive else more
+            alive += new
+        token = pick(penalty.on(logits), sampling, *of_row)
         for row, value in zip(alive, token.tolist(), strict=True):
-            if ended[row] is not None:
-                continue
-            if value in ends:
+            if ended[row] is None and value in ends:
                 ended[row] = "eos"
-                continue
-            written[row].append(value)
-            if watch.has_stopped(written[row]):
-                ended[row] = "stop"
+            elif ended[row] is None:
+                written[row].append(value)
+                full = len(written[row]) == sampling.max_new_tokens
+                ended[row] = "stop" if watch.has_stopped(written[row]) else "length" if full else None
         going = [place for place, row in enumerate(alive) if ended[row] is None]
-        if not going or step == sampling.max_new_tokens - 1:
-            break
-        if penalty:
-            penalty.add(token)
+        penalty.add(token)
+        of_row[1] += 1
+        if not going:
+            alive = []
+            penalty.keep(torch.tensor([], dtype=torch.int64, device=token.device))
+            work.on_batch(begun)
+            if begun == len(prompts):
+                break
+            continue
         if len(going) < passes.drop_at * len(alive):
-            tensor = torch.tensor(going, device=logits.device)
-            passes.keep(tensor)
-            alive_streams = alive_streams[tensor]
-            token, alive = token[tensor], [alive[place] for place in going]
-            if penalty:
-                penalty.keep(tensor)
+            rows = torch.tensor(going, device=logits.device)
+            passes.keep(rows)
+            penalty.keep(rows)
+            of_row, token, alive = of_row[:, rows], token[rows], [alive[place] for place in going]
+            work.on_batch(begun - len({row // samples for row in alive}))
         logits = passes.next(token)
     return [output_of(ids, finish or "length", watch) for ids, finish in zip(written, ended, strict=True)]
 
@@ -216,6 +241,16 @@ def _roomy_layer() -> Any:
             self._handed_out = self.keys
             return self.keys, self.values
 
+        def arrange(self, order: Any, width: int) -> None:
+            """Take these places of each row, [rows, places], as the last of so many."""
+            from torch.nn.functional import pad
+
+            places = order[:, None, :, None]
+            for name in ("keys", "values"):
+                states = getattr(self, name)
+                chosen = states.gather(2, places.expand(-1, states.shape[1], -1, states.shape[3]))
+                setattr(self, name, pad(chosen, (0, 0, width - order.shape[1], 0)))
+
     return RoomyLayer
 
 
@@ -236,11 +271,17 @@ class Batch:
         self._model, self._share = model, share
         self._cache: Any = None
 
+    @property
+    def can_add(self) -> bool:
+        """Whether the cache holds keys and values of all tokens and nothing else."""
+        return all(isinstance(layer, _roomy_layer()) for layer in getattr(self._cache, "layers", None) or [None])
+
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
         """Read each prompt once, and where it is shared their common beginning once for all."""
         import torch
 
         model = self._model
+        self._cache = None
         common = shared_beginning(prompts) if self._share else 0
         if common:
             beginning = torch.tensor([prompts[0][:common]], device=model.device)
@@ -259,6 +300,28 @@ class Batch:
             self._cache.batch_repeat_interleave(samples)
             self._mask, self._last = (tensor.repeat_interleave(samples, 0) for tensor in (self._mask, self._last))
             logits = logits.repeat_interleave(samples, 0)
+        return logits
+
+    def add(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        """Read more prompts apart and append their rows, all tokens moved to the right end of the cache."""
+        import torch
+        from torch.nn.functional import pad
+
+        other = Batch(self._model, self._share)
+        logits = other.read(prompts, samples)
+        both = (self, other)
+        width = int(max(batch._mask.sum(-1).max() for batch in both))
+        for batch in both:
+            # Stable: what is padding comes first, and tokens stay in their order.
+            order = batch._mask.argsort(dim=1, stable=True)[:, -width:]
+            batch._mask = pad(batch._mask.gather(1, order), (width - order.shape[1], 0))
+            for layer in batch._cache.layers:
+                layer.arrange(order, width)
+        for layer, added in zip(self._cache.layers, other._cache.layers, strict=True):
+            layer.keys, layer.values = torch.cat([layer.keys, added.keys]), torch.cat([layer.values, added.values])
+        self._mask, self._last = (
+            torch.cat(tensors) for tensors in zip(*((b._mask, b._last) for b in both), strict=True)
+        )
         return logits
 
     def keep(self, rows: torch.Tensor) -> None:

@@ -98,13 +98,14 @@ def without_plans() -> Generator[None]:
 
 
 class BatchedEngine(CompletionEngine):
-    """Transformers in this process: batches sorted by length, finished rows dropped.
+    """Transformers in this process: prompts sorted by length, finished rows replaced by those of the next prompts.
 
     With ``share``, a batch's common beginning is read once for all prompts; sums are then taken in another order.
     """
 
     name = "batched"
     description = "transformers, batched"
+    at_once = 4
 
     def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
@@ -116,11 +117,11 @@ class BatchedEngine(CompletionEngine):
 
         ends = ends_in(self.model.generation_config, self.tokenizer)
 
-        def complete_batch(prompts: list[Sequence[int]], streams: list[int]) -> list[Completion]:
+        def complete(some: CompletionTask) -> list[Completion]:
             with torch.inference_mode(), without_plans():
-                return write(Batch(self.model, self._share), prompts, streams, work, ends)
+                return write(Batch(self.model, self._share), some, ends, self.batch_size)
 
-        return in_batches(work, self.batch_size, complete_batch)
+        return in_batches(work, len(work.prompts) * work.samples, complete)
 
 
 def cut_at_end(ids: Sequence[int], ends: frozenset[int], work: CompletionTask) -> Completion:

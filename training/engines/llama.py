@@ -89,10 +89,10 @@ class Llama(CompletionEngine):
         super().close()
 
     def _complete(self, work: CompletionTask) -> list[list[Completion]]:
-        def complete_batch(prompts: list[Sequence[int]], streams: list[int]) -> list[Completion]:
-            longest = max(map(len, prompts)) + work.sampling.max_new_tokens
-            with _Passes(self._library, self.model, len(prompts) * work.samples, longest) as passes:
-                return write(passes, prompts, streams, work, self._ends)
+        def complete_batch(some: CompletionTask) -> list[Completion]:
+            longest = max(map(len, some.prompts)) + some.sampling.max_new_tokens
+            with _Passes(self._library, self.model, len(some.prompts) * some.samples, longest) as passes:
+                return write(passes, some, self._ends)
 
         return in_batches(work, self._rows, complete_batch)
 
@@ -101,6 +101,7 @@ class _Passes:
     """A context of llama.cpp for one batch: rows are its sequences, and cells of its cache are shared between them."""
 
     drop_at = 1.0
+    can_add = False
 
     def __init__(self, library: Any, model: Any, rows: int, longest: int) -> None:
         import torch
@@ -148,6 +149,9 @@ class _Passes:
             (place * samples + sample, len(prompt)) for place, prompt in enumerate(prompts) for sample in range(samples)
         ]
         return logits.repeat_interleave(samples, 0)
+
+    def add(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        raise NotImplementedError("a context is as large as the rows it began with")
 
     def keep(self, rows: torch.Tensor) -> None:
         self._rows = [self._rows[place] for place in rows.tolist()]

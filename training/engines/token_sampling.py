@@ -39,43 +39,54 @@ class TokenSampling(NamedTuple):
         return {name: value for name, value in used.items() if name in type(parameters).model_fields}
 
 
-def pick(logits: torch.Tensor, sampling: TokenSampling, streams: torch.Tensor, place: int) -> torch.Tensor:
-    """Choose the token at a place of every answer.
+def pick(logits: torch.Tensor, sampling: TokenSampling, streams: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Choose the next token of every answer.
 
-    ``logits``: [rows, vocabulary]; ``streams``: what the noise of each answer follows from, [rows]; returns [rows].
+    ``logits``: [rows, vocabulary]; ``streams``: what the noise of each answer follows from; ``places``: of the token in
+    its answer; both and the result are [rows].
     """
-    import torch
-
     if sampling.temperature is None:
         return logits.argmax(-1)
-    keys = noise_keys(streams, torch.full_like(streams, place))
+    keys = noise_keys(streams, places)
     allowed = within_nucleus(logits, sampling.temperature, sampling.top_p)
     return draw(allowed, sampling.temperature, keys)[0]
 
 
 class Penalty:
-    """The repetition penalty of the tokens that each row holds already."""
+    """The repetition penalty of the tokens that each row holds already; a strength of 1 changes nothing."""
 
-    def __init__(self, strength: float, prompts: Sequence[Sequence[int]], samples: int, logits: torch.Tensor) -> None:
+    def __init__(self, strength: float) -> None:
+        self._strength = strength
+        self._seen: torch.Tensor | None = None
+        """[rows, vocabulary]"""
+
+    def begin(self, prompts: Sequence[Sequence[int]], samples: int, logits: torch.Tensor) -> None:
+        """Add rows that continue these prompts. ``logits``: theirs, [rows, vocabulary]."""
         import torch
 
-        self._strength = strength
-        self._seen = torch.zeros((len(prompts), logits.shape[-1]), dtype=torch.bool, device=logits.device)
+        if self._strength == 1:
+            return
+        held = torch.zeros((len(prompts), logits.shape[-1]), dtype=torch.bool, device=logits.device)
         for row, prompt in enumerate(prompts):
-            self._seen[row, torch.tensor(list(prompt), dtype=torch.long, device=logits.device)] = True
-        self._seen = self._seen.repeat_interleave(samples, 0)
+            held[row, torch.tensor(list(prompt), dtype=torch.long, device=logits.device)] = True
+        held = held.repeat_interleave(samples, 0)
+        self._seen = held if self._seen is None else torch.cat([self._seen, held])
 
     def on(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits with the penalty applied. [rows, vocabulary] in and out."""
         import torch
 
+        if self._seen is None:
+            return logits
         lowered = torch.where(logits < 0, logits * self._strength, logits / self._strength)
         return torch.where(self._seen, lowered, logits)
 
     def add(self, token: torch.Tensor) -> None:
         """Remember the tokens that were just written. ``token``: [rows]."""
-        self._seen.scatter_(1, token[:, None], True)
+        if self._seen is not None:
+            self._seen.scatter_(1, token[:, None], True)
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all rows but these."""
-        self._seen = self._seen[rows]
+        if self._seen is not None:
+            self._seen = self._seen[rows]

@@ -93,7 +93,8 @@ def test_the_penalty_is_that_of_transformers(loaded: tuple[Any, Any], ids: list[
     processor: Any = RepetitionPenaltyLogitsProcessor(1.3)
 
     logits = torch.randn(2, len(loaded[1]), generator=torch.Generator().manual_seed(5)) * 4
-    penalty = Penalty(1.3, ids[:2], 1, logits)
+    penalty = Penalty(1.3)
+    penalty.begin(ids[:2], 1, logits)
     for row in range(2):
         theirs = processor(torch.tensor([ids[row]]), logits[row : row + 1])
         assert torch.equal(penalty.on(logits)[row : row + 1], theirs)

@@ -25,6 +25,8 @@ from training.rules.prompt_encoding import prompt_ids
 
 pytestmark = pytest.mark.integration
 
+STOPS = ("a", "r")
+"""Letters at which answers of a small model end after few and after many tokens."""
 SEED = 24
 """Of a small model some of whose answers end early."""
 QUESTIONS = [
@@ -213,6 +215,40 @@ def test_tokens_written_in_place_give_the_logits_of_copied_ones_bit_by_bit(
     copied, layers = steps_of(loaded[0], prompts, copy_always)
     assert layers == {"DynamicLayer"}
     assert all(torch.equal(left, right) for left, right in zip(in_place, copied, strict=True))
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize(
+    "sampling", [TokenSampling(24, stops=STOPS), TokenSampling(24, 1.0, 0.9, repetition_penalty=1.2, stops=STOPS)]
+)
+def test_rows_that_end_make_room_for_the_next_prompts_and_change_no_answer(
+    loaded: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, sampling: TokenSampling, share: bool
+) -> None:
+    model, tokenizer = loaded
+    texts = [f"Name {n} things.{' Please.' * (n % 7)}" for n in range(9)]
+    prompts = [list(prompt_ids(tokenizer, text, "chat").ids) for text in texts]
+    widths, forward = list[int](), model.forward
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        widths.append(len(named["input_ids"]))
+        return forward(*arguments, **named)
+
+    monkeypatch.setattr(model, "forward", watched)
+    refilled = BatchedEngine(model, tokenizer, 6, share=share).complete(prompts, sampling, samples=2, seed=3)
+    passes, most = len(widths), max(widths)
+    widths.clear()
+    monkeypatch.setattr(Batch, "can_add", False)
+    alone = BatchedEngine(model, tokenizer, 6, share=share).complete(prompts, sampling, samples=2, seed=3)
+    assert refilled == alone
+    lengths = [len(output.ids) for outputs in alone for output in outputs]
+    assert len(set(lengths)) > 5
+    assert most <= 6 and passes < len(widths)
+
+
+def test_progress_counts_prompts_that_are_done(loaded: tuple[Any, Any], prompts: list[list[int]]) -> None:
+    counts = list[int]()
+    BatchedEngine(*loaded, 2).complete(prompts, TokenSampling(20), on_batch=counts.append)
+    assert counts == sorted(counts) and counts[-1] == len(prompts) and len(counts) > 1
 
 
 def test_a_layer_with_a_window_keeps_the_way_it_drops_tokens() -> None:
