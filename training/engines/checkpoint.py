@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.system.regular_files import read_regular
+from training.compat.torch_internals import pack_linear_layers
 
 UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 """Entries of a configuration that must not change the digest of the same weights."""
@@ -68,6 +69,13 @@ def load(folder: Path, device: str | None = None, dtype: Any = None, **more: Any
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype, **more)
     return (model if "device_map" in more else model.to(device)).eval(), tokenizer
+
+
+def load_for_inference(folder: Path) -> tuple[Any, Any]:
+    """Return (model, tokenizer) as :func:`load` does, for passes without gradients by weights that do not change."""
+    model, tokenizer = load(folder)
+    pack_linear_layers(model)
+    return model, tokenizer
 
 
 def tokenizer_in(folder: Path) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specs.stages.base.sampling import EngineName
-from training.engines.checkpoint import load
+from training.engines.checkpoint import load_for_inference
 from training.engines.continuous import Continuous
 from training.engines.engine import BatchedEngine, CompletionEngine, ends_of
 from training.engines.llama import Llama
@@ -27,6 +27,6 @@ def make_engine(
     elif name == "vllm":
         engine = Vllm(folder, batch_size)
     else:
-        engine = BatchedEngine(*load(folder), batch_size, share=share)
+        engine = BatchedEngine(*load_for_inference(folder), batch_size, share=share)
     engine.facts = {**engine.facts, "stop_ids": sorted(ends_of(folder, engine.tokenizer))}
     return engine

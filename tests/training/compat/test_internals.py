@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from training.compat import torchft_internals, transformers_internals, trl_internals
+from testing.fixtures.small_text import small_model
+from training.compat import torch_internals, torchft_internals, transformers_internals, trl_internals
+from training.engines.checkpoint import load
 
 CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 
@@ -66,3 +68,21 @@ def test_trl_has_what_trainers_extend_and_read() -> None:
 
 def test_a_method_that_is_gone_is_noticed() -> None:
     assert methods_missing(dict, ("no_such_method",)) == ["no_such_method"]
+
+
+def test_packed_weights_give_the_same_products_and_nothing_else_is_packed(tmp_path: Path) -> None:
+    import torch
+
+    require_pin("torch", torch_internals.VERSION)
+    plain, packed = (load(small_model(tmp_path / "model"))[0] for _ in range(2))
+    layers = sum(type(module) is torch.nn.Linear for module in plain.modules())
+    assert torch_internals.pack_linear_layers(packed) == layers > 0
+    for rows in (1, 3, 40):
+        ids = torch.arange(rows * 7).reshape(rows, 7) % 50
+        with torch.inference_mode():
+            ours, theirs = packed(input_ids=ids).logits, plain(input_ids=ids).logits
+        assert 0 < float((ours - theirs).abs().max()) < 1e-4 * float(theirs.abs().max()) or torch.equal(ours, theirs)
+    with torch.no_grad():
+        packed.lm_head.weight.zero_()
+        assert float(packed(input_ids=ids).logits.abs().max()) > 0, "the packed weights were not used"
+    assert torch_internals.pack_linear_layers(plain.to(torch.bfloat16)) == 0

@@ -14,7 +14,7 @@ from specs.stages.critique.parameters import (
 )
 from specs.stages.critique.rows import CalibrationRow, CritiqueRow
 from specs.system.digests import Contract
-from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.engines.checkpoint import device_of, load_for_inference, tokenizer_in
 from training.jobs.critique.critic import Critic, subjects_scored
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
@@ -76,7 +76,7 @@ def _judge(
         sample = read_labelled_subjects(load_items(job.inputs["calibration"]), responses=judges == "response")
     except LabelFault as error:
         raise SystemExit(f"the labelled sample cannot be used: {error}") from error
-    model, tokenizer = load(job.inputs["model"])
+    model, tokenizer = load_for_inference(job.inputs["model"])
     form = form_of(job.order.model_kind)
     critic = Critic(model, tokenizer, rubric_for(judges, parameters.rubric), parameters, form)
     calibration = job.shard("calibration", CalibrationRow)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from specs.stages.base.rubric import Rubric
 from specs.stages.critique.parameters import ShownResponse
 from specs.stages.critique.rows import ComparisonRow, JudgeCalibrationRow
-from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.engines.checkpoint import device_of, load_for_inference, tokenizer_in
 from training.jobs.critique.critic import Critic, pairs_scored
 from training.jobs.job import Job, batches_of
 from training.jobs.witness.label_scores import LabelJudge
@@ -46,7 +46,7 @@ def ask_judge(
     job: Job, rubric: Rubric | None, parameters: ShownResponse, sample: Labelled, pairs: Sequence[ResponsePair]
 ) -> JudgeRun:
     """Judge the labelled sample and all pairs; write ``comparisons`` and ``calibration``."""
-    model, tokenizer = load(job.inputs["judge"])
+    model, tokenizer = load_for_inference(job.inputs["judge"])
     form = form_of(job.order.model_kind)
     judge = Critic(model, tokenizer, rubric_for("comparison", rubric), parameters, form)
     calibration = job.shard("calibration", JudgeCalibrationRow)

@@ -12,7 +12,7 @@ from typing import Any
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
-from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.engines.checkpoint import device_of, load_for_inference, tokenizer_in
 from training.jobs.evaluation.likelihood import TokenWindow, continuation, digest_windows, nats_of
 from training.jobs.evaluation.lm_eval_task import ask_lm_eval
 from training.jobs.job import Job, StageResult, batches_of
@@ -26,7 +26,7 @@ def choose(job: Job[MultipleChoiceParameters]) -> StageResult:
     """Write ``rows``, one a question, its choices in order; raises ValueError for no question, or one too long."""
     parameters = job.parameters
     items = load_items(job.inputs["items"])
-    model, tokenizer = load(job.inputs["model"])
+    model, tokenizer = load_for_inference(job.inputs["model"])
 
     def score_item(_: int, some: Sequence[Item]) -> list[ChoiceRow]:
         (item,) = some

@@ -14,7 +14,7 @@ from specs.stages.base.rubric import Rubric
 from specs.stages.base.witness import Arrangement, arrangement, decide
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
-from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.engines.checkpoint import device_of, load_for_inference, tokenizer_in
 from training.engines.label_scoring import score_both
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.row_files import read_rows
@@ -44,7 +44,7 @@ def compare(job: Job[PairwiseJudgeParameters]) -> StageResult:
     """
     parameters = job.parameters
     pairs, labelled = _pairs(job), _load_labelled_pairs(job)
-    model, tokenizer = load(job.inputs["model"])
+    model, tokenizer = load_for_inference(job.inputs["model"])
     rubric = rubric_for("comparison", parameters.rubric)
     duel_rows: dict[str, list[DuelRow]] = {}
     for name, output, some in (("calibration", "calibration", labelled), ("duels", "rows", pairs)):

@@ -8,7 +8,7 @@ from typing import Any
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.parameters import PerplexityParameters
 from specs.stages.evaluation.rows import PerplexityRow
-from training.engines.checkpoint import device_of, load, tokenizer_in
+from training.engines.checkpoint import device_of, load_for_inference, tokenizer_in
 from training.jobs.evaluation.likelihood import digest_windows, nats_of, prefix_of, windows_of
 from training.jobs.job import Job, StageResult, batches_of
 from training.jobs.witness.prompted_answers import left_rows
@@ -19,7 +19,7 @@ from training.rules.tasks import load_items
 def perplexity(job: Job[PerplexityParameters]) -> StageResult:
     """Write ``rows``: one for each text, its item's prompt; raises ValueError if it is empty or the window too long."""
     parameters = job.parameters
-    model, tokenizer = load(job.inputs["model"])
+    model, tokenizer = load_for_inference(job.inputs["model"])
     prefix = prefix_of(tokenizer)
 
     def read(_: int, some: Sequence[Item]) -> list[PerplexityRow]:

@@ -12,7 +12,7 @@ from typing import Any
 from specs.stages.base.witness import ROWS, Copies, WitnessRow
 from specs.stages.registry import STAGE_KINDS
 from specs.system.digests import Contract
-from training.engines.checkpoint import device_of, free, load, tokenizer_in
+from training.engines.checkpoint import device_of, free, load_for_inference, tokenizer_in
 from training.jobs.job import Job, StageResult
 from training.jobs.witness.prompted_answers import Asking, PromptedAnswer, copies_of
 from training.jobs.witness.reading import read
@@ -29,7 +29,7 @@ def bear_witness(job: Job) -> StageResult:
     used = {value.weights for value in requests} | {scoring.weights for some in scored.values() for scoring in some}
     device = ("cpu", "float32")
     for roles in _same_weights(job, used or {"model"}):
-        model, tokenizer = load(job.inputs[roles[0]])
+        model, tokenizer = load_for_inference(job.inputs[roles[0]])
         device = device_of(model)
         for row in read(model, tokenizer, [value for value in requests if value.weights in roles]):
             answers.append(row.model_copy(update={"copies": copies.get((row.row, row.part))}))
