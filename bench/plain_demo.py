@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.plain_demo [RUN]      # about eight minutes on two quiet cores
 
 The script has the demo's items, prompts, limits and settings: greedy answers before and after, three samples of each
-training prompt, SFT on those that pass. Batches are written by ``generate``, in the order of the file. The session is
+training prompt, SFT on answers that pass. Batches are written by ``generate``, in the order of the file. The session is
 RUN, by default that of the last `make demo`; its seconds are those of its trail.
 """
 

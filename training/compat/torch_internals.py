@@ -23,7 +23,7 @@ def pack_linear_layers(model: Any) -> int:
     if not torch.backends.mkldnn.is_available() or sum(layer.weight.nbytes for layer in layers) > MOST_BYTES:
         return 0
     for layer in layers:
-        layer.forward = _packed(layer)
+        layer.forward = _make_product(layer)
     return len(layers)
 
 
@@ -33,7 +33,7 @@ def _can_pack(weight: Any) -> bool:
     return weight.device.type == "cpu" and weight.dtype is torch.float32
 
 
-def _packed(layer: Any) -> Any:
+def _make_product(layer: Any) -> Any:
     """Return the forward pass of a linear layer."""
     import torch
 

@@ -134,14 +134,18 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
     room = max(1, (most or len(streams)) // samples) * samples
     penalty = Penalty(sampling.repetition_penalty)
     alive: list[int] = []
-    begun, logits, of_row = 0, torch.empty(0), torch.empty((2, 0), dtype=torch.int64)
+    next_prompt, logits, of_row = 0, torch.empty(0), torch.empty((2, 0), dtype=torch.int64)
     """Of each row its stream, and the place in the answer of the token that it writes next."""
     while True:
         free = (room - len(alive)) // samples
-        if free and begun < len(prompts) and (not alive or (passes.can_add and len(alive) <= passes.drop_at * room)):
-            some = list(prompts[begun : begun + free])
-            new = range(begun * samples, (begun + len(some)) * samples)
-            begun += len(some)
+        if (
+            free
+            and next_prompt < len(prompts)
+            and (not alive or (passes.can_add and len(alive) <= passes.drop_at * room))
+        ):
+            some = list(prompts[next_prompt : next_prompt + free])
+            new = range(next_prompt * samples, (next_prompt + len(some)) * samples)
+            next_prompt += len(some)
             added = passes.add(some, samples) if alive else passes.read(some, samples)
             penalty.begin(some, samples, added)
             more = torch.tensor([[streams[row] for row in new], [0] * len(new)], device=added.device)
@@ -162,8 +166,8 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
         if not going:
             alive = []
             penalty.keep(torch.tensor([], dtype=torch.int64, device=token.device))
-            work.on_batch(begun)
-            if begun == len(prompts):
+            work.on_batch(next_prompt)
+            if next_prompt == len(prompts):
                 break
             continue
         if len(going) < passes.drop_at * len(alive):
@@ -171,7 +175,7 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
             passes.keep(rows)
             penalty.keep(rows)
             of_row, token, alive = of_row[:, rows], token[rows], [alive[place] for place in going]
-            work.on_batch(begun - len({row // samples for row in alive}))
+            work.on_batch(next_prompt - len({row // samples for row in alive}))
         logits = passes.next(token)
     return [output_of(ids, finish or "length", watch) for ids, finish in zip(written, ended, strict=True)]
 
@@ -205,7 +209,7 @@ def pad_rows(
 
 
 def leave_room(past: Any) -> None:
-    """Let the layers of a filled cache write tokens in place, those that hold all keys and nothing else."""
+    """Let the layers of a filled cache write tokens in place, if they hold all keys and nothing else."""
     layers = getattr(past, "layers", None) or []
     for place, layer in enumerate(layers):
         if type(layer).__name__ == "DynamicLayer" and layer.is_initialized:
@@ -233,7 +237,7 @@ def _roomy_layer() -> Any:
             before, more = self.keys.shape[-2], key_states.shape[-2]
             # Whoever repeats or drops rows replaces the tensors: no room belongs to the new ones.
             if self._handed_out is not self.keys or before + more > self._rooms[0].shape[-2]:
-                self._rooms = (_extended(self.keys, more + SPARE), _extended(self.values, more + SPARE))
+                self._rooms = (_with_room(self.keys, more + SPARE), _with_room(self.values, more + SPARE))
             keys, values = self._rooms
             keys[..., before : before + more, :] = key_states
             values[..., before : before + more, :] = value_states
@@ -254,7 +258,7 @@ def _roomy_layer() -> Any:
     return RoomyLayer
 
 
-def _extended(states: Any, places: int) -> Any:
+def _with_room(states: Any, places: int) -> Any:
     """Return a tensor that begins with these states and has as many unset places after them, [.., tokens, width]."""
     *outer, tokens, width = states.shape
     room = states.new_empty((*outer, tokens + places, width))

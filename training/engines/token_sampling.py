@@ -66,11 +66,11 @@ class Penalty:
 
         if self._strength == 1:
             return
-        held = torch.zeros((len(prompts), logits.shape[-1]), dtype=torch.bool, device=logits.device)
+        in_prompt = torch.zeros((len(prompts), logits.shape[-1]), dtype=torch.bool, device=logits.device)
         for row, prompt in enumerate(prompts):
-            held[row, torch.tensor(list(prompt), dtype=torch.long, device=logits.device)] = True
-        held = held.repeat_interleave(samples, 0)
-        self._seen = held if self._seen is None else torch.cat([self._seen, held])
+            in_prompt[row, torch.tensor(list(prompt), dtype=torch.long, device=logits.device)] = True
+        in_prompt = in_prompt.repeat_interleave(samples, 0)
+        self._seen = in_prompt if self._seen is None else torch.cat([self._seen, in_prompt])
 
     def on(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits with the penalty applied. [rows, vocabulary] in and out."""

@@ -128,7 +128,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     if hasattr(config, "quantization_config"):
         delattr(config, "quantization_config")
     with torch.device("meta"):
-        # Without weights of its own: drawing them took as long as reading those of the file.
+        # On `meta` no weights are drawn, which took as long as reading the file.
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(loaded.state_dict(), assign=True)
     model.tie_weights()

@@ -194,7 +194,7 @@ def test_a_sample_without_labels_ends_the_job_before_a_model_is_loaded(
     def loaded(_: Path) -> None:
         pytest.fail("a model was loaded")
 
-    monkeypatch.setattr(critic_stage, "load", loaded)
+    monkeypatch.setattr(critic_stage, "load_for_inference", loaded)
     with pytest.raises(SystemExit, match=r"item 'i0' has the label None; it has to be 'good' or 'bad'"):
         WORK["critique_instructions"](job)
 

@@ -64,7 +64,7 @@ def test_a_witness_reads_probes_of_both_and_loads_equal_weights_once(
         loaded.append(folder.name)
         return load(folder)
 
-    monkeypatch.setattr(witness, "load", counted)
+    monkeypatch.setattr(witness, "load_for_inference", counted)
     job = packaged(tmp_path / "run", small_model(tmp_path / "model", chat=True))
     assert unwritten(job, folder="first") == set() and len(loaded) == 1
     other = small_model(tmp_path / "other", chat=True, seed=5)

@@ -214,7 +214,7 @@ def test_tokens_written_in_place_give_the_logits_of_copied_ones_bit_by_bit(
     assert layers == {"RoomyLayer"}
     copied, layers = steps_of(loaded[0], prompts, copy_always)
     assert layers == {"DynamicLayer"}
-    assert all(torch.equal(left, right) for left, right in zip(in_place, copied, strict=True))
+    assert all(torch.equal(*logits) for logits in zip(in_place, copied, strict=True))
 
 
 @pytest.mark.parametrize("share", [True, False])

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 TOKENS = 2048
 """Most tokens of a pass with several texts, and thereby most places whose logits are held at once."""
+PASS = 32
+"""Tokens that take as long as what a pass does before it reads any."""
 HEAD = 16
 """Tokens: texts of a pass that begin with as many alike are read together, their beginning once."""
 
@@ -64,7 +66,10 @@ def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
         some: list[Context] = []
         for context in sorted(group, key=lambda context: (len(context.ids), context.ids)):
             grown = [*some, context]
-            if some and len(grown) * (len(context.ids) - _count_shared_tokens(grown)) > TOKENS:
+            shared = _count_shared_tokens(grown)
+            # A longer text pads all before it; another pass reads their common beginning again.
+            padding = len(some) * (len(context.ids) - len(some[-1].ids)) if some else 0
+            if some and (padding > shared + PASS or len(grown) * (len(context.ids) - shared) > TOKENS):
                 yield some
                 some = []
             some.append(context)
