@@ -23,19 +23,30 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.run.run_layout import TRAIL
 from specs.stages.base.artifacts import Item
 from specs.system.home import HOME
-from training.rules.tasks import judge_answers, load_items
+from training.rules.tasks import judge_answers, load_items, worked_example
 
 RUN = HOME / "runs" / "demo"
 DATA = HOME / "specs" / "library" / "data"
 PARTS = ("model", "job", "witness", "gate and rest")
 
 
-def answer(model: Any, tokenizer: Any, items: Sequence[Item], batch: int, **settings: Any) -> list[tuple[Item, str]]:
+TASK = "format_instructions"
+
+
+def turns_of(item: Item, *, worked: bool) -> list[dict[str, str]]:
+    """Return the turns of a prompt, after those of a worked example if wanted."""
+    before = zip(("user", "assistant"), worked_example(TASK, item), strict=True) if worked else ()
+    return [{"role": role, "content": text} for role, text in (*before, ("user", item.prompt))]
+
+
+def answer(
+    model: Any, tokenizer: Any, items: Sequence[Item], batch: int, *, worked: bool = False, **settings: Any
+) -> list[tuple[Item, str]]:
     """Return the answers to items, written in batches of so many prompts."""
     written: list[tuple[Item, str]] = []
     for start in range(0, len(items), batch):
         some = items[start : start + batch]
-        turns = [[{"role": "user", "content": item.prompt}] for item in some]
+        turns = [turns_of(item, worked=worked) for item in some]
         inputs = tokenizer.apply_chat_template(
             turns, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
         )
@@ -48,7 +59,7 @@ def answer(model: Any, tokenizer: Any, items: Sequence[Item], batch: int, **sett
 
 def passing(answers: Sequence[tuple[Item, str]]) -> list[tuple[Item, str]]:
     """Return the answers that the task's verifier passes."""
-    judgements = judge_answers("format_instructions", answers)
+    judgements = judge_answers(TASK, answers)
     return [pair for pair, judgement in zip(answers, judgements, strict=True) if judgement.passed]
 
 
@@ -62,8 +73,9 @@ def train(model: Any, tokenizer: Any, examples: Sequence[tuple[Item, str]]) -> A
     for item, text in examples:
         counts[item.kind] += 1
         if counts[item.kind] <= 24:
-            prompt = [{"role": "user", "content": item.prompt}]
-            rows.append({"prompt": prompt, "completion": [{"role": "assistant", "content": text.strip()}]})
+            rows.append(
+                {"prompt": turns_of(item, worked=False), "completion": [{"role": "assistant", "content": text.strip()}]}
+            )
     with tempfile.TemporaryDirectory() as folder:
         config = SFTConfig(
             output_dir=folder, per_device_train_batch_size=8, learning_rate=2e-5, num_train_epochs=1, seed=11,
@@ -93,7 +105,7 @@ def measure() -> dict[str, float]:
     before = passing(answer(model, tokenizer, heldout, 32, do_sample=False))
     lap("baseline")
     drawn: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_k": 0, "num_return_sequences": 3}
-    passed = passing(answer(model, tokenizer, prompts, 16, **drawn))
+    passed = passing(answer(model, tokenizer, prompts, 16, worked=True, **drawn))
     examples = list({(item.id, text): (item, text) for item, text in passed}.values())
     lap("generate")
     model = train(model, tokenizer, examples)
