@@ -1,6 +1,6 @@
 """Where the demo's seconds go, next to a plain script of transformers and TRL that does its jobs and checks nothing.
 
-    .venv/bin/python -m bench.plain_demo [RUN]      # about eight minutes on two quiet cores
+    .venv/bin/python -m bench.plain_demo [RUN]      # five to eleven minutes on two quiet cores
 
 The script has the demo's items, prompts, limits and settings: greedy answers before and after, three samples of each
 training prompt, SFT on answers that pass. Batches are written by ``generate``, in the order of the file. The session is
@@ -27,10 +27,8 @@ from training.rules.tasks import judge_answers, load_items, worked_example
 
 RUN = HOME / "runs" / "demo"
 DATA = HOME / "specs" / "library" / "data"
-PARTS = ("model", "job", "witness", "gate and rest")
-
-
 TASK = "format_instructions"
+PARTS = ("model", "job", "witness", "gate and rest")
 
 
 def turns_of(item: Item, *, worked: bool) -> list[dict[str, str]]:

@@ -57,11 +57,7 @@ class Passes(Protocol):
         ...
 
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        """Read each prompt once; return the logits of what follows each row. [rows, vocabulary]."""
-        ...
-
-    def add(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        """Read more prompts, whose rows come after the others; return the logits of what follows the new rows."""
+        """Read each prompt once, after the rows there are; return the logits of what follows. [rows, vocabulary]."""
         ...
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -146,7 +142,7 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
             some = list(prompts[next_prompt : next_prompt + free])
             new = range(next_prompt * samples, (next_prompt + len(some)) * samples)
             next_prompt += len(some)
-            added = passes.add(some, samples) if alive else passes.read(some, samples)
+            added = passes.read(some, samples)
             penalty.begin(some, samples, added)
             more = torch.tensor([[streams[row] for row in new], [0] * len(new)], device=added.device)
             logits = torch.cat([logits, added]) if alive else added
@@ -164,8 +160,9 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
         penalty.add(token)
         of_row[1] += 1
         if not going:
-            alive = []
-            penalty.keep(torch.tensor([], dtype=torch.int64, device=token.device))
+            alive, rows = [], torch.tensor([], dtype=torch.int64, device=token.device)
+            passes.keep(rows)
+            penalty.keep(rows)
             work.on_batch(next_prompt)
             if next_prompt == len(prompts):
                 break
@@ -274,6 +271,7 @@ class Batch:
     def __init__(self, model: Any, share: bool) -> None:
         self._model, self._share = model, share
         self._cache: Any = None
+        self._mask: Any = ()
 
     @property
     def can_add(self) -> bool:
@@ -281,7 +279,10 @@ class Batch:
         return all(isinstance(layer, _roomy_layer()) for layer in getattr(self._cache, "layers", None) or [None])
 
     def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        """Read each prompt once, and where it is shared their common beginning once for all."""
+        """Read each prompt once, and where it is shared their common beginning once for all; append their rows."""
+        return self._append(prompts, samples) if len(self._mask) else self._begin(prompts, samples)
+
+    def _begin(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
         import torch
 
         model = self._model
@@ -306,8 +307,8 @@ class Batch:
             logits = logits.repeat_interleave(samples, 0)
         return logits
 
-    def add(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        """Read more prompts apart and append their rows, all tokens moved to the right end of the cache."""
+    def _append(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        """Read prompts in a batch of their own and append its rows, all tokens moved to the right end of the cache."""
         import torch
         from torch.nn.functional import pad
 

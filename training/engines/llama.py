@@ -150,9 +150,6 @@ class _Passes:
         ]
         return logits.repeat_interleave(samples, 0)
 
-    def add(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
-        raise NotImplementedError("a context is as large as the rows it began with")
-
     def keep(self, rows: torch.Tensor) -> None:
         self._rows = [self._rows[place] for place in rows.tolist()]
 
