@@ -160,12 +160,12 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
         penalty.add(token)
         of_row[1] += 1
         if not going:
-            alive, rows = [], torch.tensor([], dtype=torch.int64, device=token.device)
-            passes.keep(rows)
-            penalty.keep(rows)
             work.on_batch(next_prompt)
             if next_prompt == len(prompts):
                 break
+            alive, rows = [], torch.tensor([], dtype=torch.int64, device=token.device)
+            passes.keep(rows)
+            penalty.keep(rows)
             continue
         if len(going) < passes.drop_at * len(alive):
             rows = torch.tensor(going, device=logits.device)
