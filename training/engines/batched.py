@@ -331,6 +331,9 @@ class Batch:
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all rows but these, with their part of the cache."""
+        if not len(rows):
+            self._cache, self._mask = None, ()
+            return
         self._cache.batch_select_indices(rows)
         self._mask, self._last = self._mask[rows], self._last[rows]
 

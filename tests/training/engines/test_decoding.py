@@ -15,6 +15,7 @@ import pytest
 from sessions.runtime.wiring import cache_folder
 from specs.system.digests import digest_tree
 from testing.fixtures.small_text import small_model
+from tests.training.jobs.test_witness_passes import with_convolutions
 from training.engines import batched
 from training.engines import checkpoint as checkpoint_module
 from training.engines.batched import SPARE, Batch
@@ -266,3 +267,15 @@ def test_a_layer_with_a_window_keeps_the_way_it_drops_tokens() -> None:
         "RoomyLayer",
         "DynamicLayer",
     ]
+
+
+def test_a_batch_without_rows_begins_anew_whatever_its_cache_holds() -> None:
+    import torch
+
+    model = with_convolutions()
+    batch = Batch(model, share=True)
+    with torch.inference_mode():
+        first = batch.read([[5, 6, 7], [8, 9]], 1)
+        assert not batch.can_add
+        batch.keep(torch.tensor([], dtype=torch.int64))
+        assert torch.equal(batch.read([[5, 6, 7], [8, 9]], 1), first)
