@@ -140,7 +140,7 @@ def test_reports_trails_and_reviews_are_shown_without_heldout_texts(managed: Man
 
 
 @pytest.mark.parametrize("manages", [True, False])
-def test_a_server_answers_within_two_seconds_and_before_it_opens_a_session(tmp_path: Path, manages: bool) -> None:
+def test_a_server_answers_soon_after_its_imports_and_before_it_opens_a_session(tmp_path: Path, manages: bool) -> None:
     resolved_spec(tmp_path, POWERED, ROOMY, EXTERNAL)
     runs = tmp_path / "runs"
     target = ["--manage", str(tmp_path)] if manages else [str(tmp_path / "spec.yaml")]
@@ -155,9 +155,12 @@ def test_a_server_answers_within_two_seconds_and_before_it_opens_a_session(tmp_p
         server.stdin.flush()
         answer = json.loads(server.stdout.readline())
         opened = (runs / "small").exists()
-        # Of the processor: a machine with other work says nothing about the clock.
+        # Of the processor, next to what the SDK's import takes: machines differ, and have other work.
         taken = sum(psutil.Process(server.pid).cpu_times()[:2])
         server.stdin.close()
         assert server.wait(120) == (0 if manages else 130)
     assert answer["result"]["serverInfo"]["name"] == ("peergate-manage" if manages else "peergate")
-    assert not opened and taken < 2, taken
+    assert not opened
+    script = "import time, mcp; print(time.process_time())"
+    imported = float(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
+    assert taken < 3 * imported, (taken, imported)
