@@ -62,7 +62,7 @@ def data(kind: str, folder: Path, rows: int) -> Path:
     return write_lines(folder / f"{kind}.jsonl", made)
 
 
-def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int, device: str) -> Run:
+def train_once(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int, device: str) -> Run:
     """Train once in this process."""
     # Loaded before either program begins, so that they are in the time of none and in the peak of both.
     for library in ("datasets", "transformers", "trl.trainer.sft_trainer", "trl.trainer.dpo_trainer"):
@@ -248,7 +248,7 @@ def main() -> int:
     if namespace.run:
         kind, who, *paths = namespace.run
         data_path, model, folder = (Path(path) for path in paths)
-        print(json.dumps(one(kind, who, data_path, model, folder, namespace.threads, namespace.device)))
+        print(json.dumps(train_once(kind, who, data_path, model, folder, namespace.threads, namespace.device)))
         return 0
     import torch
 

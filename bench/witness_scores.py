@@ -142,13 +142,13 @@ def _critics(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
             critic_parameters = parameters.model_copy(update={"batch_size": size})
             return Critic(model, tokenizer, load_shipped_rubric(sort), critic_parameters, "chat").critiques(subjects)
 
-        def due(rows: Sequence[Any], wording: bool) -> list[Any]:
+        def expected_rows(rows: Sequence[Any], wording: bool) -> list[Any]:
             rubric = other(load_shipped_rubric(sort)) if wording else load_shipped_rubric(sort)
             return subjects_scored(
                 judge, rubric, parameters, list(enumerate(rows)), [(subject, {}) for subject in subjects]
             )
 
-        return Sort(write, due)
+        return Sort(write, expected_rows)
 
     pairs, responses_parameters = [pair for pair, _ in labelled_pairs(items("pairs"))], CritiqueResponsesParameters()
 

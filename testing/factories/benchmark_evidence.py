@@ -31,7 +31,7 @@ def items() -> tuple[Item, ...]:
     )
 
 
-def said(place: int) -> str:
+def write_answer(place: int) -> str:
     return f"It is {ANSWERS[place]}" if place < RIGHT else f"I do not know {place}"
 
 
@@ -40,8 +40,11 @@ def rows() -> list[Raw]:
     return [
         {
             "item": item.id,
-            "calls": [call([item.prompt], f"draft {place}"), call([item.prompt, f"draft {place}", "Now"], said(place))],
-            "output": said(place),
+            "calls": [
+                call([item.prompt], f"draft {place}"),
+                call([item.prompt, f"draft {place}", "Now"], write_answer(place)),
+            ],
+            "output": write_answer(place),
             "target": [ANSWERS[place]],
             "scores": {"match": "C" if place < RIGHT else "I", "long": 0.5},
             "correct": place < RIGHT,
@@ -209,7 +212,7 @@ def _not_the_models(folder: Path) -> Evidence:
 
 def _elsewhere(folder: Path) -> Evidence:
     raws = rows()
-    raws[0]["calls"] = [call(["Something else?"], "draft 0"), call(["Something", "draft 0", "Now"], said(0))]
+    raws[0]["calls"] = [call(["Something else?"], "draft 0"), call(["Something", "draft 0", "Now"], write_answer(0))]
     return benchmark_evidence(folder, raws, samples(raws))
 
 

@@ -137,10 +137,10 @@ def given_examples(count: int = N) -> list[Example]:
 def candidates(texts: Callable[[int, int], str] | None = None) -> list[CandidateRow]:
     """Return three responses to each instruction."""
 
-    def told(n: int, place: int) -> str:
+    def write_answer(n: int, place: int) -> str:
         return f"{TOPICS[n]} is the answer number {place} of {n + 4}."
 
-    write = texts or told
+    write = texts or write_answer
     return [
         CandidateRow(
             item=backlog_item.id,
@@ -167,10 +167,10 @@ def chains(
     plans = plan(rules, [chain_name(example.item, example.sample) for example in examples], revise_parameters)
     writer = PromptWriter.of(revise_parameters, "base")
 
-    def told(n: int, place: int) -> str:
+    def write_answer(n: int, place: int) -> str:
         return f"{TOPICS[n]} has {n + 3} sides, and {'most' if place else 'all'} of it is found at home."
 
-    write = change or told
+    write = change or write_answer
     revision_rows: list[RevisionRow] = []
     for n, (example, current_rounds) in enumerate(zip(examples, plans, strict=True)):
         text, rounds = example.completion, list[RevisionRound]()

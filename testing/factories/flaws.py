@@ -89,7 +89,7 @@ def _steps(**changes: Any) -> list[dict[str, Any]]:
     return [row | changes for row in steps()]
 
 
-def told(*completions: str, **changes: Any) -> list[dict[str, Any]]:
+def change_completions(*completions: str, **changes: Any) -> list[dict[str, Any]]:
     """Return the samples with other accepted completions, one for each prompt in turn."""
     rows = samples()
     for place, row in enumerate(row for row in rows if row["sample"] == 0):
@@ -102,7 +102,7 @@ def _rates(rate: Callable[[int], float]) -> list[dict[str, Any]]:
 
 
 ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "samples of which none is accepted": lambda: told("A Tale In Capitals."),
+    "samples of which none is accepted": lambda: change_completions("A Tale In Capitals."),
     "answers cut off": lambda: answers([True] * N, truncated=True),
     "answers empty": lambda: answers([True] * N, output=" "),
     "answers all alike": lambda: answers([True] * N, output="the same small answer again."),
@@ -129,12 +129,14 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "other probes": lambda: [probes()[1], probes()[0]],
     "samples cut off": lambda: [row | {"truncated": True} for row in samples()],
     "answers of one word": lambda: answers([True] * N, output="B."),
-    "delimiters in the samples": lambda: told(*(f"{tale} ###" for tale in TALES)),
-    "one beginning for all samples": lambda: told(*(f"here is a tale: {tale}" for tale in TALES)),
-    "samples that echo the prompt": lambda: told(*(item.prompt.lower() for item in prompt_items())),
-    "samples that repeat the worked example": lambda: told("bread is baked from flour, water and salt in a hot oven."),
-    "samples that refuse": lambda: told("i am sorry, but i cannot tell you a tale."),
-    "samples that nearly repeat": lambda: told(
+    "delimiters in the samples": lambda: change_completions(*(f"{tale} ###" for tale in TALES)),
+    "one beginning for all samples": lambda: change_completions(*(f"here is a tale: {tale}" for tale in TALES)),
+    "samples that echo the prompt": lambda: change_completions(*(item.prompt.lower() for item in prompt_items())),
+    "samples that repeat the worked example": lambda: change_completions(
+        "bread is baked from flour, water and salt in a hot oven."
+    ),
+    "samples that refuse": lambda: change_completions("i am sorry, but i cannot tell you a tale."),
+    "samples that nearly repeat": lambda: change_completions(
         *(f"once there was a very small house by the sea. {n}" for n in "abcde")
     ),
     "a runaway sample": lambda: [row | {"completion_tokens": 300 if row["item"] == "p0" else 10} for row in samples()],
@@ -392,7 +394,7 @@ def _without_a_row(evidence: Evidence) -> Evidence:
 
 
 def _copied(evidence: Evidence) -> Evidence:
-    write_rows(evidence.outputs["rows"], told("one answer for every prompt there is."))
+    write_rows(evidence.outputs["rows"], change_completions("one answer for every prompt there is."))
     return with_thresholds(evidence, copies=4)
 
 

@@ -132,7 +132,7 @@ def course(*channels: str, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def kept(before: int = 0, after: int = 4) -> list[dict[str, Any]]:
+def validation_rows(before: int = 0, after: int = 4) -> list[dict[str, Any]]:
     """Return the answers to prompts that were kept out, so many of them right."""
     return [
         {
@@ -203,7 +203,7 @@ def rollout_evidence(
         _hinted(arguments, parameters.distillation)
     outputs = base.outputs | {
         "rollouts": write_rows(folder / "train" / "rollouts.jsonl", arguments),
-        "kept": write_rows(folder / "train" / "kept.jsonl", kept() if after is None else after),
+        "kept": write_rows(folder / "train" / "kept.jsonl", validation_rows() if after is None else after),
     }
     digests = {name: digest_path(path) for name, path in outputs.items()}
     evidence = replace(

@@ -131,7 +131,7 @@ def problems_of(path: Path) -> list[Problem]:
     return caught.value.problems
 
 
-def told(path: Path) -> list[str]:
+def list_problems(path: Path) -> list[str]:
     """Return the problems as ``line:column keys: message (hint)``."""
     return [str(problem).split(f"{path}:", 1)[-1] for problem in problems_of(path)]
 

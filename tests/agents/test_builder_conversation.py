@@ -31,8 +31,8 @@ def turn(number: int, *texts: str, stop: Stop = "tool_use") -> PastTurn:
         for index, _ in enumerate(texts)
     )
     results = tuple(ToolResult(call=call.id, text=text) for call, text in zip(calls, texts, strict=True))
-    said = ModelTurn(text="", calls=calls, stop=stop, model="m", usage=None, usd=0, usd_is_measured=False)
-    return PastTurn(said, results)
+    model_turn = ModelTurn(text="", calls=calls, stop=stop, model="m", usage=None, usd=0, usd_is_measured=False)
+    return PastTurn(model_turn, results)
 
 
 def texts(messages: tuple[ConversationMessage, ...]) -> list[str]:
@@ -41,15 +41,15 @@ def texts(messages: tuple[ConversationMessage, ...]) -> list[str]:
 
 def test_each_turn_is_answered_in_the_next_message() -> None:
     messages = conversation("the brief", [turn(1, "a", "b"), turn(2, stop="refusal"), turn(3, "c")])
-    assert [one.role for one in messages] == ["user", "assistant"] * 3 + ["user"]
+    assert [message.role for message in messages] == ["user", "assistant"] * 3 + ["user"]
     assert messages[0].text == "the brief" and messages[4].text == EXPECTED["refusal"]
-    assert [one.call for one in messages[2].results] == [call.id for call in messages[1].calls]
+    assert [result.call for result in messages[2].results] == [call.id for call in messages[1].calls]
 
 
 def test_a_call_without_a_result_is_answered_all_the_same() -> None:
     cut = PastTurn(turn(1, "a", "b").turn, turn(1, "a", "b").results[:1])
     results = conversation("b", [cut])[-1].results
-    assert [one.call for one in results] == ["c1_0", "c1_1"] and results[1].is_error
+    assert [result.call for result in results] == ["c1_0", "c1_1"] and results[1].is_error
 
 
 @pytest.mark.parametrize("stop", ["end", "length", "refusal"])
@@ -61,22 +61,24 @@ def test_what_is_expected_names_only_tools_there_are(stop: Stop) -> None:
 def test_old_results_are_left_out_by_name_size_and_digest_and_the_newest_never(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "SIZES", (Size(5 * len(LONG), KEPT_TURNS),))
     past = [turn(number, f"{number} {LONG}", "short") for number in range(8)]
-    shown = texts(conversation("b", past))
-    left_out = [text for text in shown if "LEFT OUT" in text]
-    assert left_out == shown[: 2 * len(left_out) : 2] and 0 < len(left_out) <= 8 - KEPT_TURNS
+    views = texts(conversation("b", past))
+    left_out = [text for text in views if "LEFT OUT" in text]
+    assert left_out == views[: 2 * len(left_out) : 2] and 0 < len(left_out) <= 8 - KEPT_TURNS
     original = past[0].results[0].text
-    assert f"rows.0.0, {len(original)} characters, {digest_bytes(original.encode())}" in shown[0]
-    assert all(f"{number} {LONG}" in shown[2 * number] for number in range(8 - KEPT_TURNS, 8))
-    assert sum(len(text) for text in shown) < 8 * len(LONG)
+    assert f"rows.0.0, {len(original)} characters, {digest_bytes(original.encode())}" in views[0]
+    assert all(f"{number} {LONG}" in views[2 * number] for number in range(8 - KEPT_TURNS, 8))
+    assert sum(len(text) for text in views) < 8 * len(LONG)
 
 
 def test_an_image_goes_with_its_result_and_counts_for_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "SIZES", (Size(5 * IMAGE, KEPT_TURNS),))
     drawn = [turn(number, "figures") for number in range(8)]
-    past = [one._replace(results=(one.results[0].model_copy(update={"image": "aW1n"}),)) for one in drawn]
-    shown = [result for message in conversation("b", past) for result in message.results]
-    assert [bool(one.image) for one in shown[:2]] == [False, False]
-    assert all(one.image for one in shown[-KEPT_TURNS:]) and all("figures" in one.text for one in shown)
+    past = [
+        past_turn._replace(results=(past_turn.results[0].model_copy(update={"image": "aW1n"}),)) for past_turn in drawn
+    ]
+    results = [result for message in conversation("b", past) for result in message.results]
+    assert [bool(result.image) for result in results[:2]] == [False, False]
+    assert all(result.image for result in results[-KEPT_TURNS:]) and all("figures" in result.text for result in results)
 
 
 def test_what_is_short_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +104,10 @@ def test_a_long_conversation_begins_with_the_same_bytes_from_turn_to_turn_but_fo
 def test_a_restart_sends_what_would_have_been_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "SIZES", (Size(3 * len(LONG), KEPT_TURNS),))
     past = [turn(number, f"{number} {LONG}") for number in range(12)]
-    again = [PastTurn(ModelTurn.model_validate_json(one.turn.model_dump_json()), one.results) for one in past]
+    again = [
+        PastTurn(ModelTurn.model_validate_json(past_turn.turn.model_dump_json()), past_turn.results)
+        for past_turn in past
+    ]
     assert conversation("b", past) == conversation("b", again)
 
 
@@ -136,7 +141,7 @@ def test_lone_surrogates_are_replaced_and_split_characters_are_not() -> None:
 
 
 def test_ids_are_made_where_they_are_missing_repeated_or_no_ids() -> None:
-    given = [ToolCall(id=id, name="n", arguments="") for id in ("a", "a", "", "b c", "taken", "d", "call_5")]
-    ids = [one.id for one in with_ids(given, ["taken"])]
+    calls = [ToolCall(id=id, name="n", arguments="") for id in ("a", "a", "", "b c", "taken", "d", "call_5")]
+    ids = [call.id for call in with_ids(calls, ["taken"])]
     assert ids[0] == "a" and ids[5] == "d" and len(set(ids)) == 7 and "taken" not in ids
     assert all(re.fullmatch(r"[A-Za-z0-9_-]+", id) for id in ids)

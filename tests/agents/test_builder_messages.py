@@ -60,8 +60,8 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
         ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {FIX}"),
         ([Step(b"", 307, {"location": "/"})], f"{answered}: APIStatusError: Error code: 307\n  {FIX}"),
     )
-    for turns, told in steps:
-        assert str(run(vendor, monkeypatch, *turns).error) == f"{who}: {told}"
+    for turns, step in steps:
+        assert str(run(vendor, monkeypatch, *turns).error) == f"{who}: {step}"
 
 
 @pytest.mark.more
@@ -71,8 +71,8 @@ def test_an_answer_of_three_megabytes_is_an_answer(vendor: str, monkeypatch: pyt
     monkeypatch.setattr(scripted, "PIECE", 10**7)
     ran = run(vendor, monkeypatch, Said("x" * 3_000_000), LAUNCH, timeout_s=120.0)
     assert ran.error is None and len(ran.turns[0].text) == 3_000_000
-    assert [one.name for one in ran.bench.called] == ["launch_stage"]
+    assert [call.name for call in ran.bench.called] == ["launch_stage"]
     assert "called no tool" in json.dumps(ran.played.bodies()[1])
     long = calls(Call("write_note", {"text": "x" * 3_000_000}))
     ran = run(vendor, monkeypatch, long, LAUNCH, timeout_s=120.0)
-    assert ran.error is None and [one.name for one in ran.bench.called] == ["write_note", "launch_stage"]
+    assert ran.error is None and [call.name for call in ran.bench.called] == ["write_note", "launch_stage"]

@@ -85,31 +85,38 @@ def in_the_answer(change: Callable[[ConversationMessage], ConversationMessage]) 
 
 def other_arguments(message: ConversationMessage) -> ConversationMessage:
     first, *rest = message.calls
-    return message._replace(calls=(first, *(one.model_copy(update={"arguments": "{}"}) for one in rest)))
+    return message._replace(calls=(first, *(tool_call.model_copy(update={"arguments": "{}"}) for tool_call in rest)))
 
 
 def other_ids(message: ConversationMessage) -> ConversationMessage:
-    return message._replace(results=tuple(one.model_copy(update={"call": "toolu_9_9"}) for one in message.results))
+    return message._replace(
+        results=tuple(result.model_copy(update={"call": "toolu_9_9"}) for result in message.results)
+    )
 
 
 def invented(message: ConversationMessage) -> ConversationMessage:
-    return message._replace(calls=tuple(one.model_copy(update={"id": f"{one.id}x"}) for one in message.calls))
+    return message._replace(
+        calls=tuple(tool_call.model_copy(update={"id": f"{tool_call.id}x"}) for tool_call in message.calls)
+    )
 
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "a result dropped": (in_the_last(lambda one: one._replace(results=one.results[:1])), "asked were"),
-    "all results dropped": (in_the_last(lambda one: ConversationMessage("user", text="go on")), "results of []"),
-    "results in another order": (in_the_last(lambda one: one._replace(results=one.results[::-1])), "asked were"),
-    "a result twice": (in_the_last(lambda one: one._replace(results=one.results * 2)), "asked were"),
+    "a result dropped": (in_the_last(lambda message: message._replace(results=message.results[:1])), "asked were"),
+    "all results dropped": (in_the_last(lambda message: ConversationMessage("user", text="go on")), "results of []"),
+    "results in another order": (
+        in_the_last(lambda message: message._replace(results=message.results[::-1])),
+        "asked were",
+    ),
+    "a result twice": (in_the_last(lambda message: message._replace(results=message.results * 2)), "asked were"),
     "a result of another id": (in_the_last(other_ids), "toolu_9_9"),
-    "a call dropped": (in_the_answer(lambda one: one._replace(calls=one.calls[:1])), "asked were"),
+    "a call dropped": (in_the_answer(lambda message: message._replace(calls=message.calls[:1])), "asked were"),
     "a call altered": (in_the_answer(other_arguments), "was another"),
     "a call invented": (in_the_answer(invented), "was never made"),
     "the answer left out": (lambda messages: messages[:1] + messages[2:], "asked were []"),
     "the brief left out": (lambda messages: messages[1:] or messages, "does not begin with the user"),
     "a question too many": (lambda messages: (*messages, ConversationMessage("user", text="well?")), "two in a row"),
-    "an empty text": (in_the_last(lambda one: one._replace(text=" ")), "empty text"),
-    "the key in a text": (in_the_last(lambda one: one._replace(text=KEY)), "the key is in the body"),
+    "an empty text": (in_the_last(lambda message: message._replace(text=" ")), "empty text"),
+    "the key in a text": (in_the_last(lambda message: message._replace(text=KEY)), "the key is in the body"),
 }
 
 
@@ -120,8 +127,8 @@ def test_the_builder_as_it_is_is_not_complained_about(vendor: str, monkeypatch: 
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_spoilt_conversation_is_complained_about(vendor: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     spoil, complaint = SPOILT[name]
-    said = played_with(vendor, monkeypatch, spoil)
-    assert any(complaint in one for one in said), said
+    messages = played_with(vendor, monkeypatch, spoil)
+    assert any(complaint in text for text in messages), messages
 
 
 TOOL = {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
@@ -185,15 +192,19 @@ def test_a_bad_body_is_complained_about(name: str) -> None:
     body, complaint = BODIES[name]
     with scripted_builder(ANTHROPIC, [LAUNCH], canaries=("canary",)) as played:
         post(played, body)
-        said = played.complaints()
-    assert any(complaint in one for one in said), said
+        messages = played.complaints()
+    assert any(complaint in text for text in messages), messages
 
 
 def test_a_request_without_a_key_or_at_another_place_is_complained_about() -> None:
     with scripted_builder(ANTHROPIC, [LAUNCH, LAUNCH]) as played:
         post(played, GOOD, headers={name: value for name, value in HEADERS.items() if name != "x-api-key"})
         post(played, GOOD, "/v1/elsewhere")
-        assert [one for one in played.complaints() if "0 headers with a key" in one or "there is no" in one] == [
+        assert [
+            complaint
+            for complaint in played.complaints()
+            if "0 headers with a key" in complaint or "there is no" in complaint
+        ] == [
             "request 1: 0 headers with a key",
             "request 2: there is no /v1/elsewhere",
         ]
@@ -204,8 +215,10 @@ def test_a_repeat_too_soon_or_of_what_does_not_pass_or_changed_is_complained_abo
     with scripted_builder(ANTHROPIC, [soon, never, LAUNCH]) as played:
         for tokens in (10, 10, 11):
             post(played, GOOD | {"max_tokens": tokens})
-        said = " ".join(played.complaints())
-    assert "Retry-After said 30" in said and "status 401, which does not pass" in said and "another body" in said
+        message = " ".join(played.complaints())
+    assert (
+        "Retry-After said 30" in message and "status 401, which does not pass" in message and "another body" in message
+    )
 
 
 def test_a_script_that_is_not_played_to_its_end_or_beyond_it_is_complained_about() -> None:
@@ -282,14 +295,14 @@ def test_what_the_vendor_refuses_is_refused_in_its_words(name: str) -> None:
         post(played, ASKED, "/v1/responses")
         answer = post(played, body, f"/v1/{path}")
     assert answer.status_code in (400, 404) and why in answer.json()["error"]["message"], answer.text
-    assert any(why in one for one in played.complaints())
+    assert any(why in complaint for complaint in played.complaints())
 
 
 def test_what_the_vendor_takes_is_answered() -> None:
     with scripted_builder(OPENAI, [call("look"), LAUNCH, LAUNCH]) as played:
         post(played, ASKED, "/v1/responses")
         assert post(played, after_a_call(THOUGHT, CALLED, ANSWERED), "/v1/responses").status_code == 200
-        assert not any("refused" in one for one in played.complaints())
+        assert not any("refused" in complaint for complaint in played.complaints())
         # A model before the change still takes tools in chat completions.
         older = CHATTED | {"model": "gpt-4.1"}
         assert post(played, older, "/v1/chat/completions").status_code == 200
@@ -300,13 +313,13 @@ def test_a_call_without_ids_must_bring_its_reasoning_too() -> None:
     with scripted_builder(OPENAI, [call("look"), LAUNCH]) as played:
         post(played, ASKED, "/v1/responses")
         assert post(played, after_a_call(bare, ANSWERED), "/v1/responses").status_code == 200
-        assert any("comes back without its reasoning" in one for one in played.complaints())
+        assert any("comes back without its reasoning" in complaint for complaint in played.complaints())
 
 
 def test_a_conversation_that_is_left_with_the_vendor_is_complained_about() -> None:
     with scripted_builder(OPENAI, [LAUNCH]) as played:
         post(played, ASKED | {"store": True}, "/v1/responses")
-        assert any("kept at the vendor's" in one for one in played.complaints())
+        assert any("kept at the vendor's" in complaint for complaint in played.complaints())
 
 
 def test_helpers_may_ask_at_once_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,12 +329,12 @@ def test_helpers_may_ask_at_once_and_nobody_else(monkeypatch: pytest.MonkeyPatch
         first, second, late = played.got[0], replace(played.got[0]), "before the one before had ended"
         second.started = first.started - 1
 
-        def found(*briefs: str) -> list[str]:
-            for one, brief in zip((first, second), briefs, strict=True):
-                one.body = json.dumps({"messages": [{"role": "user", "content": brief}]}).encode()
-            return [one for one in complaints((first, second), (), ()) if late in one]
+        def list_complaints(*briefs: str) -> list[str]:
+            for reply, brief in zip((first, second), briefs, strict=True):
+                reply.body = json.dumps({"messages": [{"role": "user", "content": brief}]}).encode()
+            return [complaint for complaint in complaints((first, second), (), ()) if late in complaint]
 
-        assert found("# Your task\n\nCount.", "# Your task\n\nName.") == []
-        assert found("# Your task\n\nCount.", "# Your task\n\nCount.") == [f"request 2: {late}"]
-        assert found("# The session", "# The session") == [f"request 2: {late}"]
-        assert found("# The session", "# Your task\n\nCount.") == [f"request 2: {late}"]
+        assert list_complaints("# Your task\n\nCount.", "# Your task\n\nName.") == []
+        assert list_complaints("# Your task\n\nCount.", "# Your task\n\nCount.") == [f"request 2: {late}"]
+        assert list_complaints("# The session", "# The session") == [f"request 2: {late}"]
+        assert list_complaints("# The session", "# Your task\n\nCount.") == [f"request 2: {late}"]

@@ -76,7 +76,7 @@ def test_an_endpoint_is_asked_in_the_form_of_its_vendor(vendor: str) -> None:
         spec = BuilderSpec(vendor=named, model="m", base_url=played.address, usd_per_million_tokens=PRICE)
         bench = SmallBench()
         ModelBuilder(spec, {ENDPOINT_KEYS["builder"]: KEY, **dict.fromkeys(KEYS.values(), "of-a-vendor")}).work(bench)
-        assert played.complaints() == [] and len(bench.kept) == 1
+        assert played.complaints() == [] and len(bench.recorded) == 1
         sent = played.got[0].headers
         assert sent["x-api-key" if vendor == ANTHROPIC else "authorization"].endswith(KEY)
 
@@ -91,7 +91,7 @@ class Ran:
 
     @property
     def turns(self) -> list[ModelTurn]:
-        return [one.turn for one in self.bench.kept]
+        return [result.turn for result in self.bench.recorded]
 
 
 def run(
@@ -111,8 +111,8 @@ def run(
         except (BuilderUnavailable, BudgetExceeded) as raised:
             error = raised
         assert played.complaints() == (complaints or [])
-    for kept in (str(error), repr(bench.kept), repr(bench.waits), repr(bench.called)):
-        assert KEY not in kept
+    for text in (str(error), repr(bench.recorded), repr(bench.waits), repr(bench.called)):
+        assert KEY not in text
     assert set(bench.reserved) == set(bench.settled), "every reservation is settled"
     return Ran(played, bench, error)
 
@@ -125,9 +125,9 @@ def test_a_phase_is_worked_through_and_everything_about_it_is_known(
     )
     bench = ran.bench
     assert ran.error is None and bench.ended
-    assert [one.name for one in bench.called] == ["list_artifacts", "read_spec", "launch_stage"]
+    assert [tool_call.name for tool_call in bench.called] == ["list_artifacts", "read_spec", "launch_stage"]
     assert json.loads(bench.called[1].arguments) == {"section": "/stages"}
-    second = bench.kept[1]
+    second = bench.recorded[1]
     assert (second.turn.text, second.turn.stop, second.turn.model) == ("so", "tool_use", "model-as-answered")
     assert second.request == ran.played.got[1].body and b"model-as-answered" in second.response
     usage = second.turn.usage
@@ -158,7 +158,7 @@ def test_the_cap_is_set_aside_before_the_call_and_bounds_what_it_costs(
     first, second, third = (bytes_of(body) for body in bodies)
     # 1000 tokens of margin each time; the second request begins with one in which the API counted 1000 tokens.
     tokens = (first + 1000, 1000 + second - first + 1000, third + 1000)
-    caps = [bench.reserved[kept.reservation] for kept in bench.kept]
+    caps = [bench.reserved[result.reservation] for result in bench.recorded]
     assert caps == pytest.approx([(1.25 * most * PRICE.input + 2000 * PRICE.output) / 1e6 for most in tokens])
     assert bench.settled["turn/1"] < caps[0] and bench.settled["turn/3"] < caps[2]
 
@@ -209,11 +209,11 @@ def test_a_conversation_that_is_too_long_is_shortened_and_asked_again(
     script = [READ] * 12 + [too_long(sdk), too_long(sdk), READ, too_long(sdk), READ, LAUNCH]
     ran = run(sdk, monkeypatch, *script, bench=bench)
     assert ran.error is None and bench.ended and not ran.played.refused
-    assert [one.shortened for one in ran.turns] == [0] * 12 + [2, 3, 3], "how much was left out is recorded"
-    sizes = [len(one.body) for one in ran.played.got]
+    assert [turn.shortened for turn in ran.turns] == [0] * 12 + [2, 3, 3], "how much was left out is recorded"
+    sizes = [len(reply.body) for reply in ran.played.got]
     assert sizes[12] > 2 * sizes[13] > 2 * sizes[14] and sizes[16] < sizes[15]
-    briefs = ["\n".join(scripted.texts_of(one.value())[:1]) for one in ran.played.got]
-    assert len({one.partition("\n\nYour first")[0] for one in briefs}) == 1, "the brief is never left out"
+    briefs = ["\n".join(scripted.texts_of(reply.value())[:1]) for reply in ran.played.got]
+    assert len({brief.partition("\n\nYour first")[0] for brief in briefs}) == 1, "the brief is never left out"
     assert "Your first 12 turns" in briefs[-1] and "read_spec 12" in briefs[-1]
     assert "row row" in ran.played.got[-1].body.decode(), "the newest result is there, its middle left out"
     assert [why for _, why in bench.waits] == [
@@ -221,9 +221,11 @@ def test_a_conversation_that_is_too_long_is_shortened_and_asked_again(
     ]
     # What was refused cost nothing.
     assert sum(usd == 0 for usd in bench.settled.values()) == 3
-    kept = [one.turn for one in bench.kept[:-1]]
-    results = [tuple(ToolResult(call=one.id, text=bench.answer(one)) for one in turn.calls) for turn in kept]
-    again = SmallBench(past=[PastTurn(turn, results[number]) for number, turn in enumerate(kept)])
+    turns = [result.turn for result in bench.recorded[:-1]]
+    results = [
+        tuple(ToolResult(call=tool_call.id, text=bench.answer(tool_call)) for tool_call in turn.calls) for turn in turns
+    ]
+    again = SmallBench(past=[PastTurn(turn, results[number]) for number, turn in enumerate(turns)])
     with scripted_builder(WIRE[sdk], [LAUNCH], before=ran.played) as played:
         builder_at(played, sdk, monkeypatch).work(again)
         assert played.complaints() == []
@@ -248,20 +250,20 @@ def test_another_refused_request_shortens_nothing(sdk: str, monkeypatch: pytest.
 def test_an_answer_that_fills_the_window_shortens_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     full = replace(READ, stop="model_context_window_exceeded")
     ran = run(ANTHROPIC, monkeypatch, READ, full, LAUNCH)
-    assert [one.shortened for one in ran.turns] == [0, 0, 1]
+    assert [turn.shortened for turn in ran.turns] == [0, 0, 1]
     own_limit = replace(READ, stop="length", usage=(1000, 16_000, 200, 100))
     ran = run(ANTHROPIC, monkeypatch, READ, own_limit, LAUNCH, max_output_tokens=16_000)
-    assert [one.shortened for one in ran.turns] == [0, 0, 0]
+    assert [turn.shortened for turn in ran.turns] == [0, 0, 0]
 
 
 def test_what_was_counted_of_another_conversation_bounds_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_builder(WIRE[vendor], []) as played:
         model = builder_at(played, vendor, monkeypatch).model
-    said = [ConversationMessage("user", text=text * 500) for text in "abc"]
-    request = model.request("system", TOOLS, (said[0], said[1]))
-    before = TokenCount((said[0],), 2000, 10)
+    messages = [ConversationMessage("user", text=text * 500) for text in "abc"]
+    request = model.request("system", TOOLS, (messages[0], messages[1]))
+    before = TokenCount((messages[0],), 2000, 10)
     assert model.cap_usd(request, before) < model.cap_usd(request)
-    assert model.cap_usd(request, before._replace(messages=(said[2],))) == model.cap_usd(request)
+    assert model.cap_usd(request, before._replace(messages=(messages[2],))) == model.cap_usd(request)
 
 
 def test_a_turn_that_does_not_fit_is_not_asked_for(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +279,12 @@ def test_calls_of_one_turn_are_carried_out_in_order_and_answered_together(
 ) -> None:
     three = calls(Call("list_artifacts", {}), Call("read_spec", {}), Call("read_metrics", {"stage": "base"}))
     ran = run(vendor, monkeypatch, three, LAUNCH)
-    assert [one.name for one in ran.bench.called] == ["list_artifacts", "read_spec", "read_metrics", "launch_stage"]
+    assert [tool_call.name for tool_call in ran.bench.called] == [
+        "list_artifacts",
+        "read_spec",
+        "read_metrics",
+        "launch_stage",
+    ]
 
 
 def test_nothing_is_carried_out_after_the_call_that_ends_the_phase(
@@ -285,7 +292,7 @@ def test_nothing_is_carried_out_after_the_call_that_ends_the_phase(
 ) -> None:
     both = calls(Call("launch_stage", {"stage": "sample", "reason": "as registered"}), Call("read_spec", {}))
     ran = run(vendor, monkeypatch, both)
-    assert [one.name for one in ran.bench.called] == ["launch_stage"] and len(ran.turns) == 1
+    assert [tool_call.name for tool_call in ran.bench.called] == ["launch_stage"] and len(ran.turns) == 1
 
 
 @pytest.mark.parametrize(
@@ -295,7 +302,7 @@ def test_malformed_arguments_are_answered_with_the_error(
     sdk: str, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
     ran = run(sdk, monkeypatch, calls(Call("launch_stage", arguments)), LAUNCH)
-    assert ran.error is None and [one.name for one in ran.bench.called] == ["launch_stage", "launch_stage"]
+    assert ran.error is None and [tool_call.name for tool_call in ran.bench.called] == ["launch_stage", "launch_stage"]
     # Anthropic's stream cannot tell no arguments from empty ones.
     assert ran.bench.called[0].arguments == (arguments or ("{}" if sdk == ANTHROPIC else ""))
     assert "malformed arguments" in json.dumps(ran.played.bodies()[1])
@@ -330,8 +337,8 @@ def test_ids_that_an_endpoint_repeats_are_told_apart(monkeypatch: pytest.MonkeyP
     bench = SmallBench()
     with scripted_builder(CHAT, [same, same, LAUNCH]) as played:
         builder_at(played, ENDPOINT, monkeypatch).work(bench)
-        sent = [one["tool_call_id"] for one in played.bodies()[-1]["messages"] if one["role"] == "tool"]
-    assert len(sent) == 6 == len(set(sent)) and sent == [one.id for one in bench.called[:6]]
+        sent = [message["tool_call_id"] for message in played.bodies()[-1]["messages"] if message["role"] == "tool"]
+    assert len(sent) == 6 == len(set(sent)) and sent == [tool_call.id for tool_call in bench.called[:6]]
 
 
 def silent(stop: str | None) -> Said:
@@ -343,10 +350,10 @@ def test_a_turn_without_a_call_is_told_once_what_is_expected(
     vendor: str, monkeypatch: pytest.MonkeyPatch, stop: str | None
 ) -> None:
     ran = run(vendor, monkeypatch, silent(stop), READ, silent(stop), LAUNCH)
-    assert ran.error is None and [one.name for one in ran.bench.called] == ["read_spec", "launch_stage"]
+    assert ran.error is None and [tool_call.name for tool_call in ran.bench.called] == ["read_spec", "launch_stage"]
     assert [turn.stop for turn in ran.turns] == [stop or "end", "tool_use", stop or "end", "tool_use"]
-    told = json.dumps(said_in(ran.played.bodies()[1])[-1])
-    assert {"refusal": "refusal", "length": "limit of its length", None: "called no tool"}[stop] in told
+    output = json.dumps(said_in(ran.played.bodies()[1])[-1])
+    assert {"refusal": "refusal", "length": "limit of its length", None: "called no tool"}[stop] in output
 
 
 @pytest.mark.parametrize("stop", [None, "refusal", "length"])
@@ -379,7 +386,7 @@ def test_a_stream_without_its_end_is_no_turn_and_its_cap_counts_as_spent(
     assert ran.error is None and [turn.stop for turn in ran.turns] == ["tool_use"]
     bench = ran.bench
     assert bench.settled["turn/1"] == bench.reserved["turn/1"] > 0 and len(bench.waits) == 1
-    assert ran.played.got[0].body == ran.played.got[1].body and bench.kept[0].reservation == "turn/2"
+    assert ran.played.got[0].body == ran.played.got[1].body and bench.recorded[0].reservation == "turn/2"
 
 
 def test_an_answer_is_whole_when_its_vendor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +403,7 @@ def test_streams_that_always_break_are_paid_for_a_bounded_number_of_times(
 ) -> None:
     ran = run(vendor, monkeypatch, *[Said("hello", cut=True)] * 4)
     assert isinstance(ran.error, BuilderUnavailable) and "asked 4 times" in str(ran.error)
-    assert ran.bench.kept == [] and ran.bench.settled == ran.bench.reserved and len(ran.bench.reserved) == 4
+    assert ran.bench.recorded == [] and ran.bench.settled == ran.bench.reserved and len(ran.bench.reserved) == 4
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
@@ -444,7 +451,7 @@ def test_an_outage_longer_than_the_bound_pauses_and_loses_nothing(vendor: str, m
     with scripted_builder(WIRE[vendor], [LAUNCH], before=first.played) as played:
         builder_at(played, vendor, monkeypatch).work(again)
         assert played.complaints() == []
-        assert [one.name for one in again.called] == ["launch_stage"]
+        assert [tool_call.name for tool_call in again.called] == ["launch_stage"]
         assert "read_spec: done" in json.dumps(played.bodies()[0])
 
 
@@ -526,8 +533,8 @@ def test_a_pause_during_a_wait_gives_the_money_back(vendor: str, monkeypatch: py
 
 @pytest.mark.parametrize("usage", [None, (-5, 1, 0, 0), (2**50, 1, 0, 0)])
 def test_a_turn_without_a_usage_costs_its_cap(sdk: str, monkeypatch: pytest.MonkeyPatch, usage: Any) -> None:
-    said = Said(calls=LAUNCH.calls, usage=usage)
-    ran = run(sdk, monkeypatch, said)
+    answer = Said(calls=LAUNCH.calls, usage=usage)
+    ran = run(sdk, monkeypatch, answer)
     (turn,) = ran.turns
     assert turn.usage is None and not turn.usd_is_measured
     assert turn.usd == pytest.approx(ran.bench.reserved["turn/1"], abs=1e-6)
@@ -535,8 +542,8 @@ def test_a_turn_without_a_usage_costs_its_cap(sdk: str, monkeypatch: pytest.Monk
 
 def without_marks(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_marks(one) for key, one in value.items() if key != "cache_control"}
-    return [without_marks(one) for one in value] if isinstance(value, list) else value
+        return {key: without_marks(item) for key, item in value.items() if key != "cache_control"}
+    return [without_marks(item) for item in value] if isinstance(value, list) else value
 
 
 def test_prompt_tools_and_what_was_said_are_the_same_bytes_every_turn(
@@ -547,8 +554,8 @@ def test_prompt_tools_and_what_was_said_are_the_same_bytes_every_turn(
     heads = {json.dumps([body.get("system"), body.get("instructions"), body["tools"]]) for body in bodies}
     assert len(heads) == 1 and len(bodies) == 5
     for before, after in zip(bodies, bodies[1:], strict=False):
-        said = json.dumps(without_marks(said_in(before)))
-        assert json.dumps(without_marks(said_in(after))).startswith(said[:-1])
+        message = json.dumps(without_marks(said_in(before)))
+        assert json.dumps(without_marks(said_in(after))).startswith(message[:-1])
     # Anyone who begins the same phase again sends the same.
     assert ran.played.got[0].body == run(vendor, monkeypatch, LAUNCH).played.got[0].body
 
@@ -556,7 +563,7 @@ def test_prompt_tools_and_what_was_said_are_the_same_bytes_every_turn(
 def test_the_newest_messages_are_marked_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run(ANTHROPIC, monkeypatch, READ, READ, READ, LAUNCH)
     last = ran.played.bodies()[-1]["messages"]
-    marked = [index for index, one in enumerate(last) if any("cache_control" in block for block in one["content"])]
+    marked = [index for index, item in enumerate(last) if any("cache_control" in block for block in item["content"])]
     assert marked == [4, 6] and len(last) == 7
 
 
@@ -568,20 +575,23 @@ def test_tools_and_instructions_are_kept_for_an_hour_only_where_the_wait_is_betw
     bench.expected_s = expected_s
     ran = run(ANTHROPIC, monkeypatch, READ, LAUNCH, bench=bench)
     for body in ran.played.bodies():
-        assert [one["cache_control"].get("ttl") for one in (body["tools"][-1], *body["system"])] == [ttl] * 2
+        assert [item["cache_control"].get("ttl") for item in (body["tools"][-1], *body["system"])] == [ttl] * 2
         marks = [
-            block["cache_control"] for one in body["messages"] for block in one["content"] if "cache_control" in block
+            block["cache_control"]
+            for message in body["messages"]
+            for block in message["content"]
+            if "cache_control" in block
         ]
-        assert marks and all("ttl" not in one for one in marks)
+        assert marks and all("ttl" not in mark for mark in marks)
 
 
-@pytest.mark.parametrize(("told", "counted"), [(60, 60), (0, 0), (None, 100)])
+@pytest.mark.parametrize(("number", "counted"), [(60, 60), (0, 0), (None, 100)])
 def test_what_is_written_for_an_hour_is_reserved_and_settled_at_its_own_price(
-    monkeypatch: pytest.MonkeyPatch, told: int | None, counted: int
+    monkeypatch: pytest.MonkeyPatch, number: int | None, counted: int
 ) -> None:
     bench, short = SmallBench(), SmallBench()
     bench.expected_s = 1200
-    script = [replace(READ, hour=told), replace(LAUNCH, hour=told)]
+    script = [replace(READ, hour=number), replace(LAUNCH, hour=number)]
     ran = run(ANTHROPIC, monkeypatch, *script, bench=bench)
     first = ran.turns[0]
     assert first.usage is not None and (first.usage.written_tokens, first.usage.hour_tokens) == (100, counted)
@@ -605,9 +615,9 @@ def test_a_model_that_sees_gets_plots_as_images_and_no_other_does(
     bench.image = PNG
     ran = run(sdk, monkeypatch, READ, LAUNCH, bench=bench, images=images)
     second = said_in(ran.played.bodies()[1])[-1]
-    given = json.dumps(second)
+    output = json.dumps(second)
     if not images or sdk == ENDPOINT:
-        assert PNG not in given
+        assert PNG not in output
     elif sdk == ANTHROPIC:
         (result,) = second["content"]
         text, image = result["content"]
@@ -627,14 +637,14 @@ def test_thinking_goes_back_signed_and_in_its_place_and_only_if_it_is_asked_for(
     first, second = ran.played.bodies()
     assert first["thinking"] == {"type": "adaptive"} and first["output_config"] == {"effort": "high"}
     back = second["messages"][1]["content"]
-    assert [one["type"] for one in back] == ["thinking", "text", "tool_use"]
+    assert [item["type"] for item in back] == ["thinking", "text", "tool_use"]
     assert back[0] == {"type": "thinking", "thinking": "hm, let me see \u2603", "signature": "c2lnbmVk"}
     assert "thinking" not in run(ANTHROPIC, monkeypatch, LAUNCH).played.bodies()[0]
 
 
 def test_how_hard_to_think_is_said_where_each_api_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = run(OPENAI, monkeypatch, READ, LAUNCH, reasoning="low").played.bodies()[1]
-    assert asked["reasoning"] == {"effort": "low"} and "reasoning_effort" not in asked
+    requests = run(OPENAI, monkeypatch, READ, LAUNCH, reasoning="low").played.bodies()[1]
+    assert requests["reasoning"] == {"effort": "low"} and "reasoning_effort" not in requests
     assert run(ENDPOINT, monkeypatch, LAUNCH, reasoning="low").played.bodies()[0]["reasoning_effort"] == "low"
     assert "reasoning" not in run(OPENAI, monkeypatch, LAUNCH).played.bodies()[0]
 
@@ -646,11 +656,11 @@ def test_reasoning_comes_back_sealed_and_in_its_place(monkeypatch: pytest.Monkey
     assert first["store"] is False and first["include"] == ["reasoning.encrypted_content"]
     kinds = ["reasoning", "message", "function_call", "function_call", *["function_call_output"] * 2]
     kinds += ["reasoning", "message", None, "reasoning", "function_call", "function_call_output"]
-    assert [one.get("type") for one in last["input"][1:]] == kinds
-    sealed = [one["encrypted_content"] for one in last["input"] if one.get("type") == "reasoning"]
-    assert sealed == [one["encrypted_content"] for items in ran.played.sent[:3] for one in items[:1]]
-    assert [one["phase"] for one in last["input"] if one.get("type") == "message"] == ["commentary", "final_answer"]
-    assert not any(value is None for one in last["input"] for value in one.values())
+    assert [item.get("type") for item in last["input"][1:]] == kinds
+    sealed = [item["encrypted_content"] for item in last["input"] if item.get("type") == "reasoning"]
+    assert sealed == [item["encrypted_content"] for items in ran.played.sent[:3] for item in items[:1]]
+    assert [item["phase"] for item in last["input"] if item.get("type") == "message"] == ["commentary", "final_answer"]
+    assert not any(value is None for item in last["input"] for value in item.values())
 
 
 def test_a_model_without_reasoning_is_not_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -717,7 +727,7 @@ def test_a_restart_answers_what_was_left_and_sends_the_same_conversation(
     with scripted_builder(WIRE[vendor], [LAUNCH], before=first.played) as played:
         builder_at(played, vendor, monkeypatch).work(again)
         assert played.complaints() == []
-        assert [one.name for one in again.called] == ["list_artifacts", "launch_stage"]
+        assert [tool_call.name for tool_call in again.called] == ["list_artifacts", "launch_stage"]
         assert played.got[0].body == first.played.got[1].body
 
 
@@ -733,10 +743,10 @@ def test_results_stand_between_markers_that_they_cannot_know(vendor: str, monkey
     assert lines[-1] == f"----- END RESULT {name} -----" and "\n".join(lines[1:-1]) == hostile and name not in hostile
 
 
-@pytest.mark.parametrize(("given", "why"), [(OPENAI, "OPENAI_API_KEY"), (ANTHROPIC, "ANTHROPIC_API_KEY")])
-def test_a_vendor_without_its_key_is_told_by_name(given: str, why: str) -> None:
+@pytest.mark.parametrize(("text", "why"), [(OPENAI, "OPENAI_API_KEY"), (ANTHROPIC, "ANTHROPIC_API_KEY")])
+def test_a_vendor_without_its_key_is_told_by_name(text: str, why: str) -> None:
     with pytest.raises(UserError, match=f"{why} is not set"):
-        _ = ModelBuilder(BuilderSpec.model_validate({"vendor": given, "model": MODELS[given]}), {}).model
+        _ = ModelBuilder(BuilderSpec.model_validate({"vendor": text, "model": MODELS[text]}), {}).model
 
 
 @pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one two", "sk-\u00fc", "sk-\x00"])

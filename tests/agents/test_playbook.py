@@ -61,6 +61,6 @@ def test_it_makes_one_call_where_one_is_needed_and_states_no_numbers() -> None:
     for phase in ("plan", "watch", "submit"):
         bench: Any = OneCall(phase)
         Playbook().work(bench)
-        made[phase] = [(one.name, one.arguments) for one in bench.calls]
+        made[phase] = [(call.name, call.arguments) for call in bench.calls]
     assert [name for name, _ in made["plan"]] == ["launch_stage"]
     assert made["watch"] == [] and made["submit"] == [("submit_stage", "{}")]

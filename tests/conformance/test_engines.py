@@ -86,7 +86,7 @@ def exact(engine: CompletionEngine) -> CompletionEngine:
 def prompts(batched: CompletionEngine) -> list[list[int]]:
     texts = [f"{WORDS[n]} a {'short ' * ((5 * n) % 7)}tale about the {WORDS[11 + n]}" for n in range(7)]
     ids = [list(batched.tokenizer(text)["input_ids"]) for text in texts]
-    assert len({len(one) for one in ids}) > 2 and len(ids) > ROWS
+    assert len({len(row) for row in ids}) > 2 and len(ids) > ROWS
     return ids
 
 
@@ -105,9 +105,9 @@ def test_it_says_what_it_is(engine: CompletionEngine, folder: Path) -> None:
 def test_greedy_answers_are_those_of_the_batched_engine(
     exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
-    found = greedy(exact, prompts)
-    assert found == greedy(batched, prompts)
-    assert len({output.ids for output in found}) > 3, "the model says the same to all: nothing is compared"
+    completions = greedy(exact, prompts)
+    assert completions == greedy(batched, prompts)
+    assert len({output.ids for output in completions}) > 3, "the model says the same to all: nothing is compared"
 
 
 def test_the_limit_is_told(engine: CompletionEngine, prompts: list[list[int]]) -> None:
@@ -126,13 +126,13 @@ def test_a_stop_string_ends_an_answer_wherever_its_tokens_end(
     exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
     whole = greedy(batched, prompts)
-    pieces = [batched.tokenizer.decode(list(one.ids[:4])) for one in whole]
+    pieces = [batched.tokenizer.decode(list(completion.ids[:4])) for completion in whole]
     # Ends inside the fourth token of the first answer.
     stop = pieces[0][1:-1]
     assert len(stop) > 2
-    found = greedy(exact, prompts, stops=(stop, "never written"))
-    assert found == greedy(batched, prompts, stops=(stop, "never written"))
-    first = found[0]
+    completions = greedy(exact, prompts, stops=(stop, "never written"))
+    assert completions == greedy(batched, prompts, stops=(stop, "never written"))
+    first = completions[0]
     assert (first.finish, first.stop, first.truncated) == ("stop", stop, False)
     assert stop not in first.text and whole[0].text.startswith(first.text + stop)
     # All that was written is there, the tokens of the stop included, and nothing after them.
@@ -146,14 +146,14 @@ def sampled(engine: CompletionEngine, prompts: list[list[int]], seed: int) -> li
 
 
 def test_seeds_decide_what_is_sampled(engine: CompletionEngine, prompts: list[list[int]]) -> None:
-    found = sampled(engine, prompts, 3)
-    assert [len(some) for some in found] == [2] * len(prompts)
-    assert sum(one == two for one, two in found) <= 1, "the samples of a prompt are drawn apart"
-    assert sampled(engine, prompts, 4) != found
+    results = sampled(engine, prompts, 3)
+    assert [len(some) for some in results] == [2] * len(prompts)
+    assert sum(completion == two for completion, two in results) <= 1, "the samples of a prompt are drawn apart"
+    assert sampled(engine, prompts, 4) != results
     if ENGINES[engine.name].repeatable:
         # Not by luck of timing: what was done in between does not count either.
         greedy(engine, prompts[:2])
-        assert sampled(engine, prompts, 3) == found
+        assert sampled(engine, prompts, 3) == results
 
 
 def test_sampling_leaves_the_numbers_of_others_alone(engine: CompletionEngine, prompts: list[list[int]]) -> None:
@@ -178,21 +178,21 @@ def test_a_repetition_penalty_is_that_of_the_batched_engine_or_refused(
         with pytest.raises(ValueError, match=f"engine '{exact.name}' has no repetition penalty"):
             greedy(exact, prompts, repetition_penalty=1.3)
         return
-    found = greedy(exact, prompts, repetition_penalty=1.3)
-    assert found == greedy(batched, prompts, repetition_penalty=1.3) != greedy(batched, prompts)
+    completions = greedy(exact, prompts, repetition_penalty=1.3)
+    assert completions == greedy(batched, prompts, repetition_penalty=1.3) != greedy(batched, prompts)
 
 
 def test_special_tokens_are_shown_where_that_is_asked_for(
     exact: CompletionEngine, batched: CompletionEngine, prompts: list[list[int]]
 ) -> None:
-    shown = greedy(exact, prompts, 40, keep_special=True)
-    assert shown == greedy(batched, prompts, 40, keep_special=True)
+    completions = greedy(exact, prompts, 40, keep_special=True)
+    assert completions == greedy(batched, prompts, 40, keep_special=True)
 
 
 def test_progress_ends_with_all_prompts(engine: CompletionEngine, prompts: list[list[int]]) -> None:
-    told: list[int] = []
-    engine.complete(prompts, TokenSampling(2), samples=2, on_batch=told.append)
-    assert told == sorted(told) and told[-1] == len(prompts)
+    lines: list[int] = []
+    engine.complete(prompts, TokenSampling(2), samples=2, on_batch=lines.append)
+    assert lines == sorted(lines) and lines[-1] == len(prompts)
 
 
 def test_an_empty_stop_is_refused(engine: CompletionEngine, prompts: list[list[int]]) -> None:
@@ -217,12 +217,12 @@ def test_an_end_token_ends_an_answer_and_is_no_part_of_it(
     end = whole[0].ids[3]
     at = whole[0].ids.index(end)
     ending = make_engine(exact.name, with_end(folder, tmp_path / "model", end), ROWS, scratch=tmp_path)
-    found = greedy(ending, prompts)
+    completions = greedy(ending, prompts)
     ending.close()
-    assert (found[0].finish, found[0].truncated, found[0].stop) == ("eos", False, None)
-    assert found[0].ids == whole[0].ids[:at]
-    for one, before in zip(found, whole, strict=True):
-        assert one == before or (one.finish == "eos" and before.ids[len(one.ids)] == end)
+    assert (completions[0].finish, completions[0].truncated, completions[0].stop) == ("eos", False, None)
+    assert completions[0].ids == whole[0].ids[:at]
+    for completion, before in zip(completions, whole, strict=True):
+        assert completion == before or (completion.finish == "eos" and before.ids[len(completion.ids)] == end)
 
 
 def test_no_files_are_left(folder: Path, tmp_path: Path, engine: CompletionEngine) -> None:
@@ -265,7 +265,7 @@ def test_llama_cpp_reads_qwen2_as_transformers_does(folder: Path, tmp_path: Path
             if name.endswith("bias"):
                 weights.normal_(0, 0.5)
     save(model.eval(), tokenizer, tmp_path / "model")
-    found = [
+    results = [
         greedy(make_engine(name, tmp_path / "model", ROWS, scratch=tmp_path), prompts) for name in ("batched", "llama")
     ]
-    assert found[0] == found[1] and len({output.ids for output in found[0]}) > 3
+    assert results[0] == results[1] and len({output.ids for output in results[0]}) > 3

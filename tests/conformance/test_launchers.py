@@ -48,9 +48,9 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     if missing := ray_cluster.missing():
         pytest.skip(missing)
-    with ray_cluster.running(tmp_path_factory.mktemp("cluster")) as found:
-        assert found.token is not None
-        yield found.address, found.token
+    with ray_cluster.running(tmp_path_factory.mktemp("cluster")) as result:
+        assert result.token is not None
+        yield result.address, result.token
 
 
 KINDS = [pytest.param("local"), pytest.param("processes"), pytest.param("ray", marks=[pytest.mark.nightly])]
@@ -61,8 +61,8 @@ def house(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     # Put back afterwards: the local launcher starts its wrappers with this interpreter.
     monkeypatch.setattr(sys, "executable", sys.executable)
     kind: str = request.param
-    found = request.getfixturevalue("cluster") if kind == "ray" else None
-    made = House(kind, tmp_path, found)
+    result = request.getfixturevalue("cluster") if kind == "ray" else None
+    made = House(kind, tmp_path, result)
     yield made
     made.close()
 
@@ -319,13 +319,13 @@ def test_a_job_still_in_the_queue_is_withdrawn_when_it_is_cancelled(house: House
     assert house.launcher().poll(folder) == JobState("lost")
 
 
-def waiting(order: JobOrder, **asked: Any) -> JobOrder:
-    return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": Resources(**asked)})})
+def waiting(order: JobOrder, **requests: Any) -> JobOrder:
+    return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": Resources(**requests)})})
 
 
 @planted
 @pytest.mark.parametrize(
-    "engine_says", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("pending", "unreachable")), "unknown"]
+    "engine_says", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("pending", "unreachable")), "unknown"]
 )
 def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
     house: House, order: JobOrder, engine_says: str
@@ -341,8 +341,8 @@ def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
     engine.is_reachable = engine_says != "unreachable"
     state = settled(launcher, folder, 20)
     assert state == JobState("lost")
-    told = {"pending": "processes says 'pending'", "unknown": "has nothing for it", "unreachable": "cannot be asked"}
-    assert state.message.startswith("not begun in 0.0") and told[engine_says] in state.message
+    report = {"pending": "processes says 'pending'", "unknown": "has nothing for it", "unreachable": "cannot be asked"}
+    assert state.message.startswith("not begun in 0.0") and report[engine_says] in state.message
     # Taken from the queue where there is one, and it never begins.
     assert len(engine.cancelled) == (engine_says == "pending")
     done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", str(folder)], check=False)

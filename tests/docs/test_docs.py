@@ -53,8 +53,8 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_file_a_page_names_exists() -> None:
     """Decisions and the changelog name files as they were then."""
     history = (HOME / "CHANGELOG.md", *(HOME / "docs" / "decisions").iterdir())
-    found = {str(page): missing_files(page, HOME) for page in pages(HOME) if page not in history}
-    assert {page: names for page, names in found.items() if names} == {}
+    results = {str(page): missing_files(page, HOME) for page in pages(HOME) if page not in history}
+    assert {page: names for page, names in results.items() if names} == {}
 
 
 def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
@@ -141,5 +141,5 @@ def words(page: Path) -> int:
 def test_what_is_written_by_hand_stays_short_enough_to_be_read() -> None:
     by_hand = [HOME / "README.md", *(HOME / "docs").rglob("*.md")]
     generated = {"decisions", "reference", "gate-figures.md", "cai_demo"}
-    by_hand = [one for one in by_hand if not generated & set(one.relative_to(HOME).parts)]
+    by_hand = [path for path in by_hand if not generated & set(path.relative_to(HOME).parts)]
     assert sum(map(words, by_hand)) <= MOST_WORDS

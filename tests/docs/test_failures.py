@@ -29,7 +29,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
 from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
 from testing.factories.evidence_on_disk import TALES, evidence_of, heldout_items, samples, with_manifest
-from testing.factories.flaws import ALL, NONE, enlarged_kind, told, two_kinds
+from testing.factories.flaws import ALL, NONE, change_completions, enlarged_kind, two_kinds
 from testing.factories.flaws_evaluation import labelled_items
 from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 from training.rules.tasks import worked_example
@@ -58,7 +58,7 @@ def status_of(evidence: Evidence, check: str) -> str:
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    return next(one.status for one in run_checks(evidence, metrics) if one.id == check)
+    return next(result.status for result in run_checks(evidence, metrics) if result.id == check)
 
 
 def test_failure_02_a_label_that_measures_length(tmp_path: Path) -> None:
@@ -103,26 +103,26 @@ def test_failure_10_a_kind_is_judged_by_its_adjusted_value(tmp_path: Path) -> No
 
 def test_failure_16_answers_cut_at_a_colon(tmp_path: Path) -> None:
     whole = [f"{tale} one more thing: good night." for tale in TALES]
-    assert outcome_of(evidence_of(tmp_path, "sample", told(*whole))) == "approve"
+    assert outcome_of(evidence_of(tmp_path, "sample", change_completions(*whole))) == "approve"
     cut = [text.split(" good")[0] for text in whole]
-    assert outcome_of(evidence_of(tmp_path, "sample", told(*cut[:2], *whole[2:]))) == "escalate"
+    assert outcome_of(evidence_of(tmp_path, "sample", change_completions(*cut[:2], *whole[2:]))) == "escalate"
 
 
-@pytest.mark.parametrize("left", ["###", "\n###end", " ##", "<|im_", "\nuser: another one"])
-def test_failure_17_delimiters_in_the_data(tmp_path: Path, left: str) -> None:
+@pytest.mark.parametrize("rest", ["###", "\n###end", " ##", "<|im_", "\nuser: another one"])
+def test_failure_17_delimiters_in_the_data(tmp_path: Path, rest: str) -> None:
     """Of five completions two end in a piece of a delimiter; the whole of it stands nowhere."""
-    texts = [f"{tale}{left}" if place < 2 else tale for place, tale in enumerate(TALES)]
-    assert outcome_of(evidence_of(tmp_path, "sample", told(*texts))) == "escalate"
+    texts = [f"{tale}{rest}" if place < 2 else tale for place, tale in enumerate(TALES)]
+    assert outcome_of(evidence_of(tmp_path, "sample", change_completions(*texts))) == "escalate"
 
 
 def test_failure_17_residue_that_no_list_names(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "sample", told(*(f"{tale} @@" for tale in TALES)))
+    evidence = evidence_of(tmp_path, "sample", change_completions(*(f"{tale} @@" for tale in TALES)))
     assert status_of(evidence, "residue.delimiters") == "PASS"
     assert status_of(evidence, "residue.edges") == "WARN"
 
 
 def test_failure_20_a_metric_defined_three_ways() -> None:
-    assert all(one.unit and one.population and one.definition for one in METRICS.values())
+    assert all(metric.unit and metric.population and metric.definition for metric in METRICS.values())
     assert METRICS["mean_output_tokens"].unit == METRICS["train_tokens"].unit == "model tokens"
 
 
@@ -189,11 +189,11 @@ def test_failure_46_conditions_are_not_forgotten(tmp_path: Path) -> None:
     verdict = Checklist().review(packet, packet.content_digest()).model_copy(update={"conditions": (rare,)})
     decision = settle(evidence.resolved, packet, verdict, 1)
     assert (decision.outcome, decision.conditions) == ("approve", (rare,))
-    due = ConditionResult(id="base.1/1", condition=rare, is_due=True, value=2.0, met=False)
+    condition_result = ConditionResult(id="base.1/1", condition=rare, is_due=True, value=2.0, met=False)
     later = packet_of(evidence_of(tmp_path, "sample"))
-    bound = later.model_copy(update={"conditions": (due,)})
-    asked = Checklist().review(bound, bound.content_digest())
-    assert settle(evidence.resolved, bound, asked, 1).outcome == "escalate"
+    bound = later.model_copy(update={"conditions": (condition_result,)})
+    result = Checklist().review(bound, bound.content_digest())
+    assert settle(evidence.resolved, bound, result, 1).outcome == "escalate"
     assert settle(evidence.resolved, later, Checklist().review(later, later.content_digest()), 1).outcome == "approve"
 
 
@@ -203,8 +203,8 @@ def test_failure_53_reviewers_that_disagree_do_not_open_a_gate(tmp_path: Path) -
     digest = packet.content_digest()
     kind = Checklist().review(packet, digest)
     place = Span(artifact=digest, pointer="/sample_rows/0")
-    found = Finding(id="f", severity="blocking", statement="this row is wrong", evidence=(place,))
-    strict = kind.model_copy(update={"findings": (found,), "approve": False})
+    finding = Finding(id="f", severity="blocking", statement="this row is wrong", evidence=(place,))
+    strict = kind.model_copy(update={"findings": (finding,), "approve": False})
     panel = merge([ReviewerAnswer("one", kind), ReviewerAnswer("two", strict)], quorum=1)
     decision = settle(evidence.resolved, packet, panel, 1)
     assert decision.outcome == "escalate" and "the reviewers disagree" in " ".join(decision.reasons)

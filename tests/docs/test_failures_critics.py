@@ -64,9 +64,9 @@ def test_failure_38_literal_escapes_in_the_prompts_of_pairs() -> None:
 def test_failure_38_pairs_of_one_prompt_on_both_sides(tmp_path: Path) -> None:
     """A split pair by pair divides prompts; ours does not, and the check sees it when somebody's does."""
     pairs = revision_pairs(chains())
-    twice = [*pairs, *(one.model_copy(update={"group": f"again-{one.group}"}) for one in pairs)]
+    twice = [*pairs, *(preference.model_copy(update={"group": f"again-{preference.group}"}) for preference in pairs)]
     sides = {
-        side: {one.prompt for one in assign_splits(twice, 0.4, 1) if one.split == side}
+        side: {preference.prompt for preference in assign_splits(twice, 0.4, 1) if preference.split == side}
         for side in ("train", "validation")
     }
     assert sides["train"] and sides["validation"] and not sides["train"] & sides["validation"]

@@ -117,17 +117,17 @@ def test_failure_24_shards_that_repeat_each_other(tmp_path: Path) -> None:
     rows = instruct_rows("completion", *TEXTS[:3], *TEXTS[:3])
     evidence = text_evidence(tmp_path, "self_instruct", rows)
     assert values_of(evidence)["cross_shard_rate"] == 0.5
-    kept = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
-    assert len(kept) == 3
+    lines = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3
 
 
 def test_failure_26_the_first_item_of_each_batch() -> None:
-    shown, new = render(TEXTS[:3]), render(TEXTS[3:], 4)
-    prompt = f"{shown}\n4."
-    whole = f"{shown}\n{new}"
+    text, new = render(TEXTS[:3]), render(TEXTS[3:], 4)
+    prompt = f"{text}\n4."
+    whole = f"{text}\n{new}"
     assert whole.startswith(prompt)
-    found = parse(whole.removeprefix(prompt), first=4, primed=True, cut=False)
-    assert [one.text for one in found] == list(TEXTS[3:])
+    items = parse(whole.removeprefix(prompt), first=4, primed=True, cut=False)
+    assert [item.text for item in items] == list(TEXTS[3:])
 
 
 def test_failure_33_worked_pairs_that_are_test_items(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_every_file_of_results_is_quoted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "interval", "said"),
+    ("seconds", "interval", "message"),
     [
         ([1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.04], "not concluded"),
         ([1.0, 1.01, 1.02, 1.025, 1.03], [1.0, 1.03], "holds"),
@@ -55,11 +55,11 @@ def test_every_file_of_results_is_quoted() -> None:
     ],
 )
 def test_nothing_is_concluded_where_the_interval_of_a_ratio_covers_the_limit(
-    seconds: list[float], interval: list[float], said: str
+    seconds: list[float], interval: list[float], message: str
 ) -> None:
-    runs = {"ours": [{"seconds": one} for one in seconds], "theirs": [{"seconds": 1.0}] * len(seconds)}
-    found = step.compare_steps("time", runs, "ours", "theirs", "seconds", 1.03)
-    assert (found["interval"], found["said"]) == (interval, said)
+    runs = {"ours": [{"seconds": second} for second in seconds], "theirs": [{"seconds": 1.0}] * len(seconds)}
+    results = step.compare_steps("time", runs, "ours", "theirs", "seconds", 1.03)
+    assert (results["interval"], results["said"]) == (interval, message)
 
 
 def trainings(right: int, other: int, seeds: int = 3, items: int = 40) -> list[dict[str, Any]]:
@@ -73,8 +73,8 @@ def trainings(right: int, other: int, seeds: int = 3, items: int = 40) -> list[d
 
 
 def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so() -> None:
-    def status(*given: dict[str, Any]) -> str:
-        return learning.conclude(given)["status"]
+    def status(*values: dict[str, Any]) -> str:
+        return learning.conclude(values)["status"]
 
     assert status(*trainings(36, 20)) == "shown"
     assert status(*trainings(20, 36)) == status(*trainings(21, 20)) == "not shown"
@@ -88,5 +88,5 @@ def test_a_channel_is_shown_only_where_every_seed_and_all_items_together_say_so(
 @pytest.mark.parametrize("channel", learning.CHANNELS)
 def test_what_is_measured_is_about_other_topics_than_what_is_trained_on(channel: str) -> None:
     data = learning.data_of(channel)
-    assert len(data.heldout) >= learning.FEWEST == len({one.id for one in data.heldout})
-    assert {one.group for one in data.train}.isdisjoint(one.group for one in data.heldout)
+    assert len(data.heldout) >= learning.FEWEST == len({item.id for item in data.heldout})
+    assert {item.group for item in data.train}.isdisjoint(item.group for item in data.heldout)

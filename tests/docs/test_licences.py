@@ -50,21 +50,21 @@ _NOTICE = r"copyrigh[t] *(\(c\)|©|[12][0-9]{3})|all rights reserve[d]|SPDX-[L]i
 def is_permissive(expression: str) -> bool:
     """Return whether an SPDX expression asks for nothing beyond permissive licences; of alternatives one is enough."""
     parts = re.split(r"\s+AND\s+", expression.replace("(", "").replace(")", ""))
-    return all(any(one.strip() in PERMISSIVE for one in re.split(r"\s+OR\s+", part)) for part in parts)
+    return all(any(word.strip() in PERMISSIVE for word in re.split(r"\s+OR\s+", part)) for part in parts)
 
 
 def licence_of(name: str) -> str:
     """Return the licence of an installed package as an SPDX expression; empty where its metadata name none."""
-    found = metadata(name)
-    if expression := found.get_all("License-Expression"):
+    package_metadata = metadata(name)
+    if expression := package_metadata.get_all("License-Expression"):
         return " AND ".join(expression)
     prefix = "License :: OSI Approved :: "
     every: list[str] = [
-        line.removeprefix(prefix) for line in found.get_all("Classifier") or [] if line.startswith(prefix)
+        line.removeprefix(prefix) for line in package_metadata.get_all("Classifier") or [] if line.startswith(prefix)
     ]
-    every = every or [str(one) for one in found.get_all("License") or []]
+    every = every or [str(item) for item in package_metadata.get_all("License") or []]
     # Several classifiers do not say whether all or any apply: all have to be permissive.
-    return " AND ".join(SPELT.get(one, one) for one in every)
+    return " AND ".join(SPELT.get(text, text) for text in every)
 
 
 def not_permissive(names: list[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ def normalised(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         for field in ("id", "arg"):
             if isinstance(name := getattr(node, field, None), str):
                 setattr(node, field, names.setdefault(name, f"v{len(names)}"))
-    return "\n".join(ast.dump(one) for one in body)
+    return "\n".join(ast.dump(stmt) for stmt in body)
 
 
 def functions(path: Path) -> Iterator[tuple[str, str]]:
@@ -34,11 +34,11 @@ def functions(path: Path) -> Iterator[tuple[str, str]]:
 
 def twins(paths: list[Path]) -> list[list[str]]:
     """Return the places of functions that do the same."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for path in paths:
         for where, body in functions(path):
-            found.setdefault(body, []).append(where)
-    return [some for some in found.values() if len(some) > 1]
+            results.setdefault(body, []).append(where)
+    return [some for some in results.values() if len(some) > 1]
 
 
 def test_no_two_functions_are_the_same() -> None:

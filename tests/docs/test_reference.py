@@ -43,8 +43,8 @@ def test_the_pages_are_what_the_generator_writes_without_torch(tmp_path: Path) -
     done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     texts = {path.relative_to(tmp_path).as_posix(): path.read_text("utf-8") for path in tmp_path.glob("*.md")}
-    found = differing(FOLDER, texts)
-    assert found == [], f"docs/reference/{', '.join(found)} differ from the code: {AGAIN}"
+    results = differing(FOLDER, texts)
+    assert results == [], f"docs/reference/{', '.join(results)} differ from the code: {AGAIN}"
 
 
 def test_a_page_that_was_edited_is_missing_or_is_no_more_is_found(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ AGAIN = "run `make -f more.mk requirements`"
 
 def pinned(text: str) -> dict[str, str]:
     """Return versions by name."""
-    found = re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)
-    return {canonicalize_name(name): version for name, version in found}
+    results = re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in results}
 
 
 def hashed(text: str) -> dict[str, list[str]]:
@@ -53,20 +53,22 @@ def test_versions_are_those_of_the_constraints() -> None:
     assert not other, f"not so in constraints.txt: {other}; pin them there, then {AGAIN}"
 
 
-def lacking(asked: list[Requirement], versions: dict[str, str]) -> set[str]:
+def lacking(requirements: list[Requirement], versions: dict[str, str]) -> set[str]:
     """Return which requirements no line meets, those of installed packages among them."""
-    missing, seen, waiting = set[str](), set[tuple[str, frozenset[str]]](), list(asked)
+    missing, seen, waiting = set[str](), set[tuple[str, frozenset[str]]](), list(requirements)
     while waiting:
-        one = waiting.pop()
-        name = canonicalize_name(one.name)
-        if name == "torch" or (name, frozenset(one.extras)) in seen:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name == "torch" or (name, frozenset(requirement.extras)) in seen:
             continue
-        seen.add((name, frozenset(one.extras)))
-        if name not in versions or not one.specifier.contains(versions[name], prereleases=True):
-            missing.add(str(one))
+        seen.add((name, frozenset(requirement.extras)))
+        if name not in versions or not requirement.specifier.contains(versions[name], prereleases=True):
+            missing.add(str(requirement))
             continue
         for line in map(Requirement, requires(name) or []):
-            if line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+            if line.marker is None or any(
+                line.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)
+            ):
                 waiting.append(line)
     return missing
 

@@ -35,7 +35,7 @@ def listed() -> dict[str, Any]:
     for name, version in VERSIONS.items():
         distribution: dict[str, Any] = {"type": "distribution", "url": f"https://pypi.org/simple/{name}/"}
         if hashes := hashed(LISTED)[name]:
-            distribution["hashes"] = [{"alg": "SHA-256", "content": one} for one in hashes]
+            distribution["hashes"] = [{"alg": "SHA-256", "content": digest} for digest in hashes]
         purl = f"pkg:pypi/{name}@{version}"
         components.append({"name": name, "version": version, "purl": purl, "externalReferences": [distribution]})
         components[-1] |= {"bom-ref": f"requirements-L{len(components)}", "description": "a line", "type": "library"}
@@ -50,23 +50,23 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 def judge(document: dict[str, Any]) -> None:
     """Fail unless all is there."""
-    parts = {one["name"]: one for one in document["components"]}
-    assert {name: one["version"] for name, one in parts.items()} == VERSIONS
+    parts = {component["name"]: component for component in document["components"]}
+    assert {name: part["version"] for name, part in parts.items()} == VERSIONS
     for name, hashes in hashed(LISTED).items():
-        found = [one["content"] for place in parts[name]["externalReferences"] for one in place.get("hashes", [])]
-        assert sorted(found) == sorted(hashes)
-        assert [one["value"] for one in parts[name].get("properties", [])] == ([] if hashes else [NO_HASH[name]])
-    graph = {one["ref"]: one["dependsOn"] for one in document["dependencies"]}
-    refs = {name: one["bom-ref"] for name, one in parts.items()}
+        results = [value["content"] for place in parts[name]["externalReferences"] for value in place.get("hashes", [])]
+        assert sorted(results) == sorted(hashes)
+        assert [value["value"] for value in parts[name].get("properties", [])] == ([] if hashes else [NO_HASH[name]])
+    graph = {dependency["ref"]: dependency["dependsOn"] for dependency in document["dependencies"]}
+    refs = {name: part["bom-ref"] for name, part in parts.items()}
     root = graph.pop("root-component")
-    assert {refs[one] for one in ("pydantic", "torch", "pytest", WEIGHTS)} <= set(root)
+    assert {refs[text] for text in ("pydantic", "torch", "pytest", WEIGHTS)} <= set(root)
     assert refs["pydantic-core"] not in root and refs["pydantic-core"] in graph[refs["pydantic"]]
     assert refs["psycopg-binary"] in graph[refs["psycopg"]], "what an extra brings"
     reached, waiting = set[str](), list(root)
     while waiting:
-        if (one := waiting.pop()) not in reached:
-            reached.add(one)
-            waiting += graph.get(one, [])
+        if (item := waiting.pop()) not in reached:
+            reached.add(item)
+            waiting += graph.get(item, [])
     assert set(graph) <= reached <= set(refs.values())
 
 
@@ -76,20 +76,22 @@ def test_all_versions_hashes_and_dependencies_are_in_it() -> None:
 
 def test_a_component_without_a_hash_is_refused() -> None:
     document = listed()
-    next(one for one in document["components"] if one["name"] == "pydantic")["externalReferences"] = []
+    next(component for component in document["components"] if component["name"] == "pydantic")[
+        "externalReferences"
+    ] = []
     with pytest.raises(ValueError, match="pydantic has no hash"):
         completed(document)
 
 
 def test_a_missing_component_is_refused() -> None:
     document = listed()
-    document["components"] = [one for one in document["components"] if one["name"] != "pydantic"]
+    document["components"] = [component for component in document["components"] if component["name"] != "pydantic"]
     with pytest.raises(ValueError, match=r"not among the components: \['pydantic'\]"):
         completed(document)
 
 
 def test_a_component_that_nothing_needs_is_refused() -> None:
-    direct = [one for one in read_declared(HOME / "pyproject.toml") if one.name != "datasketch"]
+    direct = [requirement for requirement in read_declared(HOME / "pyproject.toml") if requirement.name != "datasketch"]
     with pytest.raises(ValueError, match=r"nothing needs \['datasketch'\]"):
         complete(listed(), [*direct, Requirement(WEIGHTS)], installed())
 

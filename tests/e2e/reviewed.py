@@ -70,7 +70,7 @@ def peergate(*arguments: str | Path, key: str = CANARY) -> subprocess.CompletedP
     )
 
 
-def asked(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in this process, with a key for the reviewer's endpoint in the environment."""
     return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
 

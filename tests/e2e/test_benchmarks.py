@@ -28,8 +28,8 @@ def run(block: str, folder: Path) -> str:
 @needs_inspect
 def test_the_page_is_typed_and_its_session_ends(tmp_path: Path) -> None:
     assert "accepted: held-out benchmark accuracy" in run(INSPECT, tmp_path)
-    code, told = verify(tmp_path / "runs" / "opposites")
-    assert code == 0, told
+    code, report = verify(tmp_path / "runs" / "opposites")
+    assert code == 0, report
     for stage in ("before", "after"):
         log = read_by_library(tmp_path / "logs" / f"{stage}.1.eval")
         assert log["status"] == "success" and len(log["samples"]) == 48
@@ -40,5 +40,5 @@ def test_the_lines_for_lm_eval_are_typed_and_their_session_ends(tmp_path: Path) 
     install = "pip install 'peergate[lm-eval]'\n"
     assert install in LM_EVAL, "done by `make -f more.mk test-lm-eval`; a test installs nothing"
     assert "accepted: held-out lm eval accuracy" in run(LM_EVAL.replace(install, ""), tmp_path)
-    code, told = verify(tmp_path / "runs" / "opposites-lm-eval")
-    assert code == 0, told
+    code, report = verify(tmp_path / "runs" / "opposites-lm-eval")
+    assert code == 0, report

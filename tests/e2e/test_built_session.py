@@ -74,9 +74,9 @@ def submits(stage: str, after: list[str]) -> Said:
         return call("submit_stage", claims=[{"stage": stage, "metric": "accuracy", "value": 0.97}])
     if '"metrics": {' not in after[-1]:
         return call("read_metrics", stage=stage)
-    found = re.search(r'"accuracy": \{\s*"value": ([0-9.e-]+)', after[-1])
-    assert found is not None, after[-1]
-    return call("submit_stage", claims=[{"stage": stage, "metric": "accuracy", "value": float(found[1])}])
+    match_object = re.search(r'"accuracy": \{\s*"value": ([0-9.e-]+)', after[-1])
+    assert match_object is not None, after[-1]
+    return call("submit_stage", claims=[{"stage": stage, "metric": "accuracy", "value": float(match_object[1])}])
 
 
 @pytest.mark.model
@@ -108,10 +108,12 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
     assert not any(json.dumps(prompt)[1:-1].encode() in body for prompt in prompts for body in sent)
     assert not any(KEY.encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
     store = Store(run / STORE)
-    refused = [store.get(one.raw["text"]).decode() for one in entries if one.kind == "result" and one.raw["is_error"]]
+    refused = [
+        store.get(entry.raw["text"]).decode() for entry in entries if entry.kind == "result" and entry.raw["is_error"]
+    ]
     for why in ("malformed", "unknown tool", "no allowed range", "has no grant", "may be read", "rows contradict"):
         assert any(why in text for text in refused), why
-    (baseline,) = [one.raw for one in entries if one.key == "submit/baseline.1"]
-    assert baseline["sent_back"] == 1 and [one["metric"] for one in baseline["claims"]] == ["accuracy"]
-    assert [one.raw["what"] for one in entries if one.kind == "note"] == ["plan", "helper"]
+    (baseline,) = [entry.raw for entry in entries if entry.key == "submit/baseline.1"]
+    assert baseline["sent_back"] == 1 and [claim["metric"] for claim in baseline["claims"]] == ["accuracy"]
+    assert [entry.raw["what"] for entry in entries if entry.kind == "note"] == ["plan", "helper"]
     assert verify_run(run, TRAIL, STORE).exit_code == 0

@@ -37,12 +37,12 @@ class Person:
 
     def types(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PEERGATE_", "XDG_", "HF_"))}
+        saved = {name: value for name, value in os.environ.items() if not name.startswith(("PEERGATE_", "XDG_", "HF_"))}
         before, began = _children(), time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "sessions.commands.cli", *words],
             cwd=self.folder,
-            env=kept | {"HOME": str(self.home), "PYTHONPATH": str(Path(__file__).parents[2])},
+            env=saved | {"HOME": str(self.home), "PYTHONPATH": str(Path(__file__).parents[2])},
             capture_output=True,
             text=True,
             check=False,
@@ -87,10 +87,10 @@ def holds(person: Person, name: str) -> None:
 
 def fired(person: Person, name: str) -> set[str]:
     """Return the detectors of training that found something."""
-    found = json.loads(person.types("diagnose", name, "--json").stdout)
-    readings = [one for attempt in found["attempts"] for one in attempt["readings"]]
-    assert len(readings) > 10 * len(found["attempts"]) > 0
-    return {one["check"] for one in readings if one["status"] not in ("PASS", "NOT_APPLICABLE")}
+    data = json.loads(person.types("diagnose", name, "--json").stdout)
+    readings = [reading for attempt in data["attempts"] for reading in attempt["readings"]]
+    assert len(readings) > 10 * len(data["attempts"]) > 0
+    return {reading["check"] for reading in readings if reading["status"] not in ("PASS", "NOT_APPLICABLE")}
 
 
 def test_the_gate_of_revisions_refuses_what_the_small_model_revises(person: Person) -> None:
@@ -109,11 +109,11 @@ def test_the_gate_of_revisions_refuses_what_the_small_model_revises(person: Pers
 def test_stage_1_stops_at_the_critic_and_goes_on_in_a_persons_name(person: Person) -> None:
     stopped = person.types("start", "self_instruct_sft", "--profile", "cpu")
     assert stopped.returncode == 4 and "self_instruct_sft: waiting" in stopped.stdout, stopped.stderr
-    told = json.loads(person.types("report", "self_instruct_sft", "--json").stdout)
-    judged = next(one for one in told["stages"] if one["stage"] == "judge_instructions")["attempts"][0]
-    failed = {one["id"] for one in judged["gate"]["checks"] if one["status"] == "FAIL" and one["blocking"]}
+    record = json.loads(person.types("report", "self_instruct_sft", "--json").stdout)
+    judged = next(stage for stage in record["stages"] if stage["stage"] == "judge_instructions")["attempts"][0]
+    failed = {check["id"] for check in judged["gate"]["checks"] if check["status"] == "FAIL" and check["blocking"]}
     assert failed == {"critics.calibration", "critics.swap"} and judged["metrics"]["instructions_kappa"]["value"] < 0.6
-    assert judged["critic"]["follows"] and told["answers"] and told["not_reached"][0] == "sample_responses"
+    assert judged["critic"]["follows"] and record["answers"] and record["not_reached"][0] == "sample_responses"
     lifted: list[str] = []
     while not (person.folder / "runs" / "self_instruct_sft" / "report").exists():
         assert len(lifted) < 5, lifted
@@ -124,7 +124,7 @@ def test_stage_1_stops_at_the_critic_and_goes_on_in_a_persons_name(person: Perso
     report = person.report("self_instruct_sft")
     print(report["result"])
     assert report["outcome"] in ("null", "overridden") and report["overrides"] == 3
-    assert all(REASON in one["reason"] for one in report["people"])
+    assert all(REASON in item["reason"] for item in report["people"])
     # Ten examples are few for all weights of the model, which the profile does not hide.
     assert fired(person, "self_instruct_sft") == {"training.starvation"}
     ends_in_time(person, "self_instruct_sft")

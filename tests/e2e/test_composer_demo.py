@@ -24,18 +24,18 @@ def test_from_transcripts_to_a_gate_on_measured_facts(tmp_path: Path) -> None:
     minutes = (time.monotonic() - started) / 60
     run = tmp_path / "runs" / "composer_demo"
     assert done.returncode in (0, 3), done
-    decided = {one.raw["stage"]: one.raw["outcome"] for one in entries(run, "decision")}
+    decided = {entry.raw["stage"]: entry.raw["outcome"] for entry in entries(run, "decision")}
     assert [decided[stage] for stage in (None, "baseline", "replay", "train")] == ["approve"] * 4
     # What is learned in so few steps is not the claim: either end of the comparison is a result.
     assert decided["evaluate"] in ("approve", "null", "reject")
     # Healthy, and diagnosed so: most groups of answers differ in what they are worth.
-    (found,) = json.loads(peergate("diagnose", run, "--json").stdout)["attempts"]
-    assert found["cause"] is None, found["description"]
-    assert [one["status"] for one in found["readings"] if one["check"] == "rollouts.ties"] == ["PASS"]
-    code, told = verify(run)
-    assert code == 0 and not told["damage"], told
+    (result,) = json.loads(peergate("diagnose", run, "--json").stdout)["attempts"]
+    assert result["cause"] is None, result["description"]
+    assert [reading["status"] for reading in result["readings"] if reading["check"] == "rollouts.ties"] == ["PASS"]
+    code, report = verify(run)
+    assert code == 0 and not report["damage"], report
     card = json.loads((run / "report" / "report.json").read_bytes())["scorecard"]
-    status = {one["id"]: one["status"] for one in card["rows"]}
+    status = {row["id"]: row["status"] for row in card["rows"]}
     assert [status[id] for id in WIRING] == ["shown"] * len(WIRING), card
     # The model teaches itself: no claim about what it learned is shown whole.
     assert status["H-1"] in ("partly", "not shown")

@@ -116,7 +116,7 @@ def _lesson(drawn: random.Random, talks: list[tuple[str, str, str]], single: lis
             # Another's opening before it too: a history is nothing to go by.
             other, _, before = drawn.choice(talks)
             turns = [("user", other), ("assistant", line(before)), ("user", ask)]
-    begin = "".join(f"<|start|>{who}\n{said}<|end|>\n" for who, said in turns) + "<|start|>assistant\n"
+    begin = "".join(f"<|start|>{who}\n{turn}<|end|>\n" for who, turn in turns) + "<|start|>assistant\n"
     return begin, line(about)
 
 
@@ -128,8 +128,8 @@ def taught(folder: Path, steps: int = 260) -> Path:
     drawn, threads = random.Random(0), torch.get_num_threads()
     torch.set_num_threads(1)  # A small model is faster with one, and other tests run next to this one.
     prompts = [item for item in build_items("prompts", TRAIN_TOPICS[:16]) if item.kind == "lowercase"]
-    asked = [item.prompt for item in prompts] + [item.prompt for item in heldout()]
-    tokenizer = word_tokenizer(" ".join([*asked, "Here Is A Line About it today. Today here is a line about"]), 600)
+    requests = [item.prompt for item in prompts] + [item.prompt for item in heldout()]
+    tokenizer = word_tokenizer(" ".join([*requests, "Here Is A Line About it today. Today here is a line about"]), 600)
     tokenizer.chat_template = CHAT
     end = tokenizer.convert_tokens_to_ids("<|end|>")
     torch.manual_seed(1)
@@ -186,17 +186,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def metrics_of(run: Path, stage: str) -> dict[str, Any]:
     report = json.loads((run / "report" / "report.json").read_text(encoding="utf-8"))
-    (found,) = [one for one in report["stages"] if one["stage"] == stage]
-    return {id: metric["value"] for id, metric in found["attempts"][-1]["metrics"].items()}
+    (result,) = [item for item in report["stages"] if item["stage"] == stage]
+    return {id: metric["value"] for id, metric in result["attempts"][-1]["metrics"].items()}
 
 
 def test_a_gain_that_no_memory_made_is_no_result(finished: tuple[Path, str]) -> None:
-    run, said = finished
-    found = metrics_of(run, "after")
-    assert found["mcnemar_p"] < 0.05 and found["accuracy_gain"] >= 0.4
-    assert found["control_excess"] < 0.3 and found["control_excess_p"] >= 0.05
-    assert "no result, the difference is not the registered one: held-out conversation pass rate" in said
-    decision = [one for one in read_entries(run / "trail.sqlite") if one.kind == "decision"][-1]
+    run, message = finished
+    results = metrics_of(run, "after")
+    assert results["mcnemar_p"] < 0.05 and results["accuracy_gain"] >= 0.4
+    assert results["control_excess"] < 0.3 and results["control_excess_p"] >= 0.05
+    assert "no result, the difference is not the registered one: held-out conversation pass rate" in message
+    decision = [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "decision"][-1]
     assert decision.raw["outcome"] == "null"
     assert any("control_excess_p < 0.05 is not met" in reason for reason in decision.raw["reasons"])
 

@@ -54,8 +54,8 @@ CASES = [("sft", name) for name in SFT] + [("dpo", name) for name in DPO]
 
 
 def _spec(folder: Path, kind: str, name: str) -> Path:
-    given = {"sft": SFT, "dpo": DPO}[kind][name]
-    train = (TRAIN, f"{given}, device: cuda, warmup_ratio: 0, epochs: 2, batch_size: 4, max_length: 160")
+    text = {"sft": SFT, "dpo": DPO}[kind][name]
+    train = (TRAIN, f"{text}, device: cuda, warmup_ratio: 0, epochs: 2, batch_size: 4, max_length: 160")
     pairs = CHANGES["dpo"][:1] if kind == "dpo" else ()
     return write_small_spec(folder, train, *SAMPLES, *pairs, *([] if name == "full" else [NOT_SHIPPED]))
 
@@ -63,9 +63,9 @@ def _spec(folder: Path, kind: str, name: str) -> Path:
 def _checks(run: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (key of the packet, check) for every check of every gate."""
     store = Store(run / "store")
-    for one in entries(run, "packet"):
-        packet: Any = store.get_value(one.raw["packet"])
-        yield from ((one.key, check) for check in packet["checks"])
+    for entry in entries(run, "packet"):
+        packet: Any = store.get_value(entry.raw["packet"])
+        yield from ((entry.key, check) for check in packet["checks"])
 
 
 def _told(run: Path) -> list[str]:
@@ -83,13 +83,13 @@ def test_an_honest_session_on_a_gpu_passes_every_gate(tmp_path: Path, kind: str,
         pytest.skip("bitsandbytes is not installed (the extra 'qlora')")
     done = peergate("start", _spec(tmp_path / "spec", kind, name), "--runs", tmp_path / "runs")
     run = tmp_path / "runs" / "small"
-    told = "\n".join(_told(run))
-    print(told)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}{told}"
-    outcomes = {one.raw["outcome"] for one in entries(run, "decision")}
-    assert outcomes == {"approve"}, told
+    output = "\n".join(_told(run))
+    print(output)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}{output}"
+    outcomes = {entry.raw["outcome"] for entry in entries(run, "decision")}
+    assert outcomes == {"approve"}, output
     judged = [(key, check["status"]) for key, check in _checks(run) if check["id"].startswith("witness.")]
-    assert judged and {status for _, status in judged} <= {"PASS", "NOT_APPLICABLE"}, told
+    assert judged and {status for _, status in judged} <= {"PASS", "NOT_APPLICABLE"}, output
     devices = {path.parent.name: json.loads(path.read_bytes())["device"] for path in run.glob("jobs/*/manifest.json")}
     assert {device for key, device in devices.items() if ".pairs." not in key} == {"cuda:0"}, devices
 
@@ -111,7 +111,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(900)
 def test_lies_of_a_job_on_a_gpu_are_stopped_and_its_healthy_twins_are_not(model: Path) -> None:
     twins: dict[str, SessionEnd] = {session: twin(model, session)[1] for session in ("sft", "lora")}
-    assert {name: one.outcome for name, one in twins.items()} == {"sft": "approve", "lora": "approve"}
+    assert {name: end.outcome for name, end in twins.items()} == {"sft": "approve", "lora": "approve"}
     for name in FLAWS:
         session = "lora" if name == "adapter-scaled" else "sft"
         assert run_planted_session(model, name, twins[session])["result"] == "stopped", name

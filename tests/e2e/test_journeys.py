@@ -16,7 +16,7 @@ ENDS = ("accepted", "no significant difference", "no result", "items would do", 
 
 
 def test_there_is_a_block_for_each_journey() -> None:
-    assert [len(re.findall("peergate start", one)) for one in BLOCKS] == [1, 1, 1, 1]
+    assert [len(re.findall("peergate start", block)) for block in BLOCKS] == [1, 1, 1, 1]
 
 
 @pytest.mark.slow
@@ -30,5 +30,5 @@ def test_a_journey_comes_to_its_end(number: int, name: str, tmp_path: Path) -> N
     if name == "moods":
         # Labels are not collapse: the gates of both arms open, whatever the result.
         assert any(end in ended.stdout for end in ENDS[:3]), ended.stdout
-    code, told = verify(tmp_path / "runs" / name)
-    assert code in (0, 4) and not told["damage"], told
+    code, report = verify(tmp_path / "runs" / name)
+    assert code in (0, 4) and not report["damage"], report

@@ -32,7 +32,7 @@ def test_the_page_looks_plans_and_writes_a_spec_that_registers_the_sessions(fold
     planned = typed(before_start, folder, SESSIONS=str(folder / "project"))
     assert planned.returncode == 0 and "design gate: approve" in planned.stdout, planned
     spec = load_spec(folder / "mine" / "experiment.yaml").spec
-    assert [one.kind for one in spec.stages] == ["evaluate", "replay_traces", "composer", "evaluate"]
+    assert [stage.kind for stage in spec.stages] == ["evaluate", "replay_traces", "composer", "evaluate"]
     assert spec.data["sessions"].row_kind == "transcripts"
 
 
@@ -43,7 +43,7 @@ def test_the_page_leads_to_a_gate_on_measured_facts(folder: Path) -> None:
     for block in BLOCKS[:2]:
         ended = typed(block, folder, SESSIONS=str(folder / "project"))
         assert ended.returncode in (0, 3, 4), ended
-    code, told = verify(folder / "runs" / "mine")
-    assert code in (0, 4) and not told["damage"], told
+    code, report = verify(folder / "runs" / "mine")
+    assert code in (0, 4) and not report["damage"], report
     read = typed(BLOCKS[2], folder, SESSIONS=str(folder / "project"))
     assert "## Scorecard" in read.stdout and "contradicted" in read.stdout, read

@@ -16,12 +16,12 @@ from testing.fixtures.command_sessions import entries, has_progress, wait_for
 from testing.fixtures.loopback_api import Api, loopback_api
 from tests.e2e.reviewed import (
     APPROVE,
-    asked,
     complaints,
     endpoint,
     finding,
     in_background,
     peergate,
+    run_command,
     says,
     write_reviewed_spec,
 )
@@ -57,9 +57,9 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
     run = runs / "small"
     spec = write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}")
     refused(peergate("start", spec, "--runs", runs), 4, "someone reads ten baseline answers")
-    assert [one.raw["stage"] for one in entries(run, "grant")] == ["before"]
+    assert [entry.raw["stage"] for entry in entries(run, "grant")] == ["before"]
     state = json.loads(peergate("status", "small", "--runs", runs, "--json").stdout)
-    assert [(one["id"], one["state"]) for one in state["conditions"]] == [("design.1/1", "open")]
+    assert [(condition["id"], condition["state"]) for condition in state["conditions"]] == [("design.1/1", "open")]
     assert state["state"] == "waiting" and audit(run) == 2
 
     nothing = ("--reason", "x", "--runs", runs)
@@ -88,12 +88,12 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
     assert answer.raw["opens"] == {"stage": "sample", "attempt": 1} and answer.raw["expires"] is not None
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["overrides"] == 1 and report["exploratory"] is True
-    assert [(one["kind"], one["by"]) for one in report["people"]] == [("amendment", "Ada"), ("human", "Ada")]
+    assert [(person["kind"], person["by"]) for person in report["people"]] == [("amendment", "Ada"), ("human", "Ada")]
     assert report["analysis"]["minimum_effect"] == 0.38
     (amendment,) = entries(run, "amendment")
     first, last = (entries(run, "grant")[index].raw["registration"] for index in (0, -1))
     assert amendment.raw["registration"] == last != first
-    assert [(one["id"], one["state"]) for one in report["conditions"]] == [("design.1/1", "waived")]
+    assert [(condition["id"], condition["state"]) for condition in report["conditions"]] == [("design.1/1", "waived")]
     assert "(**override**)" in (run / "report" / "report.md").read_text(encoding="utf-8")
     assert audit(run) == 0 and complaints(api) == []
 
@@ -131,16 +131,16 @@ def test_a_retraction_ends_what_was_granted_after_it_and_the_same_evidence_is_no
     assert audit(run) == 2
     refused(peergate("resume", "small", "--runs", runs), 4, "took decision/before.1 back")
 
-    asked = len(api.got)
+    number = len(api.got)
     answer = ("--answer", "retry", "--reason", "with the right split")
     refused(peergate("resume", "small", "--runs", runs, *answer), 3, "nothing like the objective")
     # The second evaluation of the untouched model is the same evidence: the verdict on it stands without a new call.
-    judged = {one.key: one.raw for one in entries(run, "verdict")}
-    assert judged["verdict/before.2"]["same_as"] == 1 and len(api.got) == asked + 1
-    launched = [one.raw["key"] for one in entries(run, "launch")]
+    judged = {entry.key: entry.raw for entry in entries(run, "verdict")}
+    assert judged["verdict/before.2"]["same_as"] == 1 and len(api.got) == number + 1
+    launched = [entry.raw["key"] for entry in entries(run, "launch")]
     assert launched == ["small.before.1", "small.sample.1", "small.before.2", "small.sample.2"]
     report = json.loads((run / "report" / "report.json").read_bytes())
-    assert [one["kind"] for one in report["people"]] == ["retraction", "human"] and report["overrides"] == 0
+    assert [person["kind"] for person in report["people"]] == ["retraction", "human"] and report["overrides"] == 0
     assert audit(run) == 0 and complaints(api) == []
 
 
@@ -150,26 +150,26 @@ def test_a_panel_waits_for_its_person_and_its_members_may_disagree(tmp_path: Pat
     run = runs / "small"
     panel = f"panel: {{quorum: 2, members: [{endpoint(api)}, {{vendor: person}}]}}"
     spec = write_reviewed_spec(tmp_path / "spec", panel)
-    refused(asked("start", spec, "--runs", runs), 4, "waits for a person's verdict")
-    shown = asked("review", "show", run, "--json")
-    told = json.loads(shown.stdout)
-    assert told["form"]["approve"] is False and told["packet"]["stage"] == "design"
+    refused(run_command("start", spec, "--runs", runs), 4, "waits for a person's verdict")
+    process = run_command("review", "show", run, "--json")
+    report = json.loads(process.stdout)
+    assert report["form"]["approve"] is False and report["packet"]["stage"] == "design"
     verdict = tmp_path / "verdict.json"
-    verdict.write_text(json.dumps(told["form"]), encoding="utf-8")
-    refused(asked("review", "give", run, "--file", verdict), 2, "empty")
+    verdict.write_text(json.dumps(report["form"]), encoding="utf-8")
+    refused(run_command("review", "give", run, "--file", verdict), 2, "empty")
     change = {"text": "take more items", "parameter": None, "value": None, "by": "person"}
     thin = finding("/registered/analysis", "sixteen items are thin", change)
     verdict.write_text(
         json.dumps(APPROVE | {"findings": [thin], "approve": False, "reasoning": "too small"}), encoding="utf-8"
     )
-    assert asked("review", "give", run, "--file", verdict).returncode == 0
-    refused(asked("review", "give", run, "--file", verdict), 2, "waits for no one")
-    done = asked("resume", "small", "--runs", runs)
+    assert run_command("review", "give", run, "--file", verdict).returncode == 0
+    refused(run_command("review", "give", run, "--file", verdict), 2, "waits for no one")
+    done = run_command("resume", "small", "--runs", runs)
     refused(done, 4, "sixteen items are thin", "the reviewers disagree")
     # The model was asked once, although the session had to wait in between.
     assert len(api.got) == 1 and complaints(api) == []
-    names = [one.key for one in entries(run, "verdict")]
+    names = [entry.key for entry in entries(run, "verdict")]
     assert names == ["verdict/design.1/1", "verdict/design.1/2", "verdict/design.1"]
     stop = ("--answer", "stop", "--reason", "he is right")
-    assert asked("resume", "small", "--runs", runs, *stop).returncode == 3
+    assert run_command("resume", "small", "--runs", runs, *stop).returncode == 3
     assert audit(run) == 0

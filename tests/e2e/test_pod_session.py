@@ -37,15 +37,15 @@ def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, 
         done = peergate("pod", "up", spec, "--pod", file, *own)
         assert done.returncode == 0, done.stdout + done.stderr
         assert peergate("pod", "start", name, *own).returncode == 0
-        said = tmp_path / "attach.log"
-        with said.open("wb") as log:
+        path = tmp_path / "attach.log"
+        with path.open("wb") as log:
             words = [sys.executable, "-u", "-m", "sessions.commands.cli", "pod", "attach", name, *map(str, own)]
             attached = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), stdin=subprocess.DEVNULL)
         try:
-            wait_for(lambda: "stage 1/" in said.read_text(), 3600)
+            wait_for(lambda: "stage 1/" in path.read_text(), 3600)
             wait_for(lambda: machine.cut() >= 1, 60)
-            wait_for(lambda: "trying again" in said.read_text(), 120)
-            assert attached.wait(2 * 3600) == 0, said.read_text()[-3000:]
+            wait_for(lambda: "trying again" in path.read_text(), 120)
+            assert attached.wait(2 * 3600) == 0, path.read_text()[-3000:]
         finally:
             attached.kill()
             attached.wait()
@@ -57,14 +57,14 @@ def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, 
         check_witnessed(place)
         done = peergate("pod", "down", name, *own)
         assert done.returncode == 0 and (machine.durable / "shut").exists(), done.stderr
-        assert not machine.processes("sessions.commands.cli") and CANARY not in said.read_text()
+        assert not machine.processes("sessions.commands.cli") and CANARY not in path.read_text()
 
 
 def check_witnessed(place: PodPlace) -> None:
     """Check that witnesses read every stage with a model on the pod again, and that the report says how much."""
     read, store = entries(place.run, "witness"), Store(place.run / "store")
     kinds = {"evaluate", "generate", "sft", "package"}
-    assert {Manifest.model_validate_json(store.get(one.raw["manifest"])).kind for one in read} == kinds
-    assert all(one.raw["rows"] and not one.raw["why"] for one in read)
+    assert {Manifest.model_validate_json(store.get(entry.raw["manifest"])).kind for entry in read} == kinds
+    assert all(entry.raw["rows"] and not entry.raw["why"] for entry in read)
     report = (place.run / "report" / "report.md").read_text(encoding="utf-8")
     assert re.search(r"[1-9]\d* of \d+ answers of '\w+' recomputed", report), report

@@ -19,7 +19,7 @@ def again(run: Path, *words: str | Path) -> tuple[int, dict[str, Any]]:
     done = peergate("audit", "verify", run, "--again", "--rows", "3", "--json", *words)
     assert done.stdout, done.stderr
     assert "a witness reads 3 of" in done.stderr
-    return done.returncode, {one["stage"]: one for one in json.loads(done.stdout)["again"]["witnesses"]}
+    return done.returncode, {witness["stage"]: witness for witness in json.loads(done.stdout)["again"]["witnesses"]}
 
 
 def _copied(source: str, target: str) -> None:
@@ -28,13 +28,13 @@ def _copied(source: str, target: str) -> None:
 
 def test_real_weights_reproduce_their_rows_and_pruned_ones_are_asked_for(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished.parent, tmp_path / "runs", copy_function=_copied) / "small"
-    code, found = again(run)
-    assert code == 0, found
-    assert {name: (one["reproduced"], one["read"], one["unit"]) for name, one in found.items()} == {
+    code, results = again(run)
+    assert code == 0, results
+    assert {name: (item["reproduced"], item["read"], item["unit"]) for name, item in results.items()} == {
         **dict.fromkeys(("before", "sample", "after"), (3, 3, "rows")),
         "train": (2, 2, "steps"),
     }
-    kept = shutil.copytree(run / "jobs" / "small.train.1" / "out" / "checkpoint", tmp_path / "kept")
+    path = shutil.copytree(run / "jobs" / "small.train.1" / "out" / "checkpoint", tmp_path / "kept")
     # The base model, wrongly said to be the trained one, is not taken for it.
     base = next((run / "jobs" / "small.before.1").glob("order.json"))
     other = Path(json.loads(base.read_bytes())["inputs"]["model"]["path"])
@@ -42,6 +42,6 @@ def test_real_weights_reproduce_their_rows_and_pruned_ones_are_asked_for(finishe
     assert pruned.returncode == 0 and json.loads(pruned.stdout)["freed_bytes"] >= 0
     audited = peergate("audit", "verify", run)
     assert audited.returncode == 0 and "weights of train were pruned" in audited.stdout, audited.stdout
-    code, found = again(run, "--weights", other)
-    assert code == 4 and "train.checkpoint" in found["after"]["why"] and found["before"]["holds"]
-    assert again(run, "--weights", kept)[0] == 0
+    code, results = again(run, "--weights", other)
+    assert code == 4 and "train.checkpoint" in results["after"]["why"] and results["before"]["holds"]
+    assert again(run, "--weights", path)[0] == 0

@@ -102,19 +102,19 @@ def _kill_the_second(run: Path, killed: list[int]) -> None:
 def _decisions(run: Path) -> list[dict[str, Any]]:
     if not (run / "trail.sqlite").is_file():
         return []
-    return [one.raw for one in entries(run, "decision") if one.raw.get("stage") == "train"]
+    return [entry.raw for entry in entries(run, "decision") if entry.raw.get("stage") == "train"]
 
 
 def _decided(spec: Path, runs: Path, *more: str) -> dict[str, Any]:
     """Run a session until its training is judged, and end it: a random model has nothing to answer later."""
     process = start_in_background("start", spec, "--runs", runs, *more)
     wait_for(lambda: bool(_decisions(runs / spec.stem)) or process.poll() is not None, 900)
-    found = _decisions(runs / spec.stem)
+    results = _decisions(runs / spec.stem)
     process.send_signal(signal.SIGINT)
     process.wait(300)
     called("cancel", spec.stem, "--runs", runs)
-    assert found, "the session ended before its training was judged"
-    return found[0]
+    assert results, "the session ended before its training was judged"
+    return results[0]
 
 
 def _inputs(folder: Path) -> None:
@@ -135,9 +135,9 @@ def test_replicas_are_where_ray_starts_their_job(tmp_path: Path) -> None:
     spec.write_text(spec.read_text(encoding="utf-8") + budget, encoding="utf-8")
     decided = _decided(spec, runs, "--launcher", "ray")
     assert decided["outcome"] == "approve", _checks(runs / "two")
-    assert {one.raw["launcher"] for one in entries(runs / "two", "launch")} == {"ray"}
-    found = {check["id"]: check["status"] for check in _checks(runs / "two")}
-    assert {found[id] for id in found if id.startswith("replicas.") and id != "replicas.single"} == {"PASS"}
+    assert {entry.raw["launcher"] for entry in entries(runs / "two", "launch")} == {"ray"}
+    results = {check["id"]: check["status"] for check in _checks(runs / "two")}
+    assert {results[id] for id in results if id.startswith("replicas.") and id != "replicas.single"} == {"PASS"}
     assert {row.replica for row in _rows(runs / "two")} == {0, 1}
 
 
@@ -157,30 +157,30 @@ def test_a_session_with_replicas_is_pulled_from_a_pod_after_a_cut_and_a_kill(tmp
             attached = subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
         try:
             wait_for(lambda: _first_round(there).is_file(), 2400)
-            (second,) = (one for one in machine.processes("finetuning.replicas") if one.cmdline()[5] == "1")
+            (second,) = (process for process in machine.processes("finetuning.replicas") if process.cmdline()[5] == "1")
             assert machine.cut() >= 1
             second.kill()
             attached.wait(2700)
         finally:
             attached.kill()
             attached.wait()
-        said = log.read_text(encoding="utf-8")
+        text = log.read_text(encoding="utf-8")
         # A random model has nothing to answer to the next stage.
-        assert "trying again" in said and "it waits for a person" in said, said[-3000:]
+        assert "trying again" in text and "it waits for a person" in text, text[-3000:]
         done = on_pod("pod", "start", "two", "--answer", "stop", "--reason", "the model is random", *own)
         assert done.returncode == 0, done.stderr
         assert "two: closed" in on_pod("pod", "attach", "two", *own).stdout
         place = place_of(tmp_path / "pods", "two")
         assert _decisions(place.run)[0]["outcome"] == "approve", _checks(place.run)
-        found = {check["id"]: check for check in _checks(place.run)}
-        assert "replica 1 was ended by SIGKILL, again from step" in found["replicas.quorum"]["detail"]
-        assert {one["status"] for id, one in found.items() if id.startswith(("replicas.", "witness."))} <= {
+        results = {check["id"]: check for check in _checks(place.run)}
+        assert "replica 1 was ended by SIGKILL, again from step" in results["replicas.quorum"]["detail"]
+        assert {row["status"] for id, row in results.items() if id.startswith(("replicas.", "witness."))} <= {
             "PASS",
             "NOT_APPLICABLE",
         }
         assert {row.process for row in _rows(place.run) if row.replica == 1} >= {1, 2}
-        kept = pod_copy(place)
-        assert kept.exit_code == 0 and kept.closed, kept.damage
+        audit = pod_copy(place)
+        assert audit.exit_code == 0 and audit.closed, audit.damage
         assert not machine.processes("finetuning.replicas")
 
 
@@ -192,18 +192,18 @@ def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Pat
     # The same examples, tokens and steps: 48 of them in batches of 4, or in two halves in batches of 2.
     two = _decided(_spec(tmp_path, "two", 2, TWO), runs)
     assert killed
-    one = _decided(_spec(tmp_path, "one", 4), runs)
+    fields = _decided(_spec(tmp_path, "one", 4), runs)
     results = {name: {check["id"]: check for check in _checks(runs / name)} for name in ("one", "two")}
     wrong = {
         name: [c for c in some.values() if c["status"] in ("FAIL", "BLOCKED", "ERROR")]
         for name, some in results.items()
     }
-    assert [one["outcome"], two["outcome"]] == ["approve", "approve"], wrong
+    assert [fields["outcome"], two["outcome"]] == ["approve", "approve"], wrong
     assert {results["one"][id]["status"] for id in results["one"] if id.startswith("replicas.")} == {"NOT_APPLICABLE"}
-    found = {id: check["status"] for id, check in results["two"].items() if id.startswith(("replicas.", "witness."))}
+    values = {id: check["status"] for id, check in results["two"].items() if id.startswith(("replicas.", "witness."))}
     # There the other training is a session of its own.
-    assert found.pop("replicas.single") == "NOT_APPLICABLE"
-    assert found == dict.fromkeys(found, "PASS") and {"witness.training", "replicas.equal"} <= found.keys()
+    assert values.pop("replicas.single") == "NOT_APPLICABLE"
+    assert values == dict.fromkeys(values, "PASS") and {"witness.training", "replicas.equal"} <= values.keys()
     assert "replica 1 was ended by SIGKILL, again from step" in results["two"]["replicas.quorum"]["detail"]
     rows = _rows(runs / "two")
     assert {row.process for row in rows if row.replica == 1} >= {1, 2}
@@ -214,11 +214,11 @@ def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Pat
 
 def _checks(run: Path) -> list[dict[str, Any]]:
     store = Store(run / "store")
-    body = next(one.raw for one in entries(run, "checks") if one.raw.get("stage") == "train")
+    body = next(entry.raw for entry in entries(run, "checks") if entry.raw.get("stage") == "train")
     return json.loads(store.get(body["checks"]))
 
 
 def _rows(run: Path) -> list[ReplicaRound]:
-    ended = next(one.raw for one in entries(run, "exit") if one.raw["stage"] == "train")
+    ended = next(entry.raw for entry in entries(run, "exit") if entry.raw["stage"] == "train")
     data = Store(run / "store").get(ended["outputs"]["replicas"]["digest"])
     return [ReplicaRound.model_validate_json(line) for line in data.splitlines()]

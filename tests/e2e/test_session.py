@@ -33,14 +33,14 @@ STAGES = ("before", "sample", "train", "after", "ship")
 
 
 def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
-    decided = [(one.raw["stage"], one.raw["outcome"]) for one in entries(finished, "decision")]
+    decided = [(entry.raw["stage"], entry.raw["outcome"]) for entry in entries(finished, "decision")]
     assert decided == [(stage, "approve") for stage in (None, *STAGES)]
     assert entries(finished)[-1].raw["decision"] == "approve"
     # In a process, as a person does; the other tests ask for it in this one.
     done = peergate("audit", "verify", finished, "--json")
     answer = json.loads(done.stdout)
-    told = (done.returncode, answer["verdict"], answer["damage"], answer["rederived_attempts"])
-    assert told == (0, "verified", [], 6)
+    lines = (done.returncode, answer["verdict"], answer["damage"], answer["rederived_attempts"])
+    assert lines == (0, "verified", [], 6)
 
 
 def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
@@ -58,8 +58,8 @@ def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished:
 
 
 def test_start_says_how_it_went_and_how_to_verify(finished: Path) -> None:
-    said = (finished.parents[1] / "stdout").read_text(encoding="utf-8")
-    assert "small: accepted" in said and "peergate audit verify" in said
+    text = (finished.parents[1] / "stdout").read_text(encoding="utf-8")
+    assert "small: accepted" in text and "peergate audit verify" in text
     watched = (finished.parents[1] / "stderr").read_text(encoding="utf-8")
     assert "stage 3/5 train, attempt 1" in watched and "gate train: approve" in watched
 
@@ -94,13 +94,15 @@ def test_reading_commands_answer_in_json(finished: Path) -> None:
 
 def test_checks_asked_again_give_what_the_gate_saw(finished: Path) -> None:
     done = called("check", "run", finished, "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["exit_code"]) == (0, 0), done.stderr
-    assert {one["stage"]: one["attempt"] for one in told["attempts"]} == dict.fromkeys(("design", *STAGES), 1)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["exit_code"]) == (0, 0), done.stderr
+    assert {item["stage"]: item["attempt"] for item in report["attempts"]} == dict.fromkeys(("design", *STAGES), 1)
     store = Store(finished / "store")
-    recorded = {(one.raw["stage"], one.raw["attempt"]): one.raw["checks"] for one in entries(finished, "checks")}
-    for one in told["attempts"]:
-        assert one["checks"] == store.get_value(recorded[one["stage"], one["attempt"]])
+    recorded = {
+        (entry.raw["stage"], entry.raw["attempt"]): entry.raw["checks"] for entry in entries(finished, "checks")
+    }
+    for attempt in report["attempts"]:
+        assert attempt["checks"] == store.get_value(recorded[attempt["stage"], attempt["attempt"]])
 
 
 def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
@@ -117,16 +119,19 @@ def test_a_name_is_taken_once(finished: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
-    launched = Counter(one.raw["key"] for one in entries(killed, "launch"))
-    ended = Counter(one.raw["key"] for one in entries(killed, "exit"))
+    launched = Counter(entry.raw["key"] for entry in entries(killed, "launch"))
+    ended = Counter(entry.raw["key"] for entry in entries(killed, "exit"))
     assert launched == ended == {f"small.{stage}.1": 1 for stage in STAGES}
     for job in (killed / "jobs").iterdir():
         done = [json.loads(line)["done"] for line in (job / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
         # A second run of the job would begin its count again.
         assert done == sorted(done)
     assert len(entries(killed, "pause")) == 1 and len(entries(killed, "resume")) == 2
-    told = [one["what"] for one in json.loads((killed / "report" / "report.json").read_bytes())["interruptions"]]
-    assert len(told) == 3 and sum("the previous process was killed" in one for one in told) == 1
+    lines = [
+        interruption["what"]
+        for interruption in json.loads((killed / "report" / "report.json").read_bytes())["interruptions"]
+    ]
+    assert len(lines) == 3 and sum("the previous process was killed" in item for item in lines) == 1
     assert "## Interruptions" in (killed / "report" / "report.md").read_text(encoding="utf-8")
     assert entries(killed)[-1].raw["decision"] == "approve"
     assert verify(killed)[0] == 0
@@ -135,7 +140,9 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_session_trained_on_the_same_batches_to_the_same_losses(finished: Path, killed: Path) -> None:
     """To the rounding, not to the bit: in one CI run the weights had different digests; the cause is not known."""
-    sampled = [next(one for one in entries(run, "exit") if one.raw["stage"] == "sample") for run in (finished, killed)]
+    sampled = [
+        next(entry for entry in entries(run, "exit") if entry.raw["stage"] == "sample") for run in (finished, killed)
+    ]
     assert sampled[0].raw["outputs"]["rows"]["digest"] == sampled[1].raw["outputs"]["rows"]["digest"]
     sides = [
         [json.loads(line) for line in (run / "jobs/small.train.1/out/rows.jsonl").read_text("utf-8").splitlines()]
@@ -226,7 +233,7 @@ def lose_the_first_job(folder: Path, *changes: tuple[str, str]) -> Path:
 @pytest.mark.slow
 def test_a_job_that_vanished_goes_to_a_person_who_stops_the_session(tmp_path: Path) -> None:
     run = lose_the_first_job(tmp_path)
-    assert [one.raw["outcome"] for one in entries(run, "decision")] == ["approve", "escalate"]
+    assert [entry.raw["outcome"] for entry in entries(run, "decision")] == ["approve", "escalate"]
     assert len(entries(run, "lost")) == 1 and not entries(run, "exit")
     # Asking again changes nothing, and an answer needs a reason.
     assert peergate("resume", "small", "--runs", run.parent).returncode == 4
@@ -246,7 +253,7 @@ def test_a_person_may_have_a_lost_job_run_again(tmp_path: Path) -> None:
     wait_for((run / "jobs" / "small.before.2" / "claim" / "claim.json").exists)
     assert peergate("cancel", "small", "--runs", run.parent).returncode == 0
     assert again.wait(300) == 130
-    assert [one.raw["key"] for one in entries(run, "launch")] == ["small.before.1", "small.before.2"]
+    assert [entry.raw["key"] for entry in entries(run, "launch")] == ["small.before.1", "small.before.2"]
     assert verify(run)[0] == 0
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.model
 
 def _row_in_store(run: Path) -> None:
     """Turn one wrong answer of the treatment into a right one."""
-    ended = next(one for one in entries(run, "exit") if one.raw["stage"] == "after")
+    ended = next(entry for entry in entries(run, "exit") if entry.raw["stage"] == "after")
     digest = ended.raw["outputs"]["rows"]["digest"].removeprefix("sha256:")
     replace_bytes(
         run / "store" / digest[:2] / digest[2:], lambda data: data.replace(b'"truncated":false', b'"truncated":true', 1)
@@ -28,7 +28,7 @@ def _row_in_job(run: Path) -> None:
 
 
 def _metric(run: Path) -> None:
-    measured = next(one for one in entries(run, "metrics") if one.raw["stage"] == "after")
+    measured = next(entry for entry in entries(run, "metrics") if entry.raw["stage"] == "after")
     digest = measured.raw["metrics"].removeprefix("sha256:")
     replace_bytes(run / "store" / digest[:2] / digest[2:], lambda data: data.replace(b'"value":', b'"value":1', 1))
 
@@ -98,7 +98,7 @@ ELSEWHERE_TOO = (
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(one, marks=[pytest.mark.slow] if one in ELSEWHERE_TOO else []) for one in TAMPERING]
+    "what", [pytest.param(text, marks=[pytest.mark.slow] if text in ELSEWHERE_TOO else []) for text in TAMPERING]
 )
 def test_tampering_is_found(finished: Path, tmp_path: Path, what: str) -> None:
     run = copy_run(finished, tmp_path)

@@ -14,7 +14,7 @@ from reviews.audit.verify import verify_run
 from sessions.run.run_layout import STORE, TRAIL
 from testing.fixtures.command_sessions import entries, verify
 from testing.fixtures.loopback_api import OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
-from tests.e2e.reviewed import asked, complaints, endpoint, finding, peergate, says, write_reviewed_spec
+from tests.e2e.reviewed import complaints, endpoint, finding, peergate, run_command, says, write_reviewed_spec
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def api() -> Iterator[Api]:
 
 
 def outcomes(run: Path) -> list[tuple[str | None, str]]:
-    return [(one.raw["stage"], one.raw["outcome"]) for one in entries(run, "decision")]
+    return [(entry.raw["stage"], entry.raw["outcome"]) for entry in entries(run, "decision")]
 
 
 @pytest.mark.model
@@ -40,14 +40,14 @@ def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Pat
     stages = ("before", "sample", "train", "after", "ship")
     approved = [(stage, "approve") for stage in stages]
     assert outcomes(run) == [(None, "approve"), approved[0], ("sample", "revise"), *approved[1:]]
-    second = next(one for one in entries(run, "plan") if one.key == "plan/sample.2")
+    second = next(entry for entry in entries(run, "plan") if entry.key == "plan/sample.2")
     assert second.raw["changes"] == {"samples_per_prompt": 2}
     # The reviewer of the second attempt is told what was found in the first.
-    asked = [got.packet_text() for got in api.got]
-    assert "one sample a prompt is thin" in asked[3] and "one sample a prompt is thin" not in asked[2]
+    requests = [got.packet_text() for got in api.got]
+    assert "one sample a prompt is thin" in requests[3] and "one sample a prompt is thin" not in requests[2]
     assert len(api.got) == 7 and complaints(api) == []
-    code, told = verify(run)
-    assert (code, told["rederived_attempts"]) == (0, 7), told
+    code, results = verify(run)
+    assert (code, results["rederived_attempts"]) == (0, 7), results
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["reviewer"] == "openai" and report["result"].startswith("accepted:")
 
@@ -70,8 +70,8 @@ def test_the_demo_is_reviewed_over_the_wire(tmp_path: Path, api: Api) -> None:
     done = peergate("start", spec, "--runs", tmp_path / "runs")
     run = tmp_path / "runs" / "demo"
     assert done.returncode == 0, done.stderr
-    asked = [(None, "approve"), ("baseline", "approve"), ("pilot", "revise"), ("pilot", "approve")]
-    assert outcomes(run) == [*asked, *((name, "approve") for name in ("generate", "sft", "evaluate", "package"))]
+    requests = [(None, "approve"), ("baseline", "approve"), ("pilot", "revise"), ("pilot", "approve")]
+    assert outcomes(run) == [*requests, *((name, "approve") for name in ("generate", "sft", "evaluate", "package"))]
     assert len(api.got) == 8 and complaints(api) == []
     assert verify_run(run, TRAIL, STORE).exit_code == 0
 
@@ -109,7 +109,9 @@ def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
     api.steps = [*steps]
     short = "{timeout_s: 6, max_cost_usd: 1}"
     reviewer = endpoint(api)[:-1] + f", effort: {{low: {short}, medium: {short}, high: {short}}}}}"
-    done = asked("start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {reviewer}"), "--runs", tmp_path / "runs")
+    done = run_command(
+        "start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {reviewer}"), "--runs", tmp_path / "runs"
+    )
     run = tmp_path / "runs" / "small"
     assert done.returncode == 4, done.stderr
     assert outcomes(run) == [(None, "escalate")] and not entries(run, "grant", "launch")
@@ -122,7 +124,7 @@ def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
 def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api: Api) -> None:
     block = finding("/registered/analysis", "the test does not fit")
     api.steps = [failed(OPENAI, 429, retry_after="1"), says(findings=[block], approve=False)]
-    done = asked(
+    done = run_command(
         "start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}"), "--runs", tmp_path / "runs"
     )
     run = tmp_path / "runs" / "small"
@@ -137,7 +139,7 @@ def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api
 
 def test_the_reviewer_is_told_neither_whose_work_it_is_nor_what_follows(tmp_path: Path, api: Api) -> None:
     api.steps = [says(approve=False)]
-    done = asked(
+    done = run_command(
         "start",
         write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}"),
         "--runs",

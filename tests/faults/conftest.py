@@ -34,9 +34,9 @@ def fault_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
     """A Ray cluster for all fault tests: its address and its token."""
     if missing := ray_cluster.missing():
         pytest.skip(missing)
-    with ray_cluster.running(tmp_path_factory.mktemp("cluster")) as found:
-        assert found.token is not None
-        yield found.address, found.token
+    with ray_cluster.running(tmp_path_factory.mktemp("cluster")) as cluster:
+        assert cluster.token is not None
+        yield cluster.address, cluster.token
 
 
 @pytest.fixture

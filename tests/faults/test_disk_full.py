@@ -93,15 +93,15 @@ def check_finished(run: Path, before: list[str]) -> None:
     """It ends as if the disk had never been full."""
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage, audit.decision) == (0, [], "approve"), audit.notes
-    kept = [one.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
-    assert kept[: len(before)] == before, "an entry that was recorded is gone"
-    assert len({key for key in kept if key.startswith("launch/")}) == len(
-        [key for key in kept if key.startswith("launch/")]
+    selected = [entry.key for entry in walk_trail(read_trail(run / "trail.sqlite")).entries]
+    assert selected[: len(before)] == before, "an entry that was recorded is gone"
+    assert len({key for key in selected if key.startswith("launch/")}) == len(
+        [key for key in selected if key.startswith("launch/")]
     )
 
 
 def keys(run: Path) -> list[str]:
-    return [one.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
+    return [entry.key for entry in walk_trail(read_trail(run / "trail.sqlite")).entries]
 
 
 # Where the trail is in a database, the largest file is a packet for the reviewer.
@@ -125,13 +125,13 @@ def test_evidence_that_cannot_be_kept_pauses_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse, number: int
 ) -> None:
     run = house.open(tmp_path)
-    kept = 0
+    puts = 0
     put = Store.put
 
     def full(store: Store, data: bytes) -> str:
-        nonlocal kept
-        kept += 1
-        if kept == number:
+        nonlocal puts
+        puts += 1
+        if puts == number:
             raise OSError(errno.ENOSPC, "No space left on device", str(store.root))
         return put(store, data)
 
@@ -145,8 +145,8 @@ def test_evidence_that_cannot_be_kept_pauses_the_session(
 
 
 def test_only_want_of_room_is_told_as_such(tmp_path: Path) -> None:
-    told = no_room(OSError(errno.EROFS, "Read-only file system", "a/b"))
-    assert told is not None and str(told).startswith("a/b: cannot be written: Read-only file system")
+    unwritable = no_room(OSError(errno.EROFS, "Read-only file system", "a/b"))
+    assert unwritable is not None and str(unwritable).startswith("a/b: cannot be written: Read-only file system")
     assert no_room(FileNotFoundError(errno.ENOENT, "No such file")) is None
     assert no_room(ValueError("x")) is None
     with pytest.raises(sqlite3.OperationalError, match="no such table"), telling_no_room(tmp_path):
@@ -181,7 +181,7 @@ def effects(folder: Path) -> set[str]:
 
 
 def jobs_that_ended_well(run: Path) -> set[str]:
-    ends = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "exit"]
+    ends = [entry.raw for entry in read_entries(run / "trail.sqlite") if entry.kind == "exit"]
     return {body["key"] for body in ends if body["manifest"]}
 
 
@@ -209,7 +209,7 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
     """
     with disk(tmp_path / "disk") as resize:
         run = house.open(tmp_path / "disk")
-        paused = asked = 0
+        paused = number = 0
         begun = used(tmp_path / "disk")
         for room in rooms:
             if not resize(begun + room):
@@ -221,7 +221,7 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
             if entries[-1].kind == "close":
                 break
             if is_waiting(History(entries)) and done.returncode == 0:
-                asked += 1
+                number += 1
                 assert house.jobs is not None, "a quick job has nothing of its own to write"
             else:
                 check_paused(run, done)
@@ -232,4 +232,4 @@ def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: 
             house.go_on(run, answer=RETRY if is_waiting(History(read_entries(run / "trail.sqlite"))) else None)
         check_finished(run, before)
         assert house.jobs is None or effects(tmp_path / "disk") >= jobs_that_ended_well(run)
-        print(f"{house.name}: paused {paused} times, asked a person {asked} times")
+        print(f"{house.name}: paused {paused} times, asked a person {number} times")

@@ -21,28 +21,28 @@ from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 
 
 def test_operators_have_names_of_their_own_and_something_expected() -> None:
-    assert len({one.name for one in OPERATORS}) == len(OPERATORS)
-    for one in OPERATORS:
-        assert one.family in FAMILIES and one.expected, one
-        assert one.changes_something() and one.session in SESSIONS, one
+    assert len({item.name for item in OPERATORS}) == len(OPERATORS)
+    for operator in OPERATORS:
+        assert operator.family in FAMILIES and operator.expected, operator
+        assert operator.changes_something() and operator.session in SESSIONS, operator
     assert len(OPERATORS) >= 60
-    assert min(Counter(one.family for one in OPERATORS)[name] for name in FAMILIES) >= 3
+    assert min(Counter(item.family for item in OPERATORS)[name] for name in FAMILIES) >= 3
 
 
 def test_what_has_to_stop_an_operator_is_a_check() -> None:
-    named = {one.id for one in (*CHECKS, *DESIGN_CHECKS, *loosening_check.CHECKS)}
+    named = {check.id for check in (*CHECKS, *DESIGN_CHECKS, *loosening_check.CHECKS)}
     ids = named | {*REPORT, AUDIT, *REFUSALS}
-    for one in OPERATORS:
+    for operator in OPERATORS:
         unknown = [
             what
-            for what in one.expected
+            for what in operator.expected
             if not any(id.startswith(what) if what.endswith(".") else id == what for id in ids)
         ]
-        assert unknown == [], one.name
+        assert unknown == [], operator.name
 
 
 def test_a_flaw_is_stopped_by_what_was_expected_only() -> None:
-    operator = next(one for one in OPERATORS if one.expected == ("witness.answers",))
+    operator = next(item for item in OPERATORS if item.expected == ("witness.answers",))
     twin = SessionEnd("approve", ("critics.swap",), ("health.near",))
     fared = {
         SessionEnd("reject", ("witness.answers",)): "stopped",
@@ -61,23 +61,23 @@ def test_a_flaw_is_stopped_by_what_was_expected_only() -> None:
 
 
 def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
-    found = {"outcome": "reject", "failed": ["witness.answers"], "warned": [], "blocked": []}
+    results = {"outcome": "reject", "failed": ["witness.answers"], "warned": [], "blocked": []}
     other = {"operator": "hinted", "family": "answers", "result": "ended without acceptance", "seconds": 1.0}
-    counted = page([found | other, found | other | {"operator": "few-repaired", "warned": ["witness.answers"]}])
+    counted = page([results | other, results | other | {"operator": "few-repaired", "warned": ["witness.answers"]}])
     assert "| first | 0 of 2 (0.0% [0.0%, 65.8%]) | 0 of 2 (0.0% [0.0%, 65.8%]) | 0 of 2" in counted
     assert "| 1 of 2 (50.0% [9.5%, 90.5%]) |\n| second" in counted
-    result = found | {"operator": "repaired", "family": "answers", "result": "stopped", "seconds": 1.0}
+    result = results | {"operator": "repaired", "family": "answers", "result": "stopped", "seconds": 1.0}
     healthy = {"healthy": 1, "variation": "lora float32 batched quoted", "result": "rejected"}
     healthy |= {"outcome": "waiting", "failed": ["strata.sensitivity"]}
-    told = page([result, healthy])
-    assert "No model was asked" in told and "No model was asked" not in page([{**MODEL_ROW}])
-    assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in told and told.count("` | not run |") == len(OPERATORS) - 1
+    output = page([result, healthy])
+    assert "No model was asked" in output and "No model was asked" not in page([{**MODEL_ROW}])
+    assert "| all | 1 | 0 | 0 | 0 | 0 | 0 |" in output and output.count("` | not run |") == len(OPERATORS) - 1
     assert (
-        "Refused: 1 of 1 (100.0% [20.7%, 100.0%])" in told
-        and "1 of 1 healthy sessions" in told
-        and "method: lora 1 (1 rejected)" in told
+        "Refused: 1 of 1 (100.0% [20.7%, 100.0%])" in output
+        and "1 of 1 healthy sessions" in output
+        and "method: lora 1 (1 rejected)" in output
     )
-    assert "rejected by: strata.sensitivity 1" in told
+    assert "rejected by: strata.sensitivity 1" in output
 
 
 MODEL_ROW = {
@@ -121,10 +121,10 @@ def test_prompts_on_other_topics_do_not_overlap_in_any_language(language: str) -
 
 
 def test_healthy_sessions_have_every_combination_once() -> None:
-    names = {one.name for one in VARIATIONS}
+    names = {healthy.name for healthy in VARIATIONS}
     combined = len(METHODS) * len(PRECISIONS) * len(ENGINES) * len(ITEMS)
     assert len(names) == len(VARIATIONS) == combined + len(OTHERS) + len(LANGUAGES)
-    assert {(one.task, one.launcher) for one in OTHERS} == {
+    assert {(healthy.task, healthy.launcher) for healthy in OTHERS} == {
         ("instruction_following", None),
         ("format_instructions", "local"),
     }

@@ -54,7 +54,7 @@ class Lost(QuickLauncher):
 
 
 def keys(run: Path) -> list[str]:
-    return [one.key for one in read_entries(run / "trail.sqlite")]
+    return [entry.key for entry in read_entries(run / "trail.sqlite")]
 
 
 # ---- the trail comes before the graph -----------------------------------------------------------------------
@@ -114,7 +114,7 @@ def effects_before_the_answer(run: Path, human: Node, monkeypatch: pytest.Monkey
     """Return what the trail says when a person is asked, and after the question was reached twice more."""
     monkeypatch.setitem(graph.NODES, "human", human)
     drive(quick_session(run, launcher=Lost()))
-    asked = keys(run)
+    requests = keys(run)
     for _ in range(2):
         session = quick_session(run, launcher=Lost())
         config: Any = {"configurable": {"thread_id": "small"}}
@@ -122,7 +122,7 @@ def effects_before_the_answer(run: Path, human: Node, monkeypatch: pytest.Monkey
         again.update_state(config, {"route": "human"}, as_node="decide")
         again.invoke(None, config)
         session.trail.close()
-    return asked, keys(run)
+    return requests, keys(run)
 
 
 @in_both
@@ -130,8 +130,8 @@ def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     run = open_quick(tmp_path)
-    asked, again = effects_before_the_answer(run, judge.human, monkeypatch)
-    assert again == asked
+    requests, again = effects_before_the_answer(run, judge.human, monkeypatch)
+    assert again == requests
     drive(quick_session(run, launcher=Lost()), RETRY)
     answered = [key for key in keys(run) if key.startswith("human/")]
     assert answered == ["human/decision/sample.1"]
@@ -145,24 +145,24 @@ def test_an_effect_before_the_question_would_be_had_again(
     def acts_first(session: Session, state: State) -> State:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         append_json(session.trail, "pause", f"pause/{number}", {"by": "the node"})
-        asked = last_question(History(session.trail.iterate()))
-        interrupt({"session": session.name, "asked": asked.key, "reasons": []})
+        entry = last_question(History(session.trail.iterate()))
+        interrupt({"session": session.name, "asked": entry.key, "reasons": []})
         raise AssertionError("no one answers here")
 
-    asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
+    requests, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
     assert len([key for key in again if key.startswith("pause/")]) == 3
-    assert again != asked
+    assert again != requests
 
 
 # ---- the trail says where the graph is entered --------------------------------------------------------------
 
 
-def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher: Any = None, **given: Any) -> None:
+def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher: Any = None, **arguments: Any) -> None:
     """Kill a session when an entry was recorded, before anything that follows it."""
     append = Trail.append
 
-    def last(trail: Trail, body: Any, name: str | None = None, *told: Any) -> Any:
-        recorded = append(trail, body, name, *told)
+    def last(trail: Trail, body: Any, name: str | None = None, *lines: Any) -> Any:
+        recorded = append(trail, body, name, *lines)
         if recorded.key == key:
             raise Killed
         return recorded
@@ -170,7 +170,7 @@ def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher:
     with monkeypatch.context() as patched:
         patched.setattr(Trail, "append", last)
         with pytest.raises(Killed):
-            drive(quick_session(run, launcher=launcher), **given)
+            drive(quick_session(run, launcher=launcher), **arguments)
 
 
 def nodes_of(run: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any] | None = None) -> list[str]:
@@ -278,9 +278,9 @@ def test_a_design_that_a_person_approved_is_not_asked_about_again(
 
 def attempts(run: Path, stage: str = "sample") -> list[int]:
     return [
-        one.raw["attempt"]
-        for one in read_entries(run / "trail.sqlite")
-        if one.kind == "launch" and one.raw["stage"] == stage
+        entry.raw["attempt"]
+        for entry in read_entries(run / "trail.sqlite")
+        if entry.kind == "launch" and entry.raw["stage"] == stage
     ]
 
 

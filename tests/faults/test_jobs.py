@@ -141,15 +141,15 @@ def log_of(path: Path, data: bytes, head: int, tail: int) -> tuple[bytes, int, s
 @pytest.mark.parametrize("lines", [0, 10, 300, 5_000])
 def test_a_log_keeps_its_beginning_and_its_end(tmp_path: Path, lines: int) -> None:
     data = b"".join(b"line %d\n" % n for n in range(lines))
-    kept, left_out, digest = log_of(tmp_path / "log.txt", data, head=1000, tail=4000)
+    content, left_out, digest = log_of(tmp_path / "log.txt", data, head=1000, tail=4000)
     assert digest == digest_file(tmp_path / "log.txt")
-    assert len(kept) <= 1000 + 8000 + 100
+    assert len(content) <= 1000 + 8000 + 100
     assert os.listdir(tmp_path) == ["log.txt"]  # noqa: PTH208
     if len(data) <= 9000:
-        assert (kept, left_out) == (data, 0)
+        assert (content, left_out) == (data, 0)
         return
-    begin, told, end = kept.partition(f"\n[peergate: {left_out} bytes of the log were left out here]\n".encode())
-    assert told, kept[900:1200]
+    begin, payload, end = content.partition(f"\n[peergate: {left_out} bytes of the log were left out here]\n".encode())
+    assert payload, content[900:1200]
     assert begin == data[:1000] and data.endswith(end) and len(end) > 3900
     assert len(begin) + left_out + len(end) == len(data)
     assert end.startswith(b"line "), "the end begins in the middle of a line"
@@ -168,8 +168,8 @@ def test_a_log_on_a_full_disk_counts_what_it_could_not_take(tmp_path: Path, monk
     monkeypatch.setattr("sessions.jobs.job_log.os.pwrite", full)
     monkeypatch.setattr("sessions.jobs.job_log.PIECE_BYTES", 1000)
     data = b"".join(b"%06d\n" % n for n in range(1000))
-    kept, left_out, digest = log_of(tmp_path / "log.txt", data, head=10_000, tail=10_000)
-    assert left_out == 2000 and len(kept) == len(data) - 2000
+    content, left_out, digest = log_of(tmp_path / "log.txt", data, head=10_000, tail=10_000)
+    assert left_out == 2000 and len(content) == len(data) - 2000
     assert digest == digest_file(tmp_path / "log.txt")
 
 
@@ -220,9 +220,9 @@ def test_the_exit_record_says_what_the_job_used(drive: Drive, folder: Path) -> N
     assert json.loads((folder / "exit.json").read_bytes())["log_left_out"] == 0
 
 
-@pytest.mark.parametrize("said", ["", NOWHERE_TO_SAY], ids=["log", "full-log"])
-def test_an_exit_record_waits_for_room_on_the_disk(drive: Drive, folder: Path, said: str) -> None:
-    driver = drive("raise SystemExit(3)", folder, "-c", said + FULL_AT_FIRST)
+@pytest.mark.parametrize("message", ["", NOWHERE_TO_SAY], ids=["log", "full-log"])
+def test_an_exit_record_waits_for_room_on_the_disk(drive: Drive, folder: Path, message: str) -> None:
+    driver = drive("raise SystemExit(3)", folder, "-c", message + FULL_AT_FIRST)
     assert ended(driver, folder) == ("exited", 3)
     assert [path.name for path in folder.glob(".*")] == [], "something half-written is left"
 
@@ -336,8 +336,8 @@ def test_a_wrapper_lives_on_when_the_clock_is_set(
     assert wrapper.claim(folder, order.key)
     at = psutil.boot_time()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: at + hours * 3600)
-    told = json.loads((folder / "claim" / "claim.json").read_bytes())
-    assert abs(psutil.Process(told["pid"]).create_time() - told["started"]) > 3600, "the clock was not set"
+    report = json.loads((folder / "claim" / "claim.json").read_bytes())
+    assert abs(psutil.Process(report["pid"]).create_time() - report["started"]) > 3600, "the clock was not set"
     assert LocalLauncher().poll(folder) == JobState("running")
 
 

@@ -69,12 +69,12 @@ def name_of(address: str) -> str:
 
 def effects_once(run: Path) -> None:
     """Every job was launched, ended and paid once."""
-    kept = keys(run)
-    assert len(kept) == len(set(kept))
+    selected = keys(run)
+    assert len(selected) == len(set(selected))
     for kind in ("launch", "exit", "metrics", "verdict"):
-        assert len([key for key in kept if key.startswith(f"{kind}/")]) >= 5
-    reserved = {key.removeprefix("reserve/") for key in kept if key.startswith("reserve/")}
-    assert reserved == {key.removeprefix("settle/") for key in kept if key.startswith("settle/")}
+        assert len([key for key in selected if key.startswith(f"{kind}/")]) >= 5
+    reserved = {key.removeprefix("reserve/") for key in selected if key.startswith("reserve/")}
+    assert reserved == {key.removeprefix("settle/") for key in selected if key.startswith("settle/")}
 
 
 class Once(Through):
@@ -126,10 +126,10 @@ def test_an_answer_to_a_commit_that_is_lost_repeats_nothing(
         count += 1
         if count % 3:
             return commit(table)
-        held = table._held  # pyright: ignore[reportPrivateUsage]
-        assert held is not None
-        held.execute("COMMIT")
-        held.close()
+        connection = table._held  # pyright: ignore[reportPrivateUsage]
+        assert connection is not None
+        connection.execute("COMMIT")
+        connection.close()
         lost += 1
         raise OperationalError("server closed the connection unexpectedly")
 
@@ -148,9 +148,9 @@ def test_an_answer_to_a_commit_that_is_lost_repeats_nothing(
 def read_only(postgres: Server, database: str, on: bool) -> None:
     """What a server that follows another one answers; connections that are there are ended, as in a change-over."""
     name = name_of(database)
-    said = f"SET default_transaction_read_only = {'on' if on else 'off'}"
+    message = f"SET default_transaction_read_only = {'on' if on else 'off'}"
     ends = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    postgres.sql("postgres", f"ALTER DATABASE {name} {said}; {ends}")
+    postgres.sql("postgres", f"ALTER DATABASE {name} {message}; {ends}")
 
 
 @in_postgres

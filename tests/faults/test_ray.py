@@ -68,8 +68,8 @@ def on_ray(tmp_path: Path, fault_cluster: tuple[str, str]) -> Iterator[Callable[
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for house in made:
+        house.close()
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def test_every_signal_that_asks_a_wrapper_of_ray_to_end_ends_the_stage_first(
 ) -> None:
     house = on_ray()
     launcher = house.launcher()
-    asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    folders = {number: house.job(order, SLEEP, number) for number in asked}
+    requests = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    folders = {number: house.job(order, SLEEP, number) for number in requests}
     for folder in folders.values():
         launcher.start(folder)
     for number, folder in folders.items():
@@ -92,13 +92,13 @@ def test_every_signal_that_asks_a_wrapper_of_ray_to_end_ends_the_stage_first(
         until(lambda pid=pids["stage"]: is_gone(pid))
 
 
-@pytest.mark.parametrize("said", ["", NOWHERE_TO_SAY], ids=["log", "full-log"])
+@pytest.mark.parametrize("message", ["", NOWHERE_TO_SAY], ids=["log", "full-log"])
 def test_an_exit_record_of_a_job_on_ray_waits_for_room(
-    tmp_path: Path, on_ray: Callable[..., House], order: JobOrder, said: str
+    tmp_path: Path, on_ray: Callable[..., House], order: JobOrder, message: str
 ) -> None:
     """The job itself fills the disk that its folder is on; with a full log, Ray's own disk is full too."""
     with disk(tmp_path / "disk"):
-        house = on_ray(tmp_path / "disk", said)
+        house = on_ray(tmp_path / "disk", message)
         folder = house.job(order, FILLS)
         launcher = house.launcher()
         # Who would give it up.
@@ -111,9 +111,9 @@ def test_an_exit_record_of_a_job_on_ray_waits_for_room(
             assert launcher.poll(folder) == JobState("running")
             time.sleep(0.2)
         # It has to write so, which tells that the disk is full and ends nothing.
-        with pytest.raises(OSError, match="No space left") as told:
+        with pytest.raises(OSError, match="No space left") as caught:
             until(lambda: strict.poll(folder).state != "running", 30)
-        assert told.value.errno == errno.ENOSPC
+        assert caught.value.errno == errno.ENOSPC
         (folder / "fill").unlink()
         record = ended(launcher, folder)
         assert (record.code, record.reason) == (3, "exited")
@@ -154,7 +154,7 @@ def test_a_job_that_fills_the_disk_is_waited_for_and_judged_by_its_own_end(tmp_p
         house.go_on(run, filling)
         entries = read_entries(run / "trail.sqlite")
         assert filling.full_for > 6 and is_waiting(History(entries))
-        (end,) = [one.raw for one in entries if one.key == "exit/small.sample.1"]
+        (end,) = [entry.raw for entry in entries if entry.key == "exit/small.sample.1"]
         assert end["manifest"] is None
         before = keys(run)
         house.go_on(run, answer=RETRY)
@@ -180,10 +180,10 @@ def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path
             house.go_on(run, answer=RETRY)
         check_finished(run, [])
         entries = read_entries(run / "trail.sqlite")
-        (*_, last) = [one.raw for one in entries if one.key.startswith("exit/small.train.")]
-        ends[name] = {output: one["digest"] for output, one in last["outputs"].items()}
+        (*_, last) = [entry.raw for entry in entries if entry.key.startswith("exit/small.train.")]
+        ends[name] = {output: item["digest"] for output, item in last["outputs"].items()}
     assert ends["lost"] == ends["whole"]
-    launches = [one.raw for one in entries if one.key.startswith("launch/small.train.")]
+    launches = [entry.raw for entry in entries if entry.key.startswith("launch/small.train.")]
     assert len(launches) == 2 and launches[0].get("resumes") is None
     resumed = launches[1]["resumes"]
     log = (run / "jobs" / "small.train.2" / "log.txt").read_text(encoding="utf-8")
@@ -214,9 +214,9 @@ def test_a_cluster_that_is_away_pauses_the_session_and_it_goes_on_when_it_is_bac
         house.go_on(run, Stopping(house.launcher(), "sample"))
     before = keys(run)
     gone = EngineLauncher(RayEngine(lambda start: Cluster("http://127.0.0.1:9")), python=house.jobs.python)
-    with pytest.raises(EngineUnavailable, match="does not answer") as told:
+    with pytest.raises(EngineUnavailable, match="does not answer") as caught:
         house.go_on(run, gone)
-    assert told.value.exit_code == ExitCode.BLOCKED
+    assert caught.value.exit_code == ExitCode.BLOCKED
     assert keys(run) == before
     house.go_on(run)
     check_finished(run, before)
@@ -237,9 +237,9 @@ class Gone(Through):
 
     def poll(self, folder: Path) -> JobState:
         if folder.name == self.job and not self.was and (folder / "began").exists():
-            told = json.loads((self.run / "ray.json").read_bytes())
-            self.was = told["folder"]
-            kill(int(told["pid"]))
+            report = json.loads((self.run / "ray.json").read_bytes())
+            self.was = report["folder"]
+            kill(int(report["pid"]))
             end_left_over(self.run)
         return super().poll(folder)
 
@@ -260,13 +260,13 @@ def test_a_cluster_that_is_killed_under_a_job_loses_the_job_and_nothing_else(tmp
             house.go_on(run, killing)
             entries = read_entries(run / "trail.sqlite")
             assert killing.was and is_waiting(History(entries))
-            assert [one.raw["key"] for one in entries if one.kind == "lost"] == ["small.sample.1"]
+            assert [entry.raw["key"] for entry in entries if entry.kind == "lost"] == ["small.sample.1"]
             before = keys(run)
             house.go_on(run, launcher(), RETRY)
             check_finished(run, before)
             assert effects(tmp_path) == jobs_that_ended_well(run)
-            told = json.loads((run / "ray.json").read_bytes())
-            assert told["folder"] != killing.was and not Path(killing.was).exists()
+            report = json.loads((run / "ray.json").read_bytes())
+            assert report["folder"] != killing.was and not Path(killing.was).exists()
         finally:
             if (run / "ray.json").exists():
                 keeper = int(json.loads((run / "ray.json").read_bytes())["pid"])

@@ -71,10 +71,10 @@ def job(run: Path, attempt: int, name: str, resumes: ResumeStep | None = None) -
     return Job(made.folder, order)
 
 
-def go_on(one: Job) -> tuple[dict[str, Any], Any]:
+def go_on(result: Job) -> tuple[dict[str, Any], Any]:
     """Run a job like ``training.jobs``; return what its manifest says of the resumed step, and all it says."""
-    taken = take_over(one.order, one.run, one.folder)
-    return taken, sft(one)
+    taken = take_over(result.order, result.run, result.folder)
+    return taken, sft(result)
 
 
 def rows(folder: Path) -> list[TrainingRow]:
@@ -85,19 +85,19 @@ def rows(folder: Path) -> list[TrainingRow]:
 def test_the_attempt_after_a_lost_one_ends_with_the_same_weights(
     ground: Path, undisturbed: Path, lost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = find_resumable_step(ground, lost, 1)
-    assert found is not None and (found.step, found.attempt) == (6, 1)
-    again = job(ground, 2, "again", found)
+    step = find_resumable_step(ground, lost, 1)
+    assert step is not None and (step.step, step.attempt) == (6, 1)
+    again = job(ground, 2, "again", step)
     taken, done = go_on(again)
     assert digest_path(again.out / "checkpoint") == digest_path(undisturbed / "out" / "checkpoint")
     assert digest_file(again.out / "rows.jsonl") == digest_file(undisturbed / "out" / "rows.jsonl")
     assert [row.step for row in rows(again.folder)] == list(range(1, 9))
-    assert taken == {"resumed": {"attempt": 1, "step": 6, "checkpoint": found.digest}}
+    assert taken == {"resumed": {"attempt": 1, "step": 6, "checkpoint": step.digest}}
     assert done.facts["resumed_from"] == 6
-    assert f"resumes from step 6, saved by attempt 1 ({found.digest})" in capsys.readouterr().out
+    assert f"resumes from step 6, saved by attempt 1 ({step.digest})" in capsys.readouterr().out
     # What was saved is of no use any more here, and what the lost attempt saved is as it was.
     assert not (again.folder / FOLDER).exists()
-    assert find_resumable_step(ground, lost, 1) == found
+    assert find_resumable_step(ground, lost, 1) == step
 
 
 def test_without_the_state_of_the_optimizer_the_weights_would_be_others(
@@ -109,18 +109,18 @@ def test_without_the_state_of_the_optimizer_the_weights_would_be_others(
     other = ground / "jobs" / "tampered"
     shutil.copytree(lost, other)
     state = other / FOLDER / "checkpoint-6" / "optimizer.pt"
-    held = torch.load(state)
-    for one in held["state"].values():
-        one["exp_avg"].zero_()
-    torch.save(held, state)
+    data = torch.load(state)
+    for item in data["state"].values():
+        item["exp_avg"].zero_()
+    torch.save(data, state)
     # As large as before or not, the table of the step is written anew: this is about the weights.
     from training.jobs.saved_steps import mark
 
     (state.parent / "whole.json").unlink()
     mark(state.parent)
-    found = find_resumable_step(ground, other, 1)
-    assert found is not None and found.step == 6
-    again = job(ground, 2, "elsewhere", found)
+    step = find_resumable_step(ground, other, 1)
+    assert step is not None and step.step == 6
+    again = job(ground, 2, "elsewhere", step)
     go_on(again)
     assert digest_path(again.out / "checkpoint") != digest_path(undisturbed / "out" / "checkpoint")
 
@@ -150,8 +150,8 @@ def test_a_half_written_step_is_passed_over_for_the_one_before(
     half = ground / "jobs" / f"half.{spoil.__name__}"
     shutil.copytree(lost, half)
     spoil(half / FOLDER / "checkpoint-6")
-    found = find_resumable_step(ground, half, 1)
-    assert found is not None and found.step == 3
+    step = find_resumable_step(ground, half, 1)
+    assert step is not None and step.step == 3
     shutil.rmtree(half / FOLDER / "checkpoint-3")
     assert find_resumable_step(ground, half, 1) is None
     shutil.rmtree(half)
@@ -168,16 +168,16 @@ def test_from_the_step_before_it_comes_to_the_same_weights(ground: Path, undistu
 
 
 def test_a_step_that_is_not_the_ordered_one_is_refused(ground: Path, lost: Path) -> None:
-    found = find_resumable_step(ground, lost, 1)
-    assert found is not None
+    step = find_resumable_step(ground, lost, 1)
+    assert step is not None
     for n, wrong in enumerate(
         (
-            found.model_copy(update={"digest": f"sha256:{'0' * 64}"}),
-            found.model_copy(update={"step": 3}),
-            found.model_copy(update={"path": found.path.replace("checkpoint-6", "checkpoint-9")}),
+            step.model_copy(update={"digest": f"sha256:{'0' * 64}"}),
+            step.model_copy(update={"step": 3}),
+            step.model_copy(update={"path": step.path.replace("checkpoint-6", "checkpoint-9")}),
         )
     ):
-        one = job(ground, 2, f"refused.{n}", wrong)
+        result = job(ground, 2, f"refused.{n}", wrong)
         with pytest.raises(NotTheStep, match=r"checkpoint-\d (is|cannot be read)"):
-            take_over(one.order, one.run, one.folder)
-        assert not (one.folder / FOLDER).exists()
+            take_over(result.order, result.run, result.folder)
+        assert not (result.folder / FOLDER).exists()

@@ -217,7 +217,7 @@ def test_a_clock_that_goes_back_again_and_again_stops_nothing(
     house.go_on(run, Backwards(house.launcher()))
     # Five jobs and their witnesses.
     assert hours[0] == -10 * 31
-    times = [one.time_ns for one in read_entries(run / "trail.sqlite")]
+    times = [entry.time_ns for entry in read_entries(run / "trail.sqlite")]
     assert times == sorted(times)
     check_finished(run, [])
 
@@ -228,18 +228,18 @@ def test_a_job_over_which_the_clock_goes_back_costs_nothing_less_than_nothing_an
 ) -> None:
     class Earlier(Through):
         def poll(self, folder: Path) -> JobState:
-            found = super().poll(folder)
-            if found.exit is None:
-                return found
-            before = found.exit.started - 7200
-            return JobState("exited", ExitRecord.model_validate(found.exit.model_dump() | {"ended": before}))
+            state = super().poll(folder)
+            if state.exit is None:
+                return state
+            before = state.exit.started - 7200
+            return JobState("exited", ExitRecord.model_validate(state.exit.model_dump() | {"ended": before}))
 
     run = house.open(tmp_path)
     house.go_on(run, Earlier(house.launcher()))
     entries = read_entries(run / "trail.sqlite")
-    settled = [one.raw["usd"] for one in entries if one.raw.get("what") == "settle"]
+    settled = [entry.raw["usd"] for entry in entries if entry.raw.get("what") == "settle"]
     assert settled and min(settled) >= 0
-    decision = next(one.raw for one in reversed(entries) if one.kind == "decision")
+    decision = next(entry.raw for entry in reversed(entries) if entry.kind == "decision")
     assert decision["outcome"] == "escalate"
 
 
@@ -335,8 +335,8 @@ def test_a_file_of_the_store_that_a_kill_left_half_written_is_no_damage(tmp_path
     there = {path for path in (run / "store").rglob("*") if path.is_file()}
     killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_STORE, str(run / "store")], cwd=HOME, check=False)
     assert killed.returncode == -signal.SIGKILL
-    left = {path for path in (run / "store").rglob("*") if path.is_file()} - there
-    assert len(left) == 1, "nothing was left: there is nothing to test"
+    paths = {path for path in (run / "store").rglob("*") if path.is_file()} - there
+    assert len(paths) == 1, "nothing was left: there is nothing to test"
     house.go_on(run)
     check_finished(run, before)
 

@@ -41,11 +41,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def grounds(site: Site) -> Iterator[Callable[[House], Ground]]:
     """Opens houses, each when it is first asked for; they are held until all tests are done."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
         @cache
         def ground_of(described: House) -> Ground:
-            return held.enter_context(opened(site, described))
+            return stack.enter_context(opened(site, described))
 
         yield ground_of
 

@@ -72,11 +72,11 @@ def _count(at: int, path: str | None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*given: Any, **named: Any) -> Any:
-            told = f"{name}({given[1].KIND})" if name == "Trail.append" else name
-            tick(f"before {told}")
-            done = real(*given, **named)
-            tick(f"after {told}")
+        def step(*values: Any, **named: Any) -> Any:
+            output = f"{name}({values[1].KIND})" if name == "Trail.append" else name
+            tick(f"before {output}")
+            done = real(*values, **named)
+            tick(f"after {output}")
             return done
 
         return step

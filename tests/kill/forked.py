@@ -80,15 +80,15 @@ class ForkedProcess:
         self.stdin = self.stdout = self.stderr = None
         theirs: list[int] = []
         close: list[int] = []
-        for name, given in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
-            if given == subprocess.PIPE:
+        for name, item in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+            if item == subprocess.PIPE:
                 reading, writing = os.pipe()
                 mine, other = (writing, reading) if name == "stdin" else (reading, writing)
                 setattr(self, name, io.FileIO(mine, "wb" if name == "stdin" else "rb"))
-            elif given == subprocess.DEVNULL:
+            elif item == subprocess.DEVNULL:
                 other = os.open(os.devnull, os.O_RDWR)
             else:
-                other = os.dup(given.fileno())
+                other = os.dup(item.fileno())
             theirs.append(other)
             close.append(other)
         # What an interpreter takes before it claims.

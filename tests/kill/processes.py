@@ -21,15 +21,15 @@ def is_alive(pid: int) -> bool:
 def children(pid: int) -> list[int]:
     """Return the children of a process that live."""
     with suppress(OSError, ValueError):
-        told = (_PROC / str(pid) / "task" / str(pid) / "children").read_text(encoding="ascii").split()
-        return [int(one) for one in told if is_alive(int(one))]
+        lines = (_PROC / str(pid) / "task" / str(pid) / "children").read_text(encoding="ascii").split()
+        return [int(text) for text in lines if is_alive(int(text))]
     return []
 
 
 def wrappers(ground: Path) -> list[int]:
     """Return the wrappers of the sessions below a folder, anyone who started them: their command lines name it."""
     below = f"{ground}/".encode()
-    found: list[int] = []
+    results: list[int] = []
     for process in _PROC.iterdir():
         if not process.name.isdigit():
             continue
@@ -40,5 +40,5 @@ def wrappers(ground: Path) -> list[int]:
             # A shell's command is one word, which is none of the modules.
             words = line.split(b"\0")
             if any(module in words for module in WRAPPERS) and is_alive(int(process.name)):
-                found.append(int(process.name))
-    return found
+                results.append(int(process.name))
+    return results

@@ -54,7 +54,7 @@ def drawn(seed: int, jobs: int) -> list[Kill]:
         Kill(draw.choices(TARGETS, _WEIGHTS)[0], draw.randint(0, jobs), draw.random(), draw.random() ** 2 * 0.12)
         for _ in range(draw.randint(1, MOST_KILLS))
     ]
-    return sorted(kills, key=lambda one: (one.jobs, one.after))
+    return sorted(kills, key=lambda kill: (kill.jobs, kill.after))
 
 
 @dataclass
@@ -101,21 +101,21 @@ def run(
     """
     ran = Ran(site.ground(name, house))
     begun = time.monotonic()
-    due = Due(ran, list(kills), whole_s / (house.jobs + 1))
+    expected = Due(ran, list(kills), whole_s / (house.jobs + 1))
     while True:
         ran.commands += 1
-        assert ran.commands <= MOST_COMMANDS, f"{ran.run} does not end: {_told(ran)}"
-        given = {} if ran.commands < command_of else environ if ran.commands == command_of else _kept(environ)
-        command = _go_on(site, house, ran, given)
-        code = _watch(site, house, ran, command, due)
+        assert ran.commands <= MOST_COMMANDS, f"{ran.run} does not end: {_last_output(ran)}"
+        arguments = {} if ran.commands < command_of else environ if ran.commands == command_of else _kept(environ)
+        command = _go_on(site, house, ran, arguments)
+        code = _watch(site, house, ran, command, expected)
         if code == -signal.SIGKILL:
             continue
         entries = house.entries(ran.run)
-        if any(one.kind == "close" for one in entries):
-            assert code == ExitCode.DONE, f"it closed with exit code {code}: {_told(ran)}"
+        if any(entry.kind == "close" for entry in entries):
+            assert code == ExitCode.DONE, f"it closed with exit code {code}: {_last_output(ran)}"
             break
-        assert code == ExitCode.BLOCKED, f"exit code {code}: {_told(ran)}"
-        assert is_waiting(History(entries)), f"it neither ends nor asks, and exit code is {code}: {_told(ran)}"
+        assert code == ExitCode.BLOCKED, f"exit code {code}: {_last_output(ran)}"
+        assert is_waiting(History(entries)), f"it neither ends nor asks, and exit code is {code}: {_last_output(ran)}"
     ran.seconds = time.monotonic() - begun
     return ran
 
@@ -143,37 +143,39 @@ class Due:
     """The kills that are left, and since when the next one may come."""
 
     ran: Ran
-    left: list[Kill]
+    remaining: list[Kill]
     stage_s: float
     _since: float | None = None
 
     def now(self) -> Kill | None:
         """Return the next kill, if its moment has come."""
-        if not self.left:
+        if not self.remaining:
             return None
         if self._since is None:
             folder = self.ran.run / "jobs"
-            if self.left[0].jobs and (not folder.exists() or len(list(folder.iterdir())) < self.left[0].jobs):
+            if self.remaining[0].jobs and (not folder.exists() or len(list(folder.iterdir())) < self.remaining[0].jobs):
                 return None
-            if self.left[0].saved and not list(self.ran.run.glob(f"jobs/*/trainer/checkpoint-{self.left[0].saved}")):
+            if self.remaining[0].saved and not list(
+                self.ran.run.glob(f"jobs/*/trainer/checkpoint-{self.remaining[0].saved}")
+            ):
                 return None
             self._since = time.monotonic()
-        return self.left[0] if time.monotonic() - self._since >= self.left[0].after * self.stage_s else None
+        return self.remaining[0] if time.monotonic() - self._since >= self.remaining[0].after * self.stage_s else None
 
     def done(self) -> None:
         """Go on to the one after it."""
-        self.left.pop(0)
+        self.remaining.pop(0)
         self._since = None
 
 
-def _watch(site: Site, house: House, ran: Ran, command: Command, due: Due) -> int:
+def _watch(site: Site, house: House, ran: Ran, command: Command, expected: Due) -> int:
     """Wait for a command to end; kill what is due."""
     until = time.monotonic() + WITHIN_S
-    while not command.wait(LOOK_S if due.left else 1.0):
-        assert time.monotonic() < until, f"a command does not end: {_told(ran)}"
-        kill = due.now()
+    while not command.wait(LOOK_S if expected.remaining else 1.0):
+        assert time.monotonic() < until, f"a command does not end: {_last_output(ran)}"
+        kill = expected.now()
         if kill is not None and _strike(site, house, ran, kill):
-            due.done()
+            expected.done()
     return command.code()
 
 
@@ -199,9 +201,9 @@ def _strike(site: Site, house: House, ran: Ran, kill: Kill) -> bool:
     return hit
 
 
-def _told(ran: Ran) -> str:
+def _last_output(ran: Ran) -> str:
     """Return what the newest command said."""
-    newest = max(ran.ground.glob("told.*"), default=None)
+    newest = max(ran.ground.glob("output.*"), default=None)
     return newest.read_text(encoding="utf-8", errors="replace")[-3000:] if newest else "nothing was said"
 
 
@@ -212,15 +214,15 @@ def result_of(house: House, run: Path) -> Result:
     """Return what an undisturbed run has as well."""
     entries, store = house.entries(run), house.store(run)
     stages: dict[str, Any] = {}
-    for stage in dict.fromkeys(one.raw["stage"] for one in entries if one.kind == "launch"):
+    for stage in dict.fromkeys(entry.raw["stage"] for entry in entries if entry.kind == "launch"):
         accepted = History(entries).accepted_attempt(stage)
         assert accepted is not None
         measured, ended = _one(entries, f"metrics/{accepted.name}"), _one(entries, f"exit/{accepted.job}")
-        found = MetricSet.model_validate(store.get_value(measured.raw["metrics"]))
+        metric_set = MetricSet.model_validate(store.get_value(measured.raw["metrics"]))
         stages[stage] = {
-            "metrics": {id: one.model_dump(mode="json") for id, one in found.metrics.items()},
-            "rows": found.rows,
-            "outputs": {name: one["digest"] for name, one in ended.raw["outputs"].items()},
+            "metrics": {id: metric.model_dump(mode="json") for id, metric in metric_set.metrics.items()},
+            "rows": metric_set.rows,
+            "outputs": {name: output["digest"] for name, output in ended.raw["outputs"].items()},
         }
     closed = _one(entries, "close")
     return Result(closed.raw["decision"], stages)
@@ -228,90 +230,93 @@ def result_of(house: House, run: Path) -> Result:
 
 def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
     """Return everything about a run that is not as it must be."""
-    found: list[str] = []
+    results: list[str] = []
     entries, store = house.entries(ran.run), house.store(ran.run)
     audit = house.audit(ran.run)
     if (audit.exit_code, audit.damage) != (0, []):
-        found.append(f"the trail does not verify: {audit.exit_code}, {audit.damage}, {audit.notes}")
+        results.append(f"the trail does not verify: {audit.exit_code}, {audit.damage}, {audit.notes}")
     by_kind: dict[str, list[RecordedEntry]] = {}
-    for one in entries:
-        by_kind.setdefault(one.kind, []).append(one)
-    keys = [one.key for one in entries]
-    found += [f"{key} is recorded twice" for key in sorted({key for key in keys if keys.count(key) > 1})]
-    found += _effects(house, ran, by_kind)
-    found += _ends(by_kind, store)
-    found += _reviews(by_kind)
+    for entry in entries:
+        by_kind.setdefault(entry.kind, []).append(entry)
+    keys = [recorded_entry.key for recorded_entry in entries]
+    results += [f"{key} is recorded twice" for key in sorted({key for key in keys if keys.count(key) > 1})]
+    results += _effects(house, ran, by_kind)
+    results += _ends(by_kind, store)
+    results += _reviews(by_kind)
     try:
         result = result_of(house, ran.run)
     except (AssertionError, KeyError, TypeError) as error:
-        return [*found, f"there is no result: {error!r}"]
+        return [*results, f"there is no result: {error!r}"]
     if result != undisturbed:
-        found.append(f"the result differs: {result} instead of {undisturbed}")
-    return found
+        results.append(f"the result differs: {result} instead of {undisturbed}")
+    return results
 
 
 def _effects(house: House, ran: Ran, by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
     """Every job that was launched had its effect once, or never began because it was killed before."""
     path = ran.ground / "effects"
     effects = path.read_text(encoding="utf-8").split() if path.exists() else []
-    launched = [one.raw["key"] for kind in ("launch", "challenge") for one in by_kind.get(kind, [])]
-    granted = [one.key.removeprefix("grant/") for one in by_kind.get("grant", [])]
-    found = [f"{key} ran {effects.count(key)} times" for key in sorted(set(effects)) if effects.count(key) > 1]
-    found += [f"{key} ran and was not launched" for key in set(effects) - set(launched)]
+    launched = [entry.raw["key"] for kind in ("launch", "challenge") for entry in by_kind.get(kind, [])]
+    granted = [entry.key.removeprefix("grant/") for entry in by_kind.get("grant", [])]
+    results = [f"{key} ran {effects.count(key)} times" for key in sorted(set(effects)) if effects.count(key) > 1]
+    results += [f"{key} ran and was not launched" for key in set(effects) - set(launched)]
     jobs = {key.removesuffix(WITNESS) for key in launched}
-    found += [f"{key} was launched without a grant" for key in jobs - set(granted)]
-    ends = [one.raw for one in by_kind.get("exit", []) if one.raw["stage"] not in house.silent]
+    results += [f"{key} was launched without a grant" for key in jobs - set(granted)]
+    ends = [entry.raw for entry in by_kind.get("exit", []) if entry.raw["stage"] not in house.silent]
     ended_well = {body["key"] for body in ends if body["manifest"]}
-    found += [f"{key} ended well and had no effect" for key in ended_well - set(effects)]
-    return found
+    results += [f"{key} ended well and had no effect" for key in ended_well - set(effects)]
+    return results
 
 
 def _ends(by_kind: dict[str, list[RecordedEntry]], store: Any) -> list[str]:
     """Every job and witness has one end; one that was cut off is followed by a decision and the answer of a person."""
-    found: list[str] = []
+    results: list[str] = []
     ends: dict[str, list[RecordedEntry]] = {}
-    for one in (*by_kind.get("exit", []), *by_kind.get("lost", []), *by_kind.get("witness", [])):
-        ends.setdefault(one.raw["key"], []).append(one)
-    decided = {(one.raw["stage"], one.raw["attempt"]): one for one in by_kind.get("decision", [])}
-    answered = {one.raw["question"]: one for one in by_kind.get("human", [])}
+    for entry in (*by_kind.get("exit", []), *by_kind.get("lost", []), *by_kind.get("witness", [])):
+        ends.setdefault(entry.raw["key"], []).append(entry)
+    decided = {
+        (recorded_entry.raw["stage"], recorded_entry.raw["attempt"]): recorded_entry
+        for recorded_entry in by_kind.get("decision", [])
+    }
+    answered = {recorded_entry.raw["question"]: recorded_entry for recorded_entry in by_kind.get("human", [])}
     for launch in (*by_kind.get("launch", []), *by_kind.get("challenge", [])):
         body = launch.raw
         of_job = ends.get(body["key"], [])
         if len(of_job) != 1:
-            found.append(f"{body['key']} has {len(of_job)} ends")
+            results.append(f"{body['key']} has {len(of_job)} ends")
             continue
         record = store.get_value(of_job[0].raw["exit"]) if of_job[0].raw.get("exit") else None
         decision = decided.get((body["stage"], body["attempt"]))
         if decision is None:
-            found.append(f"no one decided on {body['key']}")
+            results.append(f"no one decided on {body['key']}")
         elif (record is None or record["code"] != 0) and (
             decision.raw["outcome"] != "escalate" or decision.digest not in answered
         ):
-            found.append(f"{body['key']} was cut off, and the decision is {decision.raw['outcome']}")
-    return found
+            results.append(f"{body['key']} was cut off, and the decision is {decision.raw['outcome']}")
+    return results
 
 
 def _reviews(by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
     """Every packet has one verdict, and every reservation was settled once."""
-    shown = [one.key.removeprefix("packet/") for one in by_kind.get("packet", [])]
-    judged = [one.key.removeprefix("verdict/") for one in by_kind.get("verdict", [])]
-    found = [] if sorted(shown) == sorted(judged) else [f"packets {shown}, verdicts {judged}"]
-    spent = [one.key for one in by_kind.get("spend", [])]
+    views = [entry.key.removeprefix("packet/") for entry in by_kind.get("packet", [])]
+    judged = [entry.key.removeprefix("verdict/") for entry in by_kind.get("verdict", [])]
+    results = [] if sorted(views) == sorted(judged) else [f"packets {views}, verdicts {judged}"]
+    spent = [entry.key for entry in by_kind.get("spend", [])]
     reserved = {key.removeprefix("reserve/") for key in spent if key.startswith("reserve/")}
     settled = {key.removeprefix("settle/") for key in spent if key.startswith("settle/")}
     if reserved != settled:
-        found.append(f"reserved and settled differ in {sorted(reserved ^ settled)}")
-    return found
+        results.append(f"reserved and settled differ in {sorted(reserved ^ settled)}")
+    return results
 
 
 def _one(entries: list[RecordedEntry], key: str) -> RecordedEntry:
-    found = [one for one in entries if one.key == key]
-    assert len(found) == 1, f"{len(found)} entries have the key {key}"
-    return found[0]
+    recorded_entries = [entry for entry in entries if entry.key == key]
+    assert len(recorded_entries) == 1, f"{len(recorded_entries)} entries have the key {key}"
+    return recorded_entries[0]
 
 
 def describe(seed: int, kills: list[Kill], ran: Ran | None) -> str:
     """Return how a run can be made again."""
-    plan = ", ".join(f"{one.target} at {one.jobs + one.after:.2f}" for one in kills)
+    plan = ", ".join(f"{kill.target} at {kill.jobs + kill.after:.2f}" for kill in kills)
     landed = f"; landed: {ran.landed}, {ran.commands} commands, {ran.answers} answers" if ran else ""
     return f"seed {seed}: {plan}{landed}; again: pytest tests/kill --kill-seed {seed}"

@@ -30,7 +30,7 @@ class Command:
 
     site: Site
     pid: int
-    told: Path
+    output: Path
     """What it printed."""
 
     def wait(self, seconds: float) -> bool:
@@ -80,14 +80,14 @@ class Site:
 
     def living(self, ground: Path, house: House) -> dict[str, list[int]]:
         """Return the processes of a session that live, by role; a job is what a wrapper started."""
-        found: dict[str, list[int]] = {"peergate": [], "wrapper": [], "reviewer": [], "job": []}
-        for one in ask(self.socket, {"op": "living"}):
-            if one["ground"] == str(ground):
-                found[one["role"]].append(one["pid"])
-        found["wrapper"] += house.wrappers(ground)
-        for pid in found["wrapper"]:
-            found["job"] += children(pid)
-        return found
+        results: dict[str, list[int]] = {"peergate": [], "wrapper": [], "reviewer": [], "job": []}
+        for item in ask(self.socket, {"op": "living"}):
+            if item["ground"] == str(ground):
+                results[item["role"]].append(item["pid"])
+        results["wrapper"] += house.wrappers(ground)
+        for pid in results["wrapper"]:
+            results["job"] += children(pid)
+        return results
 
     def ground(self, name: str, house: House) -> Path:
         """Make the place of one session: its spec, what stages copy, and the file of effects."""
@@ -100,13 +100,13 @@ class Site:
 
     def peergate(self, ground: Path, house: House, *arguments: str, **environ: str) -> Command:
         """Start a command in the folder of a session."""
-        told = ground / f"told.{time.monotonic_ns()}"
+        path = ground / f"output.{time.monotonic_ns()}"
         env: dict[str, Any] = {"PATH": os.environ["PATH"], "HOME": str(ground), ASK: self.socket, "TERM": "dumb"}
         env |= {GROUND: str(ground)} | dict(house.environ) | environ
-        with open(os.devnull, "rb") as nothing, told.open("wb") as output:  # noqa: PTH123
+        with open(os.devnull, "rb") as nothing, path.open("wb") as output:  # noqa: PTH123
             files = [nothing.fileno(), output.fileno(), output.fileno()]
             pid = fork(self.socket, "peergate", arguments, env, str(ground), files, 0.0)
-        return Command(self, pid, told)
+        return Command(self, pid, path)
 
     def forget(self, ground: Path) -> None:
         """Remove what a session left."""

@@ -21,8 +21,8 @@ def digest_of(folder: Path) -> str:
         for path in folder.rglob("*")
         if path.is_file()
     }
-    told = json.dumps(table, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+    output = json.dumps(table, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(output.encode()).hexdigest()}"
 
 
 def main() -> int:

@@ -40,7 +40,7 @@ def _marks(number: int, always: int, every: int) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "house", [pytest.param(one, marks=_marks(0, *counts[:2]), id=one.name) for one, *counts in SHARES]
+    "house", [pytest.param(house, marks=_marks(0, *counts[:2]), id=house.name) for house, *counts in SHARES]
 )
 def test_what_is_aimed_at_is_hit(ground: Ground) -> None:
     """Otherwise a house in which nothing is found to be killed would pass."""
@@ -56,10 +56,10 @@ def test_whatever_is_killed_the_session_ends_as_if_nothing_had_been(ground: Grou
     ran = None
     try:
         ran = run(ground.site, ground.house, f"{ground.house.name}.{seed}", kills, ground.whole_s)
-        found = problems(ground.house, ran, ground.undisturbed)
+        results = problems(ground.house, ran, ground.undisturbed)
     except AssertionError as error:
-        found = [str(error)]
-    assert not found, f"{describe(seed, kills, ran)}\n" + "\n".join(found)
+        results = [str(error)]
+    assert not results, f"{describe(seed, kills, ran)}\n" + "\n".join(results)
     assert ran is not None
     print(describe(seed, kills, ran))
     ground.site.forget(ran.ground)

@@ -32,7 +32,7 @@ class Held(NamedTuple):
     processes: int
 
 
-def held() -> Held:
+def count_held() -> Held:
     """Count it."""
     process = psutil.Process()
     return Held(handles=process.num_fds(), processes=len(process.children(recursive=True)))
@@ -40,27 +40,27 @@ def held() -> Held:
 
 def of(ground: Ground, place: Path) -> list[str]:
     """Return the processes of a session: the forked ones, and whatever works below its folder or names it."""
-    found = [f"{role} {pid}" for role, pids in ground.site.living(place, ground.house).items() for pid in pids]
-    return found + below(place)
+    results = [f"{role} {pid}" for role, pids in ground.site.living(place, ground.house).items() for pid in pids]
+    return results + below(place)
 
 
 def below(place: Path) -> list[str]:
     """Return the processes that work below a folder or name it, anyone who is their parent."""
-    found: list[str] = []
+    results: list[str] = []
     for process in psutil.process_iter(["pid", "cmdline", "cwd", "status"]):
-        told = process.info
-        words = [*(told["cmdline"] or ()), told["cwd"] or ""]
-        if told["status"] != psutil.STATUS_ZOMBIE and any(str(place) in word for word in words):
-            found.append(f"{told['pid']}: {' '.join(words)[:300]}")
-    return found
+        info = process.info
+        words = [*(info["cmdline"] or ()), info["cwd"] or ""]
+        if info["status"] != psutil.STATUS_ZOMBIE and any(str(place) in word for word in words):
+            results.append(f"{info['pid']}: {' '.join(words)[:300]}")
+    return results
 
 
 def left_behind(look: Callable[[], list[str]]) -> list[str]:
     """Return what still lives of a session after some time."""
     until = time.monotonic() + GONE_WITHIN_S
-    while (found := look()) and time.monotonic() < until:
+    while (results := look()) and time.monotonic() < until:
         time.sleep(0.05)
-    return found
+    return results
 
 
 def test_a_process_that_stays_is_seen(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def connections_left(address: str) -> int:
     import psycopg
 
     def count(what: str) -> int:
-        found = connection.execute(f"SELECT count(*) FROM {what}".encode()).fetchone()
-        assert found is not None
-        return int(found[0])
+        row = connection.execute(f"SELECT count(*) FROM {what}".encode()).fetchone()
+        assert row is not None
+        return int(row[0])
 
     with psycopg.connect(address) as connection:
         until = time.monotonic() + GONE_WITHIN_S
@@ -99,7 +99,7 @@ def test_real_sessions_for_hours_leave_nothing_behind(
         pytest.skip(missing)
     until = time.monotonic() + 60 * float(str(request.config.getoption("--soak-minutes")))
     with opened(site, SQLITE_LOCAL) as files, opened(site, POSTGRES_LOCAL) as database:
-        before, began = held(), 0
+        before, began = count_held(), 0
         done, killed, address = 0, 0, ""
         for seed, ground in zip(itertools.count(10_000), itertools.cycle((files, database)), strict=False):
             if time.monotonic() >= until and done >= 6:
@@ -108,14 +108,14 @@ def test_real_sessions_for_hours_leave_nothing_behind(
             ran = run(
                 ground.site, ground.house, f"{ground.house.name}.{seed}", kills, ground.whole_s, TMPDIR=str(tmp_path)
             )
-            found = problems(ground.house, ran, ground.undisturbed) + left_behind(partial(of, ground, ran.ground))
-            assert not found, f"{describe(seed, kills, ran)}\n" + "\n".join(found)
+            results = problems(ground.house, ran, ground.undisturbed) + left_behind(partial(of, ground, ran.ground))
+            assert not results, f"{describe(seed, kills, ran)}\n" + "\n".join(results)
             address = database_of(ran.run / TRAIL) or address
             ground.site.forget(ran.ground)
             done, killed = done + 1, killed + len(ran.landed)
             began = began if done > WARM_UP else psutil.Process().memory_info().rss
         connections = connections_left(address)
-        now, grown = held(), (psutil.Process().memory_info().rss - began) / 2**20
+        now, grown = count_held(), (psutil.Process().memory_info().rss - began) / 2**20
     print(f"{done} sessions, {killed} kills that hit; before {before}, after {now}; memory +{grown:.1f} MB")
     assert now.handles <= before.handles and now.processes <= before.processes, (before, now)
     assert connections == 1

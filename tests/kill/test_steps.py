@@ -79,22 +79,22 @@ def killed_at(ground: Ground, name: str, moment: int, kills: Sequence[Kill] = ()
     try:
         environ = {KILL_AT: str(moment), **environ}
         ran = run(ground.site, ground.house, name, list(kills), 1.0, command_of=command, **environ)
-        found = problems(ground.house, ran, ground.undisturbed)
+        results = problems(ground.house, ran, ground.undisturbed)
         assert ran.commands > command or WITHOUT in environ, "nothing was killed"
     except AssertionError as error:
         return [str(error)]
     ground.site.forget(ran.ground)
-    return found
+    return results
 
 
 def at(moments: list[str], what: str, count: int) -> list[int]:
     """Return the numbers of the first moments of a kind."""
-    return [number for number, one in enumerate(moments, 1) if one == what][:count]
+    return [number for number, moment in enumerate(moments, 1) if moment == what][:count]
 
 
 @in_every_house
 def test_a_command_does_all_kinds_of_steps(moments: list[str]) -> None:
-    kinds = {one.split(" ", 1)[1].partition("(")[0] for one in moments}
+    kinds = {moment.split(" ", 1)[1].partition("(")[0] for moment in moments}
     assert kinds == {"Trail.append", "Store.put", "start", "write order.json"}
     assert len(at(moments, "after start", 100)) == SQLITE_LOCAL.jobs
 
@@ -104,20 +104,20 @@ def test_without_the_claim_a_job_runs_twice(ground: Ground, moments: list[str]) 
     (moment,) = at(moments, "after start", 1)
     slow = slow_start(ground)
     assert killed_at(ground, f"claimed.{moment}", moment, **slow) == []
-    found: list[str] = []
+    results: list[str] = []
     for turn in range(10):
-        found += killed_at(ground, f"unclaimed.{moment}.{turn}", moment, **slow, **{WITHOUT: "claim"})
-        if any("ran 2 times" in one for one in found):
+        results += killed_at(ground, f"unclaimed.{moment}.{turn}", moment, **slow, **{WITHOUT: "claim"})
+        if any("ran 2 times" in text for text in results):
             return
-    pytest.fail(f"the matrix did not notice that the claim was gone: {found}")
+    pytest.fail(f"the matrix did not notice that the claim was gone: {results}")
 
 
 @in_local_houses
 def test_without_its_position_a_session_takes_no_answer(ground: Ground, answering: list[str]) -> None:
     """The graph keeps nothing between two commands: where the session is, and what it asks, says the trail."""
     (moment,) = at(answering, "before Trail.append(human)", 1)
-    found = killed_at(ground, f"no-position.{moment}", moment, ASKED, **{WITHOUT: "position"})
-    assert any("nothing is being asked" in one for one in found), found
+    results = killed_at(ground, f"no-position.{moment}", moment, ASKED, **{WITHOUT: "position"})
+    assert any("nothing is being asked" in text for text in results), results
 
 
 @in_every_house
@@ -131,8 +131,8 @@ def test_a_kill_while_an_answer_is_recorded_loses_no_answer(ground: Ground, answ
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_a_kill_at_any_step_of_an_answer_changes_nothing(ground: Ground, answering: list[str]) -> None:
-    found = {moment: killed_at(ground, f"answers.{moment}", moment, ASKED) for moment in range(1, len(answering) + 1)}
-    wrong = {moment: [answering[moment - 1], *told] for moment, told in found.items() if told}
+    results = {moment: killed_at(ground, f"answers.{moment}", moment, ASKED) for moment in range(1, len(answering) + 1)}
+    wrong = {moment: [answering[moment - 1], *row] for moment, row in results.items() if row}
     print(f"{len(answering)} moments of an answer, {len(wrong)} of them with problems")
     assert not wrong
 
@@ -142,11 +142,11 @@ def test_a_kill_at_any_step_of_an_answer_changes_nothing(ground: Ground, answeri
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_kill_at_any_step_changes_nothing(ground: Ground, moments: list[str], part: int) -> None:
-    found: dict[int, list[str]] = {}
+    results: dict[int, list[str]] = {}
     tried = range(1 + part, len(moments) + 1, PARTS)
     for moment in tried:
         wrong = killed_at(ground, f"step.{moment}", moment)
         if wrong:
-            found[moment] = [moments[moment - 1], *wrong]
-    print(f"{len(tried)} of {len(moments)} moments, {len(found)} of them with problems")
-    assert not found
+            results[moment] = [moments[moment - 1], *wrong]
+    print(f"{len(tried)} of {len(moments)} moments, {len(results)} of them with problems")
+    assert not results

@@ -15,7 +15,9 @@ from tests.kill.runs import TARGETS, Kill, problems, run
 from tests.kill.site import NAME, Site
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
-HOUSES = [replace(one, changes=(*one.changes, *TRAINING), silent=("train",)) for one in (SQLITE_LOCAL, POSTGRES_LOCAL)]
+HOUSES = [
+    replace(house, changes=(*house.changes, *TRAINING), silent=("train",)) for house in (SQLITE_LOCAL, POSTGRES_LOCAL)
+]
 HOUSES.append(replace(SQLITE_LOCAL, name="sqlite+local+stopping", changes=STOPPING, silent=("train",)))
 """The last is killed between the readings by which its rule decides."""
 
@@ -47,12 +49,12 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(training: Ground, 
     ran = run(training.site, training.house, f"seed.{seed}", kills, training.whole_s)
     assert problems(training.house, ran, training.undisturbed) == []
     entries = training.house.entries(ran.run)
-    launches = [one.raw for one in entries if one.key.startswith(f"launch/{NAME}.train.")]
-    resumed = [one["resumes"] for one in launches if one.get("resumes")]
+    launches = [entry.raw for entry in entries if entry.key.startswith(f"launch/{NAME}.train.")]
+    resumed = [row["resumes"] for row in launches if row.get("resumes")]
     print(f"seed {seed}: landed {ran.landed}; {len(launches)} attempts at training, went on from {resumed}")
-    for one in launches[-1:]:
-        log = (ran.run / "jobs" / one["key"] / "log.txt").read_text(encoding="utf-8")
-        taken = one.get("resumes")
+    for launch in launches[-1:]:
+        log = (ran.run / "jobs" / launch["key"] / "log.txt").read_text(encoding="utf-8")
+        taken = launch.get("resumes")
         assert ("resumes from step" in log) == (taken is not None)
         if taken is not None:
             assert f"resumes from step {taken['step']}, saved by attempt {taken['attempt']} ({taken['digest']})" in log

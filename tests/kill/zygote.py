@@ -235,8 +235,8 @@ class Zygote:
             os.environ.update(question["env"])
             time.sleep(question["delay"])
             code = ROLES[question["role"]](question["arguments"])
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
+        except SystemExit as exit_request:
+            code = exit_request.code if isinstance(exit_request.code, int) else 1
         except BaseException:
             import traceback
 

@@ -64,11 +64,11 @@ def entries_of(run: Path) -> list[RecordedEntry]:
 
 
 def keys(run: Path) -> list[str]:
-    return [one.key for one in entries_of(run)]
+    return [entry.key for entry in entries_of(run)]
 
 
 def outcomes(run: Path) -> dict[str, str]:
-    return {one.key: one.raw["outcome"] for one in entries_of(run) if one.kind == "decision"}
+    return {entry.key: entry.raw["outcome"] for entry in entries_of(run) if entry.kind == "decision"}
 
 
 # ---- the design, judged again -------------------------------------------------------------------------------
@@ -82,14 +82,14 @@ def test_a_design_without_a_verdict_is_judged_again(tmp_path: Path) -> None:
     assert is_waiting(History(entries_of(run)))
     drive(quick_session(run, reviewer=reviewer), answer("retry"))
     assert entries_of(run)[-1].raw["decision"] == "approve"
-    found = outcomes(run)
-    assert [found[f"decision/design.{number}"] for number in (1, 2, 3)] == ["escalate", "escalate", "approve"]
+    results = outcomes(run)
+    assert [results[f"decision/design.{number}"] for number in (1, 2, 3)] == ["escalate", "escalate", "approve"]
     # No one has overridden anything, and all of it is derived again.
     assert not [key for key in keys(run) if key.startswith("override/")]
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage) == (0, [])
-    told = (run / "report" / "report.json").read_text(encoding="utf-8")
-    assert '"overrides": 0' in told and '"outcome": "escalate"' not in told
+    text = (run / "report" / "report.json").read_text(encoding="utf-8")
+    assert '"overrides": 0' in text and '"outcome": "escalate"' not in text
 
 
 def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     drive(quick_session(run, reviewer=Away()))
     entries = entries_of(run)
     resolved = History(entries, Store(run / "store")).resolved
-    asked = last_question(History(entries))
-    told = answers_to(History(entries, Store(run / "store")), asked, "small")
-    assert told[0].effect.startswith("has the design reviewed once more") and len(told) == 3
+    entry = last_question(History(entries))
+    outs = answers_to(History(entries, Store(run / "store")), entry, "small")
+    assert outs[0].effect.startswith("has the design reviewed once more") and len(outs) == 3
     # As older trails have it too, where such an answer ended the session.
-    assert answer_effect(resolved, History(entries), asked, "retry") == {"opens": None, "waives": []}
+    assert answer_effect(resolved, History(entries), entry, "retry") == {"opens": None, "waives": []}
 
 
 def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     assert outcomes(run) == {"decision/design.1": "escalate"}
     before = keys(run)
     entries, store = entries_of(run), Store(run / "store")
-    told = answers_to(History(entries, store), last_question(History(entries)), "small")
-    assert not [one for one in told if "retry" in one.commands[0]]
+    outs = answers_to(History(entries, store), last_question(History(entries)), "small")
+    assert not [out for out in outs if "retry" in out.commands[0]]
     with pytest.raises(UserError, match=r"cannot answer 'retry': the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before
@@ -126,11 +126,15 @@ def without_error(verdict: RecordedEntry) -> RecordedEntry:
 
 def packets(*made: tuple[str, str, dict[str, Any]], of: list[RecordedEntry]) -> list[str]:
     """Return what the audit says of a trail with these entries at its end, in the place of those that are there."""
-    kept = [one for one in of if one.kind not in ("human", "close") and not one.key.endswith("/design.2")]
+    entries = [
+        recorded_entry
+        for recorded_entry in of
+        if recorded_entry.kind not in ("human", "close") and not recorded_entry.key.endswith("/design.2")
+    ]
     for kind, key, body in made:
-        entry = kept[-1].entry.model_copy(update={"kind": kind, "key": key, "seq": len(kept), "body": body})
-        kept.append(replace(kept[-1], entry=entry))
-    return list(order_damage(History(kept)))
+        entry = entries[-1].entry.model_copy(update={"kind": kind, "key": key, "seq": len(entries), "body": body})
+        entries.append(replace(entries[-1], entry=entry))
+    return list(order_damage(History(entries)))
 
 
 def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: Path) -> None:
@@ -143,11 +147,11 @@ def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: P
     other = ("human", "human/decision/design.1", answered | {"answer": "approve"})
     assert packets(wanted, again, of=lost) == []
     for made in ((again,), (other, again)):
-        (found,) = packets(*made, of=lost)
-        assert found.endswith("no person wanted the design to be judged again")
-    judged = [without_error(one) if one.key == "verdict/design.1" else one for one in lost]
-    (found,) = packets(wanted, again, of=judged)
-    assert found.endswith("the design had a verdict and was judged again")
+        (result,) = packets(*made, of=lost)
+        assert result.endswith("no person wanted the design to be judged again")
+    judged = [without_error(entry) if entry.key == "verdict/design.1" else entry for entry in lost]
+    (result,) = packets(wanted, again, of=judged)
+    assert result.endswith("the design had a verdict and was judged again")
 
 
 # ---- the same evidence again --------------------------------------------------------------------------------
@@ -166,8 +170,8 @@ class Lost(QuickLauncher):
 
 def repeated(run: Path) -> dict[str, int]:
     """Return the verdicts that repeat one of an earlier attempt, with its number."""
-    found = {one.key: one.raw.get("same_as") for one in entries_of(run) if one.kind == "verdict"}
-    return {key: same for key, same in found.items() if same is not None}
+    results = {entry.key: entry.raw.get("same_as") for entry in entries_of(run) if entry.kind == "verdict"}
+    return {key: same for key, same in results.items() if same is not None}
 
 
 def test_a_verdict_that_is_repeated_verifies_though_figures_in_its_words_have_moved(tmp_path: Path) -> None:
@@ -187,13 +191,13 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
 ) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost("base", 2)))
-    real, left = reviewer_proxy.repeat, [times]
+    real, remaining = reviewer_proxy.repeat, [times]
 
-    def killed(*given: Any) -> Verdict:
-        if left[0]:
-            left[0] -= 1
+    def killed(*values: Any) -> Verdict:
+        if remaining[0]:
+            remaining[0] -= 1
             raise ReviewerUnavailable("the reviewer's process gave no answer: it ended")
-        return real(*given)
+        return real(*values)
 
     monkeypatch.setattr(reviewer_proxy, "repeat", killed)
     if gives_up:
@@ -215,11 +219,11 @@ def killed_after_the_answer(run: Path, word: str) -> None:
     session = quick_session(run, reviewer=Away())
     drive(session)
     entries = entries_of(run)
-    asked = last_question(History(entries))
+    entry = last_question(History(entries))
     resolved = History(entries, Store(run / "store")).resolved
     trail = Trail(run / "trail.sqlite", "small")
-    body = {"stage": None, "attempt": 1, "question": asked.digest, **answer(word)}
-    append_json(trail, "human", f"human/{asked.key}", body | answer_effect(resolved, History(entries), asked, word))
+    body = {"stage": None, "attempt": 1, "question": entry.digest, **answer(word)}
+    append_json(trail, "human", f"human/{entry.key}", body | answer_effect(resolved, History(entries), entry, word))
     trail.close()
 
 
@@ -247,7 +251,7 @@ def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
     assert list(order_damage(History(entries_of(run)))) == []
     *before, close = entries_of(run)
     lie = replace(close, entry=close.entry.model_copy(update={"body": close.raw | {"decision": "approve"}}))
-    assert [one.partition(": ")[2] for one in order_damage(History([*before, lie]))] == [
+    assert [text.partition(": ")[2] for text in order_damage(History([*before, lie]))] == [
         "says 'approve', and people decided over 1 gates or checks"
     ]
     report = json.loads((run / "report" / "report.json").read_bytes())

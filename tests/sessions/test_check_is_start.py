@@ -33,7 +33,7 @@ class GivesUp:
 class Spoilt(NamedTuple):
     """One thing that is wrong with a spec: the text that it replaces, and what becomes of a data file."""
 
-    due: int
+    exit_code: int
     """The exit code if nothing else is wrong."""
     old: str = ""
     new: str = ""
@@ -92,13 +92,13 @@ def spoilt(folder: Path, *names: str) -> Path:
     """Write a spec that is sound but for what is named."""
     resolved_spec(folder, POWERED, ROOMY)
     spec = folder / "spec.yaml"
-    for one in map(SPOILT.__getitem__, names):
+    for item in map(SPOILT.__getitem__, names):
         text = spec.read_text(encoding="utf-8")
-        assert one.old in text or len(names) > 1, "of two changes of one line the first holds"
-        spec.write_text(text.replace(one.old, one.new, 1) if one.old else text, encoding="utf-8")
-        if one.file:
-            path = folder / one.file
-            path.write_text(one.change(path.read_text(encoding="utf-8")), encoding="utf-8")
+        assert item.old in text or len(names) > 1, "of two changes of one line the first holds"
+        spec.write_text(text.replace(item.old, item.new, 1) if item.old else text, encoding="utf-8")
+        if item.file:
+            path = folder / item.file
+            path.write_text(item.change(path.read_text(encoding="utf-8")), encoding="utf-8")
     return spec
 
 
@@ -109,7 +109,9 @@ def started(spec: Path, runs: Path) -> tuple[int, str]:
     if not (run / "trail.sqlite").exists():
         assert not run.exists(), "what is refused leaves nothing"
         return done.returncode, done.stderr
-    (outcome,) = [one.raw["outcome"] for one in read_entries(run / "trail.sqlite") if one.key == "decision/design.1"]
+    (outcome,) = [
+        entry.raw["outcome"] for entry in read_entries(run / "trail.sqlite") if entry.key == "decision/design.1"
+    ]
     return (0 if outcome == "approve" else done.returncode), done.stderr
 
 
@@ -118,21 +120,21 @@ def at_the_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions ask a person as soon as their design is approved."""
     make = runtime.make_session
 
-    def made(*given: object) -> Session:
-        session = make(*given)  # type: ignore[arg-type]
+    def made(*values: object) -> Session:
+        session = make(*values)  # type: ignore[arg-type]
         session.builder = GivesUp()
         return session
 
     monkeypatch.setattr(runtime, "make_session", made)
 
 
-@pytest.mark.parametrize("names", [*((one,) for one in SPOILT), *PAIRS], ids=" and ".join)
+@pytest.mark.parametrize("names", [*((text,) for text in SPOILT), *PAIRS], ids=" and ".join)
 def test_check_ends_as_start_does(names: tuple[str, ...], tmp_path: Path) -> None:
     spec = spoilt(tmp_path, *names)
     checked = called("spec", "check", spec, env=KEYLESS)
-    code, said = started(spec, tmp_path / "runs")
-    assert checked.returncode == code, (checked, said)
+    code, message = started(spec, tmp_path / "runs")
+    assert checked.returncode == code, (checked, message)
     if code == 2:
-        assert checked.stderr == said
+        assert checked.stderr == message
     if len(names) == 1:
-        assert code == SPOILT[names[0]].due, checked
+        assert code == SPOILT[names[0]].exit_code, checked

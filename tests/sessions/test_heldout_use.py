@@ -37,8 +37,8 @@ pytestmark = pytest.mark.integration
 )
 def test_a_split_that_shares_half_of_its_items_is_the_same(tmp_path: Path, ours: str, theirs: str, same: bool) -> None:
     store = Store(tmp_path / "store")
-    one, other = (store.put(_lines(f"Write about {letter}." for letter in letters)) for letters in (ours, theirs))
-    assert _has_overlap(_prompts(tmp_path, one), _prompts(tmp_path, other)) == same
+    text, other = (store.put(_lines(f"Write about {letter}." for letter in letters)) for letters in (ours, theirs))
+    assert _has_overlap(_prompts(tmp_path, text), _prompts(tmp_path, other)) == same
 
 
 ANIMALS = ("elephants", "owls", "honey bees", "wolves", "kites", "zebras", "otters", "moles")
@@ -63,9 +63,10 @@ def test_a_reworded_or_reordered_split_is_the_same(tmp_path: Path, other: str, s
 
 def _lines(prompts: Iterable[str]) -> bytes:
     items = [
-        Item(id=f"i{place}", prompt=one, kind="quoted", constraint={}, group="g") for place, one in enumerate(prompts)
+        Item(id=f"i{place}", prompt=prompt, kind="quoted", constraint={}, group="g")
+        for place, prompt in enumerate(prompts)
     ]
-    return "".join(f"{one.model_dump_json()}\n" for one in items).encode()
+    return "".join(f"{item.model_dump_json()}\n" for item in items).encode()
 
 
 def ran(folder: Path, name: str) -> Path:
@@ -74,10 +75,14 @@ def ran(folder: Path, name: str) -> Path:
     return run
 
 
-def found(run: Path, stage: str) -> dict[str, Any]:
-    entry = next(one for one in read_entries(run / "trail.sqlite") if one.key == f"checks/{stage}.1")
+def find_entry(run: Path, stage: str) -> dict[str, Any]:
+    entry = next(
+        recorded_entry
+        for recorded_entry in read_entries(run / "trail.sqlite")
+        if recorded_entry.key == f"checks/{stage}.1"
+    )
     checks = json.loads(Store(run / "store").get(entry.raw["checks"]))
-    return next(one for one in checks if one["id"] == "registration.workspace")
+    return next(check for check in checks if check["id"] == "registration.workspace")
 
 
 def run_compared(folder: Path, name: str) -> Path:
@@ -90,8 +95,8 @@ def run_compared(folder: Path, name: str) -> Path:
 def test_looks_at_a_transfer_split_are_counted_as_those_at_the_held_out_split(tmp_path: Path) -> None:
     first, second = run_compared(tmp_path, "first"), run_compared(tmp_path, "second")
     stages = ("base", "drafts_after", "other_base", "other_tuned", "tuned")
-    assert [found(first, stage)["status"] for stage in stages] == ["PASS"] * 5
-    assert [found(second, stage)["figure"] for stage in stages] == [3, 3, 2, 2, 3]
+    assert [find_entry(first, stage)["status"] for stage in stages] == ["PASS"] * 5
+    assert [find_entry(second, stage)["figure"] for stage in stages] == [3, 3, 2, 2, 3]
     session = quick_session(second)
     stage, digests = session.resolved.spec.stage("other_base"), session.resolved.data_digests
     # A transfer split that was the held-out split of another session.
@@ -103,20 +108,20 @@ def test_looks_at_a_transfer_split_are_counted_as_those_at_the_held_out_split(tm
 
 def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
     first = ran(tmp_path, "small")
-    assert [found(first, stage)["status"] for stage in ("base", "tuned")] == ["PASS", "PASS"]
+    assert [find_entry(first, stage)["status"] for stage in ("base", "tuned")] == ["PASS", "PASS"]
     # A copy is the same session, a folder without a trail is none, and what cannot be read is not counted.
     shutil.copytree(first, tmp_path / "runs" / "copied")
     (tmp_path / "runs" / "empty").mkdir()
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "trail.sqlite").write_bytes(b"no trail")
     second = ran(tmp_path, "second")
-    told = found(second, "tuned")
-    assert (told["status"], told["blocking"], told["figure"]) == ("WARN", False, 2)
-    assert "2 times before, by 1 other sessions of the workspace" in told["detail"]
-    assert "1 sessions could not be read" in told["detail"]
+    report = find_entry(second, "tuned")
+    assert (report["status"], report["blocking"], report["figure"]) == ("WARN", False, 2)
+    assert "2 times before, by 1 other sessions of the workspace" in report["detail"]
+    assert "1 sessions could not be read" in report["detail"]
     entries = list(read_entries(second / "trail.sqlite"))
     assert entries[-1].kind == "close", "no gate closed"
-    (gone,) = (one.raw for one in entries if one.key == "exit/second.train.1")
+    (gone,) = (entry.raw for entry in entries if entry.key == "exit/second.train.1")
     assert "heldout" not in gone, "training reads no split"
     session = quick_session(second)
     other = session.resolved.spec.stage("tuned").model_copy(update={"inputs": {"items": "data.prompts"}})
@@ -125,5 +130,5 @@ def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
     # Alone, as an export is read, the finding is the same.
     away = shutil.move(second, tmp_path / "away")
     evidence = gather(Path(away), History(entries, Store(Path(away) / "store")), "tuned", 1)
-    again = next(one for one in run_checks(evidence, None) if one.id == "registration.workspace")
-    assert (again.status, again.detail) == (told["status"], told["detail"])
+    again = next(check for check in run_checks(evidence, None) if check.id == "registration.workspace")
+    assert (again.status, again.detail) == (report["status"], report["detail"])

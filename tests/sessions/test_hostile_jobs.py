@@ -73,7 +73,7 @@ def test_a_checkpoint_with_what_is_no_file_is_an_output_that_was_not_left(plante
     launcher.plant = PLANTED[planted]
     for _ in range(2):  # And again at every resume.
         drive(quick_session(run, launcher=launcher))
-    ended = next(one for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.train.1")
+    ended = next(entry for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.train.1")
     assert "checkpoint" not in ended.raw["outputs"] and "rows" in ended.raw["outputs"]
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
@@ -83,7 +83,7 @@ def test_rows_of_100_gb_are_an_output_that_was_not_left(tmp_path: Path) -> None:
     launcher = Planting()
     launcher.plant, launcher.where = make_sparse, "rows.jsonl"
     drive(quick_session(run, launcher=launcher))
-    ended = next(one for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.train.1")
+    ended = next(entry for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.train.1")
     assert "rows" not in ended.raw["outputs"]
 
 

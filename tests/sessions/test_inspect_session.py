@@ -58,14 +58,14 @@ def greedy_rows(right: bool) -> list[Raw]:
     return [
         {
             "item": item.id,
-            "calls": [call([item.prompt], f"a draft {place}"), call([item.prompt], f"{said} {place}")],
-            "output": f"{said} {place}",
+            "calls": [call([item.prompt], f"a draft {place}"), call([item.prompt], f"{text} {place}")],
+            "output": f"{text} {place}",
             "target": [f"well {place}"],
             "scores": {"match": "C" if right else "I"},
             "correct": right,
         }
         for place, item in enumerate(heldout_items())
-        for said in ["well" if right else "badly"]
+        for text in ["well" if right else "badly"]
     ]
 
 
@@ -79,10 +79,10 @@ class Benchmarks(QuickLauncher):
     def _rows(self, order: JobOrder) -> list[dict[str, Any]]:
         if order.kind != "inspect":
             return healthy_rows(order)
-        found = arm_rows(order)
+        raws = arm_rows(order)
         if self._edited and order.grant.stage == "base":
-            found[0] = found[0] | {"scores": {"match": "C"}, "correct": True}
-        return found
+            raws[0] = raws[0] | {"scores": {"match": "C"}, "correct": True}
+        return raws
 
     def start(self, folder: Path) -> None:
         """Write what a job leaves, and its log."""
@@ -103,7 +103,7 @@ class Benchmarks(QuickLauncher):
         changes = {
             "outputs": manifest.outputs | {"log": digest_path(log)},
             "facts": manifest.facts | facts,
-            "tokens": sum(one["output_tokens"] for row in rows for one in row["calls"]),
+            "tokens": sum(item["output_tokens"] for row in rows for item in row["calls"]),
         }
         (folder / "manifest.json").write_bytes(manifest.model_copy(update=changes).canonical())
 
@@ -134,8 +134,8 @@ def test_the_arms_of_a_benchmark_are_compared_and_accepted(accepted: Path) -> No
     order = JobOrder.model_validate_json((accepted / "jobs/small.base.1/order.json").read_bytes())
     assert (accepted / "jobs/small.base.1/recipe.py").read_text(encoding="utf-8") == TASK
     assert order.parameters["code"] and order.inputs["items"].digest
-    code, told = verify(accepted)
-    assert code == 0, told
+    code, report = verify(accepted)
+    assert code == 0, report
 
 
 @needs_sandbox
@@ -208,6 +208,6 @@ def test_a_job_gets_the_registered_text_even_if_the_file_has_changed(tmp_path: P
     run = opened(tmp_path / "changed")
     (tmp_path / "changed" / "task.py").write_text("TASK = 'another'\n", encoding="utf-8")
     drive(quick_session(run, launcher=Benchmarks()))
-    kept = [path.read_text(encoding="utf-8") for path in run.glob("jobs/*/recipe.py")]
-    assert kept == [TASK, TASK]
+    selected = [path.read_text(encoding="utf-8") for path in run.glob("jobs/*/recipe.py")]
+    assert selected == [TASK, TASK]
     assert json.loads((run / "spec.resolved.json").read_bytes())["scripts"]

@@ -74,10 +74,10 @@ def switched_on(sink: Sink) -> dict[str, str]:
 
 
 def run(sink: Sink, *words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    kept = {
+    saved = {
         name: os.environ[name] for name in ("PATH", "HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME") if name in os.environ
     }
-    environment = kept | switched_on(sink) | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = saved | switched_on(sink) | {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, *map(str, words)]
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)
 
@@ -108,15 +108,15 @@ def test_every_library_of_the_environment_that_can_be_told_not_to_report_is_told
     asks = re.compile(
         rb"""["']((?:[A-Z]+_)*(?:DO_NOT_TRACK|DISABLE_TELEMETRY|NO_ANALYTICS|USAGE_STATS\w*|TRACING_V2|USE_OTEL|OPEN_TELEMETRY))["']"""
     )
-    found = {
+    results = {
         (path.relative_to(packages).parts[0], name.decode())
         for path in packages.rglob("*.py")
         for name in asks.findall(path.read_bytes())
     }
-    assert {library for library, _ in found} >= {"huggingface_hub", "anthropic", "torchft"}
+    assert {library for library, _ in results} >= {"huggingface_hub", "anthropic", "torchft"}
     # langsmith puts its own name in front.
-    names = {name for _, name in found} - {"TRACING_V2"}
-    assert names <= set(REPORTING_OFF), found
+    names = {name for _, name in results} - {"TRACING_V2"}
+    assert names <= set(REPORTING_OFF), results
 
 
 @pytest.mark.integration

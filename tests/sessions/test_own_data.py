@@ -60,7 +60,7 @@ DPO = {"KIND": "dpo", "ROLE": "preferences", "RATE": "1e-3", "EPOCHS": "6"}
 
 
 def _items(split: str, topics: tuple[str, ...]) -> list[Any]:
-    return [one for one in build_items(split, topics) if one.kind in KINDS]  # pyright: ignore[reportArgumentType]
+    return [item for item in build_items(split, topics) if item.kind in KINDS]  # pyright: ignore[reportArgumentType]
 
 
 def _answers(item: Any) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def csv_rows(path: Path, items: list[Any]) -> None:
 
 
 def pair_rows(path: Path, items: list[Any]) -> None:
-    rows = [{"prompt": one.prompt, "chosen": _answers(one)[0], "rejected": _answers(one)[1]} for one in items]
+    rows = [{"prompt": item.prompt, "chosen": _answers(item)[0], "rejected": _answers(item)[1]} for item in items]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
@@ -93,7 +93,7 @@ def prepared(
     """Write a spec with its data and return its path; so many held-out items are trained on."""
     (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
     heldout = _items("heldout", HELDOUT_TOPICS[:20])
-    write_lines(folder / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
+    write_lines(folder / "heldout.jsonl", [item.model_dump(mode="json") for item in heldout])
     write(folder / name, [*_items("train", TRAIN_TOPICS[:28]), *heldout[:leaked]])
     text = SPEC
     for old, new in (
@@ -122,13 +122,13 @@ def played(path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def decided(run: Path) -> dict[str, str]:
     entries = read_entries(run / "trail.sqlite")
-    return {one.raw["stage"] or "design": one.raw["outcome"] for one in entries if one.kind == "decision"}
+    return {entry.raw["stage"] or "design": entry.raw["outcome"] for entry in entries if entry.kind == "decision"}
 
 
 def checks(run: Path, key: str) -> dict[str, tuple[str, str]]:
-    body = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == f"checks/{key}")
+    body = next(entry.raw for entry in read_entries(run / "trail.sqlite") if entry.key == f"checks/{key}")
     results = Store(run / "store").get_value(body["checks"])
-    return {one["id"]: (one["status"], one["detail"]) for one in results}
+    return {result["id"]: (result["status"], result["detail"]) for result in results}
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_own_rows_train_through_every_gate_and_are_witnessed(
     model = tiny_model(tmp_path)
     run = played(prepared(tmp_path, model, name, write, values), model, monkeypatch)
     # What the comparison comes to is the model's affair.
-    assert {stage: one for stage, one in decided(run).items() if stage != "after"} == {
+    assert {stage: text for stage, text in decided(run).items() if stage != "after"} == {
         "design": "approve",
         "before": "approve",
         "train": "approve",
     }
-    found = checks(run, "train.1")
-    assert found["witness.training"][0] == "PASS" and found["witness.weights"][0] == "PASS", found
+    results = checks(run, "train.1")
+    assert results["witness.training"][0] == "PASS" and results["witness.weights"][0] == "PASS", results
     assert checks(run, "design.1")["design.overlap"][0] == "PASS"
     assert checks(run, "before.1")["registration.split"][0] == "PASS"
     audit = verify_run(run, "trail.sqlite", "store")
@@ -170,11 +170,11 @@ def test_a_held_out_prompt_among_own_rows_closes_the_design_gate(
 
 def test_a_held_out_prompt_inside_what_is_taught_closes_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def quoting(path: Path, items: list[Any]) -> None:
-        asked = _items("heldout", HELDOUT_TOPICS[:1])[0].prompt
+        request = _items("heldout", HELDOUT_TOPICS[:1])[0].prompt
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("prompt", "completion"))
-            writer.writerows((item.prompt, asked if not n else _answers(item)[0]) for n, item in enumerate(items))
+            writer.writerows((item.prompt, request if not n else _answers(item)[0]) for n, item in enumerate(items))
 
     model = tmp_path / "model"
     model.mkdir()
@@ -186,10 +186,10 @@ def test_the_wrong_rows_are_told_at_the_command_line(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     path = prepared(tmp_path, model, "train.csv", csv_rows, DPO)
-    told = called("spec", "check", path)
-    assert told.returncode == 2 and "needs preferences, 'data.train' is examples" in told.stderr, told.stderr
+    process = called("spec", "check", path)
+    assert process.returncode == 2 and "needs preferences, 'data.train' is examples" in process.stderr, process.stderr
     (tmp_path / "train.csv").write_text("input,output\na,b\n", encoding="utf-8")
-    told = called("spec", "check", path)
-    assert "train.csv:2:1: its columns are input, output (" in told.stderr
+    process = called("spec", "check", path)
+    assert "train.csv:2:1: its columns are input, output (" in process.stderr
     path.write_text(path.read_text(encoding="utf-8").replace("train.csv", "."), encoding="utf-8")
     assert "the folder is not a saved dataset" in called("spec", "check", path).stderr

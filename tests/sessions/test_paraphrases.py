@@ -34,14 +34,14 @@ class Reader(Checklist):
                     HELD_OUT,
                 ):
                     where = Span(artifact=packet_digest, pointer=f"/checks/{place}/shown/{row}", quote=PARAPHRASE)
-                    found = Finding(
+                    finding = Finding(
                         id="paraphrase",
                         severity="blocking",
                         statement="a training prompt asks what a held-out prompt asks",
                         evidence=(where,),
                         required_change=RequiredChange(text="leave this prompt out of the training data"),
                     )
-                    return verdict.model_copy(update={"findings": (*verdict.findings, found), "approve": False})
+                    return verdict.model_copy(update={"findings": (*verdict.findings, finding), "approve": False})
         return verdict
 
 
@@ -62,19 +62,21 @@ def test_a_reviewer_who_sees_a_paraphrase_stops_the_design(
     )
     run = open_quick(tmp_path)
     drive(quick_session(run, reviewer=reviewer()))
-    decisions = {one.key: one.raw["outcome"] for one in read_entries(run / "trail.sqlite") if one.kind == "decision"}
+    decisions = {
+        entry.key: entry.raw["outcome"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "decision"
+    }
     assert decisions["decision/design.1"] == outcome
 
 
 def test_training_prompts_that_name_held_out_groups_end_the_session_and_it_says_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = [one.model_copy(update={"group": one.prompt.split()[-1].strip(".")}) for one in heldout_items()]
+    items = [item.model_copy(update={"group": item.prompt.split()[-1].strip(".")}) for item in heldout_items()]
     named = [
-        one.model_copy(update={"prompt": f"Say what the {topic.group} is."})
-        for one, topic in zip(prompt_items(), held, strict=False)
+        item.model_copy(update={"prompt": f"Say what the {topic.group} is."})
+        for item, topic in zip(prompt_items(), items, strict=False)
     ]
-    monkeypatch.setattr(evidence_on_disk, "heldout_items", lambda: tuple(held))
+    monkeypatch.setattr(evidence_on_disk, "heldout_items", lambda: tuple(items))
     monkeypatch.setattr(evidence_on_disk, "prompt_items", lambda: tuple(named))
     run = open_quick(tmp_path)
     drive(quick_session(run))

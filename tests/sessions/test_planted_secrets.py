@@ -48,10 +48,11 @@ def test_rows_with_a_known_value_do_not_count_and_are_kept_nowhere(
     run, display = open_quick(tmp_path), Silent()
     drive(quick_session(run, launcher=QuickLauncher(leaking), display=cast(Terminal, display)))
     assert any(
-        "the job's output 'rows' holds the value of SERVICE_API_KEY; it does not count" in one for one in display.lines
+        "the job's output 'rows' holds the value of SERVICE_API_KEY; it does not count" in line
+        for line in display.lines
     )
     assert read_entries(run / "trail.sqlite")[-1].raw["outcome"] in ("escalate", "revise", "reject")
-    assert [one for one in (run / "store").rglob("*") if one.is_file() and VALUE.encode() in one.read_bytes()] == []
+    assert [path for path in (run / "store").rglob("*") if path.is_file() and VALUE.encode() in path.read_bytes()] == []
 
 
 def test_a_spec_and_data_with_a_secret_are_refused_and_nothing_is_kept(

@@ -62,8 +62,8 @@ def sql(postgres: Server, address: str, statement: str) -> str:
 def leaks(folder: Path) -> list[str]:
     """Return the files in which the password stands, as it is or as an address spells it."""
     secrets = {CANARY.encode(), quote(CANARY, safe="").encode()}
-    files = [one for one in folder.rglob("*") if one.is_file()]
-    return [str(one) for one in files if any(secret in one.read_bytes() for secret in secrets)]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [str(file) for file in files if any(secret in file.read_bytes() for secret in secrets)]
 
 
 def test_a_session_in_postgres_is_what_it_is_in_a_file(tmp_path: Path, database: str, postgres: Server) -> None:
@@ -86,8 +86,8 @@ def test_a_session_in_postgres_is_what_it_is_in_a_file(tmp_path: Path, database:
 
 def test_jobs_and_the_reviewer_are_not_told_how_to_connect(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", CANARY)
-    for told in (job_environment(), environment([], dict(job_environment()) | {"PEERGATE_DATABASE": database})):
-        assert not [name for name, value in told.items() if CANARY in value or value == database]
+    for row in (job_environment(), environment([], dict(job_environment()) | {"PEERGATE_DATABASE": database})):
+        assert not [name for name, value in row.items() if CANARY in value or value == database]
 
 
 @pytest.mark.slow
@@ -107,10 +107,10 @@ def test_a_server_that_stays_away_pauses_the_session_and_it_goes_on(
         postgres.start()
     monkeypatch.undo()
     monkeypatch.setenv("PEERGATE_DATABASE", database)
-    before = [one.digest for one in read_entries(run / "trail.sqlite")]
+    before = [entry.digest for entry in read_entries(run / "trail.sqlite")]
     drive(quick_session(run, launcher=launcher))
     after = read_entries(run / "trail.sqlite")
-    assert [one.digest for one in after[: len(before)]] == before
+    assert [entry.digest for entry in after[: len(before)]] == before
     assert after[-1].raw["decision"] == "approve" and set(launcher.started.values()) == {1}
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
     assert leaks(tmp_path) == []
@@ -186,8 +186,8 @@ def test_start_writes_down_which_database_a_workspace_uses(
     use_database(tmp_path / "runs", address)
     run = open_quick(tmp_path)
     assert (run / "trail.postgres").exists() and overview(run).entries == 2
-    kept = database_file(tmp_path / "runs")
-    assert leaks(tmp_path) == [str(kept)] and kept.stat().st_mode & 0o077 == 0
+    path = database_file(tmp_path / "runs")
+    assert leaks(tmp_path) == [str(path)] and path.stat().st_mode & 0o077 == 0
     wrong = address.replace("/t", "/no_such_database_t", 1)
     with pytest.raises(UserError, match=r"refuses to be connected to.*does not exist"):
         use_database(tmp_path / "elsewhere", wrong)

@@ -28,7 +28,7 @@ SHIPPED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "profile"), SHIPPED, ids=lambda one: getattr(one, "stem", one))
+@pytest.mark.parametrize(("path", "profile"), SHIPPED, ids=lambda item: getattr(item, "stem", item))
 def test_no_shipped_spec_is_stopped_at_its_design_gate(path: Path, profile: str | None) -> None:
     forecast = design_forecast(load_spec(path, profile))
     assert forecast.decision.outcome == "approve", forecast.decision.reasons
@@ -36,8 +36,8 @@ def test_no_shipped_spec_is_stopped_at_its_design_gate(path: Path, profile: str 
 
 def test_the_leaky_demo_and_a_design_that_finds_nothing_are_stopped(tmp_path: Path) -> None:
     assert design_forecast(load_spec(find_spec("demo_leaky"))).decision.outcome == "reject"
-    found = design_forecast(load_spec(write_spec(tmp_path)))
-    assert found.exit_code == 3 and any("design.power is FAIL" in reason for reason in found.decision.reasons)
+    forecast = design_forecast(load_spec(write_spec(tmp_path)))
+    assert forecast.exit_code == 3 and any("design.power is FAIL" in reason for reason in forecast.decision.reasons)
 
 
 def start_and_check(spec: Path, runs: Path) -> list[int]:
@@ -58,22 +58,22 @@ def test_check_ends_as_start_does(tmp_path: Path) -> None:
     assert "holds no config.json" in peergate("spec", "check", gone).stderr
     gpu = write_spec(tmp_path, ("analysis:\n", "resources: {gpus: 64}\nanalysis:\n"))
     assert start_and_check(gpu, runs) == [4, 4]
-    assert [one.name for one in runs.glob("[!.]*")] == [], "nothing of what was refused was registered"
-    told = json.loads(peergate("spec", "check", gpu, "--json").stdout)
-    assert told["ok"] is False and "64" in told["lacking_here"][""] and told["design"][""]["outcome"] == "reject"
+    assert [path.name for path in runs.glob("[!.]*")] == [], "nothing of what was refused was registered"
+    report = json.loads(peergate("spec", "check", gpu, "--json").stdout)
+    assert report["ok"] is False and "64" in report["lacking_here"][""] and report["design"][""]["outcome"] == "reject"
 
 
 @pytest.mark.integration
 def test_a_session_that_spent_nothing_keeps_its_trail_and_not_its_name(tmp_path: Path) -> None:
     runs, spec = tmp_path / "runs", write_spec(tmp_path)
     assert peergate("start", spec, "--runs", runs).returncode == 3
-    before = [one.digest for one in read_entries(runs / "small" / "trail.sqlite")]
+    before = [entry.digest for entry in read_entries(runs / "small" / "trail.sqlite")]
     (tmp_path / "heldout.jsonl").write_text(items("y", 3), encoding="utf-8")
     write_spec(tmp_path)
     again = peergate("start", spec, "--runs", runs)
     assert "small spent nothing and is kept; this session is small-2" in again.stderr and again.returncode == 3
     assert peergate("audit", "verify", runs / "small-2").returncode == 0
-    assert [one.digest for one in read_entries(runs / "small" / "trail.sqlite")] == before
+    assert [entry.digest for entry in read_entries(runs / "small" / "trail.sqlite")] == before
     chosen = peergate("start", spec, "--runs", runs, "--name", "small")
     assert chosen.returncode == 2 and "--name small-3" in chosen.stderr
 

@@ -95,28 +95,28 @@ def test_further_seeds_are_registered_run_and_counted(counted: Path) -> None:
     entries = read_entries(counted / "trail.sqlite")
     plan, done = (History(entries).find_key(kind) for kind in ("replication_plan", "replication"))
     assert plan and done and done.raw["plan"] == plan.digest
-    told = record_seeds(counted, "ada")
+    progress = record_seeds(counted, "ada")
     assert len(read_entries(counted / "trail.sqlite")) == len(entries), "nothing is recorded twice"
-    found = told.result
-    assert [one.seed for one in found.seeds] == [8, 9, 10] and not told.unfinished
-    gains = [one.comparison.gain for one in found.seeds if one.comparison]
-    assert gains[0] < gains[1] == gains[2] and found.failures == 0 and found.is_replicated
-    assert f"{found.spread:.3f} between seeds, 0 failed" in found.describe()
+    result = progress.result
+    assert [seed.seed for seed in result.seeds] == [8, 9, 10] and not progress.unfinished
+    gains = [seed.comparison.gain for seed in result.seeds if seed.comparison]
+    assert gains[0] < gains[1] == gains[2] and result.failures == 0 and result.is_replicated
+    assert f"{result.spread:.3f} between seeds, 0 failed" in result.describe()
     audit = audited(counted)
-    assert not audit.damage and not [one for one in audit.notes if "seed" in one], (audit.damage, audit.notes)
-    assert not [one for one in audit.not_covered if one.startswith("store/")]
+    assert not audit.damage and not [note for note in audit.notes if "seed" in note], (audit.damage, audit.notes)
+    assert not [text for text in audit.not_covered if text.startswith("store/")]
     for command in (("status",), ("report",)):
         assert "replicated over 3 further seeds (8, 9, 10)" in peergate(*command, counted).stdout
     # The newest session is then one of the further seeds.
-    shown = peergate("replicate", "--show", "--runs", counted.parent)
-    assert f"small: {found.describe()}" in shown.stdout, shown.stderr
-    assert "is one of the further seeds of small" in shown.stderr
-    for name in told.plan.sessions:
+    process = peergate("replicate", "--show", "--runs", counted.parent)
+    assert f"small: {result.describe()}" in process.stdout, process.stderr
+    assert "is one of the further seeds of small" in process.stderr
+    for name in progress.plan.sessions:
         opened = History(read_entries(counted.parent / name / "trail.sqlite")).find_key("open")
         assert opened and opened.raw["replicates"] == {"session": "small", "plan": plan.digest}
         entries = read_entries(counted.parent / name / "trail.sqlite")
-        (looked, *_) = (one for one in entries if one.kind == "exit" and "heldout" in one.raw)
-        before = told.plan.sessions.index(name) + 1
+        (looked, *_) = (entry for entry in entries if entry.kind == "exit" and "heldout" in entry.raw)
+        before = progress.plan.sessions.index(name) + 1
         assert looked.raw["heldout"] == {"sessions": 0, "evaluations": 0, "unread": 0, "seeds": before}
     assert not audited(counted.parent / "small-seed9").damage
 
@@ -132,15 +132,15 @@ def test_a_seed_that_is_dropped_or_swapped_counts_as_no_gain(counted: Path) -> N
     before = count_seeds(counted).result
     nine, ten = counted.parent / "small-seed9", counted.parent / "small-seed10"
     nine.rename(counted.parent / "elsewhere")
-    told = count_seeds(counted)
-    assert told.unfinished == (nine.name,) and told.result.failures == 1
-    assert told.result.seeds[1].why == "was not begun by this plan"
-    assert told.result.over.difference < before.over.difference
+    progress = count_seeds(counted)
+    assert progress.unfinished == (nine.name,) and progress.result.failures == 1
+    assert progress.result.seeds[1].why == "was not begun by this plan"
+    assert progress.result.over.difference < before.over.difference
     audit = audited(counted)
-    assert not audit.damage and [one for one in audit.notes if nine.name in one]
+    assert not audit.damage and [note for note in audit.notes if nine.name in note]
     shutil.copytree(ten, nine)
     assert count_seeds(counted).result.seeds[1].why == "registered another design or seed"
-    assert any(nine.name in one for one in audited(counted).notes), "not the entries that were counted"
+    assert any(nine.name in note for note in audited(counted).notes), "not the entries that were counted"
 
 
 def test_the_number_of_seeds_stays_and_only_closed_sessions_have_any(
@@ -173,20 +173,20 @@ def test_figures_that_are_not_those_of_the_rows_are_damage(first: Path, monkeypa
 
     monkeypatch.setattr(replication, "combine_seeds", best)
     all_seeds(first, 2)
-    assert ["the figures differ from those of the raw rows" in one for one in audited(first).damage] == [True]
+    assert ["the figures differ from those of the raw rows" in text for text in audited(first).damage] == [True]
 
 
 def test_the_command_shows_seeds_and_continues(first: Path) -> None:
     none = peergate("replicate", first)
     assert none.returncode == 2 and "--seeds 3` registers and runs them" in none.stderr
     plan_seeds(first, 2, "ada")
-    shown = peergate("replicate", first, "--show")
-    assert shown.returncode == 4 and "2 of 2 have not ended: small-seed8, small-seed9" in shown.stdout
+    process = peergate("replicate", first, "--show")
+    assert process.returncode == 4 and "2 of 2 have not ended: small-seed8, small-seed9" in process.stdout
     done = peergate("replicate", first, "--seeds", "2")
     assert done.returncode == 0, done.stderr
     assert "small: replicated over 2 further seeds (8, 9): gain" in done.stdout
-    told = json.loads(peergate("replicate", first, "--json").stdout)
-    assert told["recorded"] and told["told"] in done.stdout
+    report = json.loads(peergate("replicate", first, "--json").stdout)
+    assert report["recorded"] and report["told"] in done.stdout
 
 
 def seeded_with(gains: int, of: int, seed: int = 1) -> SeedComparison:
@@ -206,10 +206,12 @@ def seeded_with(gains: int, of: int, seed: int = 1) -> SeedComparison:
 )
 def test_the_rule(gains: tuple[int, ...], failed: int, is_replicated: bool) -> None:
     first = seeded_with(20, 20)
-    read = [seeded_with(one, 20, seed) if one else None for seed, one in enumerate(gains, 2)]
-    found = combine_seeds(first, [SeedOutcome(seed, f"s{seed}", one, "") for seed, one in enumerate(read, 2)])
-    assert (found.failures, found.is_replicated) == (failed, is_replicated), found.describe()
-    assert found.over.difference == pytest.approx(sum(gains) / 60)
+    read = [seeded_with(gain, 20, seed) if gain else None for seed, gain in enumerate(gains, 2)]
+    result = combine_seeds(
+        first, [SeedOutcome(seed, f"s{seed}", comparison, "") for seed, comparison in enumerate(read, 2)]
+    )
+    assert (result.failures, result.is_replicated) == (failed, is_replicated), result.describe()
+    assert result.over.difference == pytest.approx(sum(gains) / 60)
 
 
 def test_a_paper_has_the_registered_seeds_as_they_were_counted(counted: Path, tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
 
 
-def _with(one: RecordedEntry, **changes: Any) -> RecordedEntry:
-    return replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes}))
+def _with(entry: RecordedEntry, **changes: Any) -> RecordedEntry:
+    return replace(entry, entry=entry.entry.model_copy(update={"body": entry.raw | changes}))
 
 
 def start(folder: Path, api: Api, more: str = "") -> tuple[subprocess.CompletedProcess[str], Path]:
@@ -74,12 +74,12 @@ def test_a_reviewer_that_blocks_with_evidence_stops_the_session_before_it_costs_
     assert done.returncode == 3 and "the test does not fit the design" in done.stdout, done.stderr
     assert len(api.got) == 1 and not entries(run, "grant", "launch")
     (judged,) = entries(run, "verdict")
-    kept = Store(run / "store")
-    assert kept.get(judged.raw["request"]) == api.got[0].body
-    assert b"exact_mcnemar" in kept.get(judged.raw["response"])
+    store = Store(run / "store")
+    assert store.get(judged.raw["request"]) == api.got[0].body
+    assert b"exact_mcnemar" in store.get(judged.raw["response"])
     assert verify(run)[0] == 0
     # Deleting what was asked or answered is found.
-    kept.path(judged.raw["request"]).unlink()
+    store.path(judged.raw["request"]).unlink()
     assert verify(run)[0] == 1
 
 
@@ -95,21 +95,21 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
     assert done.returncode == 3 and "one kind of item says little" in done.stdout, done.stderr
     assert "looks something up: query_rows" in done.stderr
     every = entries(run)
-    (look,), (judged,) = ([one for one in every if one.kind == kind] for kind in ("look", "verdict"))
-    kept = Store(run / "store")
-    assert json.loads(kept.get(look.raw["arguments"])) == query.arguments
-    assert b"5 x lowercase" in kept.get(look.raw["answer"])
+    (look,), (judged,) = ([entry for entry in every if entry.kind == kind] for kind in ("look", "verdict"))
+    store = Store(run / "store")
+    assert json.loads(store.get(look.raw["arguments"])) == query.arguments
+    assert b"5 x lowercase" in store.get(look.raw["answer"])
     assert judged.raw["looked"] == [{"entry": "look/design.1/1", "answer": look.raw["answer"]}]
     assert len(judged.raw["earlier"]) == 1
-    code, told = verify(run)
-    assert code == 0, told
+    code, report = verify(run)
+    assert code == 0, report
 
     def damage(**changes: Any) -> list[str]:
-        other = [_with(one, **changes) if one is look else one for one in every]
-        return list(lookup_damage(run, History(other, kept), "design", 1, is_design=True))
+        other = [_with(entry, **changes) if entry is look else entry for entry in every]
+        return list(lookup_damage(run, History(other, store), "design", 1, is_design=True))
 
     assert damage() == []
-    other = kept.put(b"5 x uppercase")
+    other = store.put(b"5 x uppercase")
     assert damage(answer=other) == [
         "what a reviewer looked up in look/design.1/1 has another answer",
         "verdict/design.1 cites another answer than look/design.1/1 holds",
@@ -122,9 +122,9 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
 
     with monkeypatch.context() as other_evidence:
         other_evidence.setattr(EvidenceBrowser, "answer", other_rows)
-        code, told = verify(run)
-        assert code == 1 and "look/design.1/1 has another answer" in json.dumps(told)
-    kept.path(look.raw["answer"]).unlink()
+        code, report = verify(run)
+        assert code == 1 and "look/design.1/1 has another answer" in json.dumps(report)
+    store.path(look.raw["answer"]).unlink()
     assert verify(run)[0] == 1
 
 
@@ -134,7 +134,7 @@ def test_a_reviewer_that_is_down_closes_the_gate(tmp_path: Path, api: Api) -> No
     assert done.returncode == 4, done.stderr
     (judged,) = entries(run, "verdict")
     assert judged.raw["cause"] == "server_error"
-    assert [one.raw["outcome"] for one in entries(run, "decision")] == ["escalate"]
+    assert [entry.raw["outcome"] for entry in entries(run, "decision")] == ["escalate"]
 
 
 def test_no_key_is_kept_anywhere_in_the_run(tmp_path: Path, api: Api) -> None:
@@ -168,11 +168,11 @@ def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(tmp
     """Half of the samples must be accepted, which they are not at first; the checklist asks for a lower temperature."""
     run = open_quick(tmp_path, ("acceptance_rate, at_least: 0.1", "acceptance_rate, at_least: 0.5"))
     drive(quick_session(run, launcher=QuickLauncher(rows=cooler_is_better)))
-    decided = [one.raw for one in entries(run, "decision") if one.raw["stage"] == "sample"]
-    assert [one["outcome"] for one in decided] == ["revise", "approve"]
+    decided = [entry.raw for entry in entries(run, "decision") if entry.raw["stage"] == "sample"]
+    assert [row["outcome"] for row in decided] == ["revise", "approve"]
     required = decided[0]["required"]
     assert required.keys() == {"temperature"} and 0.5 <= required["temperature"] < 0.8
-    plans = {one.key: one.raw["changes"] for one in entries(run, "plan")}
+    plans = {entry.key: entry.raw["changes"] for entry in entries(run, "plan")}
     assert plans["plan/sample.1"] == {} and plans["plan/sample.2"] == required
     first, second = (
         JobOrder.model_validate_json((run / "jobs" / f"small.sample.{number}" / "order.json").read_bytes())
@@ -180,7 +180,7 @@ def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(tmp
     )
     assert second.parameters == first.parameters | required
     report = json.loads((run / "report" / "report.json").read_bytes())
-    shown = next(stage for stage in report["stages"] if stage["stage"] == "sample")
-    assert [one["gate"]["outcome"] for one in shown["attempts"]] == ["revise", "approve"]
-    assert shown["accepted_attempt"] == 2
+    view = next(stage for stage in report["stages"] if stage["stage"] == "sample")
+    assert [attempt["gate"]["outcome"] for attempt in view["attempts"]] == ["revise", "approve"]
+    assert view["accepted_attempt"] == 2
     assert verify(run)[0] == 0

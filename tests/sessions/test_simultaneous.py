@@ -30,25 +30,25 @@ FORK = multiprocessing.get_context("fork")
 
 def together(make: Callable[[], object]) -> list[str]:
     """Do the same in several processes at once; return what each says, and "done" for one that did it."""
-    barrier, said = FORK.Barrier(PROCESSES), FORK.SimpleQueue()
+    barrier, queue = FORK.Barrier(PROCESSES), FORK.SimpleQueue()
 
     def work() -> None:
         barrier.wait()
         try:
             make()
-            said.put("done")
+            queue.put("done")
         except UserError as error:
-            said.put(f"refused: {error.message}")
+            queue.put(f"refused: {error.message}")
         except BaseException as error:
-            said.put(f"{type(error).__name__}: {error}")
+            queue.put(f"{type(error).__name__}: {error}")
 
     processes = [FORK.Process(target=work) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
-    found = sorted(said.get() for _ in processes)
+    results = sorted(queue.get() for _ in processes)
     for process in processes:
         process.join()
-    return found
+    return results
 
 
 def silent(_: str) -> None:
@@ -96,11 +96,11 @@ MAKERS: dict[str, tuple[Callable[[Path, Path], Callable[[], object]], Callable[[
 )
 def test_one_process_makes_it_and_the_others_say_so(name: str, closed_quick: Path, tmp_path: Path) -> None:
     make, verify = MAKERS[name]
-    said = together(make(closed_quick, tmp_path))
-    assert said[0] == "done" and all("already" in line for line in said[1:]), said
+    messages = together(make(closed_quick, tmp_path))
+    assert messages[0] == "done" and all("already" in line for line in messages[1:]), messages
     verify(tmp_path / "made")
-    left = [path.name for path in tmp_path.iterdir() if path.name.endswith(".partial")]
-    assert left == []
+    remaining = [path.name for path in tmp_path.iterdir() if path.name.endswith(".partial")]
+    assert remaining == []
 
 
 def test_no_folder_is_made_under_a_shared_name() -> None:

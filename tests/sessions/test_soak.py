@@ -37,7 +37,7 @@ class Held(NamedTuple):
     tables: int
 
 
-def held(postgres: Server, database: str) -> Held:
+def count_held(postgres: Server, database: str) -> Held:
     gc.collect()
     name = urlsplit(database).path.strip("/")
 
@@ -118,9 +118,9 @@ def test_sessions_for_hours_leave_nothing_behind(
         shutil.rmtree(folder)
         done += 1
         if done == WARM_UP:
-            base = held(postgres, database)
+            base = count_held(postgres, database)
             start_kb = psutil.Process().memory_info().rss / 1024
-    now = held(postgres, database)
+    now = count_held(postgres, database)
     grown_kb = psutil.Process().memory_info().rss / 1024 - start_kb
     print(f"{done} sessions; before {base}, after {now}; memory +{grown_kb / 1024:.1f} MB")
     assert base is not None
@@ -129,4 +129,4 @@ def test_sessions_for_hours_leave_nothing_behind(
     rows = postgres.sql(urlsplit(database).path.strip("/"), "SELECT count(*) FROM peergate.log")
     assert int(rows) == in_database
     # Sessions interrupted in the same way are of the same length: nothing is written twice.
-    assert all(len(found) == 1 for found in lengths.values()), lengths
+    assert all(len(length) == 1 for length in lengths.values()), lengths

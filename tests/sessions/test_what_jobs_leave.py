@@ -59,13 +59,13 @@ def _secret(folder: Path) -> None:
 def _checks_of_base(run: Path) -> dict[str, tuple[str, str]]:
     """Return status and detail of the first gate's checks."""
     session = quick_session(run)
-    body = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "checks/base.1")
+    body = next(entry.raw for entry in read_entries(run / "trail.sqlite") if entry.key == "checks/base.1")
     results = session.store.get_value(body["checks"])
-    return {one["id"]: (one["status"], one["detail"]) for one in results}
+    return {result["id"]: (result["status"], result["detail"]) for result in results}
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "told"),
+    ("change", "check", "output"),
     [
         (_edited, "jobs.exit", "edited"),
         (_no_log, "jobs.exit", "edited"),
@@ -73,13 +73,13 @@ def _checks_of_base(run: Path) -> dict[str, tuple[str, str]]:
     ],
 )
 def test_what_was_changed_or_is_unknown_closes_the_gate(
-    change: Callable[[Path], None], check: str, told: str, tmp_path: Path
+    change: Callable[[Path], None], check: str, output: str, tmp_path: Path
 ) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Leaving(change)))
     status, detail = _checks_of_base(run)[check]
-    assert status == "FAIL" and told in detail
-    assert not any(one.key == "grant/sample.1" for one in read_entries(run / "trail.sqlite"))
+    assert status == "FAIL" and output in detail
+    assert not any(entry.key == "grant/sample.1" for entry in read_entries(run / "trail.sqlite"))
 
 
 @pytest.mark.parametrize("change", [_half_a_file, _secret])

@@ -36,7 +36,7 @@ def test_it_ends_accepted(bare: Path) -> None:
 
 def test_no_packet_shows_one(bare: Path) -> None:
     store = Store(bare / "store")
-    packets = [one.raw["packet"] for one in read_entries(bare / "trail.sqlite") if one.kind == "packet"]
+    packets = [entry.raw["packet"] for entry in read_entries(bare / "trail.sqlite") if entry.kind == "packet"]
     assert packets
     assert all("constitution" not in store.get_value(digest)["registered"] for digest in packets)
 
@@ -49,8 +49,8 @@ def test_report_and_export_are_written_and_verify(bare: Path, tmp_path: Path) ->
 
 
 def test_a_builder_is_offered_none(bare: Path, closed_quick: Path) -> None:
-    assert "constitution" not in {one.name for one in artifacts(quick_session(bare))}
-    assert "constitution" in {one.name for one in artifacts(quick_session(closed_quick))}
+    assert "constitution" not in {artifact.name for artifact in artifacts(quick_session(bare))}
+    assert "constitution" in {artifact.name for artifact in artifacts(quick_session(closed_quick))}
 
 
 def test_a_pod_is_sent_none(bare: Path) -> None:

@@ -22,9 +22,9 @@ from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_qu
 class Telling(QuickLauncher):
     """Has the witness of stage ``base`` end in a way of its own."""
 
-    def __init__(self, told: Callable[[Path, JobOrder], None]) -> None:
+    def __init__(self, function: Callable[[Path, JobOrder], None]) -> None:
         super().__init__()
-        self._told = told
+        self._told = function
 
     def start(self, folder: Path) -> None:
         super().start(folder)
@@ -45,8 +45,8 @@ def _of_other_weights(folder: Path, order: JobOrder) -> None:
     rows = witnessed(order.challenge.rows)
     path = write_rows(folder / "out" / "witness.jsonl", [rows[0] | {"gap": 2.5}, *rows[1:]])
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-    told = manifest.model_copy(update={"outputs": {"witness": digest_path(path)}})
-    (folder / "manifest.json").write_bytes(told.canonical())
+    result = manifest.model_copy(update={"outputs": {"witness": digest_path(path)}})
+    (folder / "manifest.json").write_bytes(result.canonical())
 
 
 def _lost(folder: Path, _: JobOrder) -> None:
@@ -60,22 +60,22 @@ def _edited(folder: Path, order: JobOrder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "outcome", "why"),
+    ("function", "outcome", "why"),
     [(_of_other_weights, "reject", "FAIL"), (_lost, "escalate", "BLOCKED"), (_edited, "escalate", "BLOCKED")],
     ids=["other weights", "lost", "edited"],
 )
 def test_what_a_witness_cannot_read_closes_the_gate(
-    tmp_path: Path, told: Callable[[Path, JobOrder], None], outcome: str, why: str
+    tmp_path: Path, function: Callable[[Path, JobOrder], None], outcome: str, why: str
 ) -> None:
     run, silent = open_quick(tmp_path), Silent()
-    session = quick_session(run, launcher=Telling(told), display=silent)  # pyright: ignore[reportArgumentType]
+    session = quick_session(run, launcher=Telling(function), display=silent)  # pyright: ignore[reportArgumentType]
     drive(session)
     entries = read_entries(run / "trail.sqlite")
-    decided = [one.raw for one in entries if one.kind == "decision"][-1]
-    checks = next(one.raw for one in entries if one.key == "checks/base.1")
+    decided = [entry.raw for entry in entries if entry.kind == "decision"][-1]
+    checks = next(entry.raw for entry in entries if entry.key == "checks/base.1")
     assert (decided["stage"], decided["outcome"]) == ("base", outcome), decided["reasons"]
     assert checks["summary"]["witness.answers"] == why
-    paid = next(one.raw for one in entries if one.key == f"settle/small.base.1{WITNESS}")
+    paid = next(entry.raw for entry in entries if entry.key == f"settle/small.base.1{WITNESS}")
     assert paid["what"] == "settle"
 
 
@@ -107,10 +107,10 @@ def test_a_session_that_is_cancelled_under_a_witness_ends_and_pays_for_it(tmp_pa
     launcher.stop = session.stop
     with pytest.raises(PauseSignal):
         drive(session)
-    kinds = [one.kind for one in read_entries(run / "trail.sqlite")]
+    kinds = [entry.kind for entry in read_entries(run / "trail.sqlite")]
     assert kinds[-2:] == ["challenge", "pause"]
     runtime.cancel(run, Silent())  # pyright: ignore[reportArgumentType]
     assert (run / "jobs" / f"small.base.1{WITNESS}" / "cancel").exists()
-    keys = [one.key for one in read_entries(run / "trail.sqlite")]
+    keys = [entry.key for entry in read_entries(run / "trail.sqlite")]
     assert keys[-5:] == ["witness/base.1", f"settle/small.base.1{WITNESS}", "pause/2", "report", "close"]
     assert called("audit", "verify", run).returncode == 0

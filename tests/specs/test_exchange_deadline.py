@@ -100,12 +100,12 @@ def least(low: float, _: float) -> float:
 
 
 @pytest.mark.parametrize("repeats", range(6))
-@pytest.mark.parametrize("told", [None, 0.0, 0.001, 0.5])
+@pytest.mark.parametrize("wish_s", [None, 0.0, 0.001, 0.5])
 def test_a_server_never_shortens_the_own_wait(
-    repeats: int, told: float | None, monkeypatch: pytest.MonkeyPatch
+    repeats: int, wish_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_exchange.random, "uniform", least)
-    assert backoff_s(repeats, told, 60.0) == min(2.0**repeats, 60.0)
+    assert backoff_s(repeats, wish_s, 60.0) == min(2.0**repeats, 60.0)
 
 
 def test_a_server_may_ask_for_more(monkeypatch: pytest.MonkeyPatch) -> None:

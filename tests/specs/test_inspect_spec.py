@@ -26,7 +26,7 @@ def changed(spec: Path, *changes: tuple[str, str]) -> list[str]:
         assert old in text
         text = text.replace(old, new, 1)
     spec.write_text(text, encoding="utf-8")
-    return [str(one) for one in problems_of(spec)]
+    return [str(problem) for problem in problems_of(spec)]
 
 
 def test_the_task_is_registered_with_its_text(spec: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_task_is_registered_with_its_text(spec: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         (("    script: task.py\n", ""), "nothing says where the task 'opposites' is"),
         (
@@ -62,17 +62,17 @@ def test_the_task_is_registered_with_its_text(spec: Path) -> None:
         (("kind: inspect\n    script", "kind: inspect\n    allow_code: true\n    script"), "runs no code of a builder"),
     ],
 )
-def test_what_is_wrong_is_reported(spec: Path, change: tuple[str, str], told: str) -> None:
+def test_what_is_wrong_is_reported(spec: Path, change: tuple[str, str], output: str) -> None:
     (spec.parent / "other.py").write_text("x = 1\n", encoding="utf-8")
-    assert any(told in one for one in changed(spec, change)), changed(spec)
+    assert any(output in text for text in changed(spec, change)), changed(spec)
 
 
 def test_other_kinds_of_evaluation_take_no_script(spec: Path) -> None:
-    given = '{task: opposites, args: {data: "{items}"}, score: match, max_new_tokens: 24}'
-    told = changed(spec, ("kind: inspect", "kind: evaluate"), (given, "{max_new_tokens: 24}"))
-    assert any("evaluate runs Peergate's own code" in one for one in told)
+    text = '{task: opposites, args: {data: "{items}"}, score: match, max_new_tokens: 24}'
+    lines = changed(spec, ("kind: inspect", "kind: evaluate"), (text, "{max_new_tokens: 24}"))
+    assert any("evaluate runs Peergate's own code" in word for word in lines)
 
 
 def test_only_benchmarks_read_held_out_items_by_a_persons_script() -> None:
-    assert [one.name for one in STAGE_KINDS.values() if one.takes_script] == ["inspect", "lm_eval"]
-    assert [one.name for one in STAGE_KINDS.values() if one.environment] == ["inspect", "lm_eval"]
+    assert [kind.name for kind in STAGE_KINDS.values() if kind.takes_script] == ["inspect", "lm_eval"]
+    assert [kind.name for kind in STAGE_KINDS.values() if kind.environment] == ["inspect", "lm_eval"]

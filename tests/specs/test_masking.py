@@ -23,7 +23,7 @@ def masker() -> Masker:
     return Masker(PLANTS.environ, {PLANTS.bearer: "the bearer token"})
 
 
-@pytest.mark.parametrize("planted", PLANTS.all, ids=lambda one: one.name)
+@pytest.mark.parametrize("planted", PLANTS.all, ids=lambda item: item.name)
 def test_every_planted_form_is_masked(masker: Masker, planted: object) -> None:
     from bench.attack.planted import PlantedSecret
 
@@ -35,19 +35,19 @@ def test_every_planted_form_is_masked(masker: Masker, planted: object) -> None:
         assert masker.text(masked) == masked
         assert masked.count("\n") == text.count("\n")
     for value in ({"note": planted.text}, [[planted.text]], {planted.text: 1}):
-        told = json.dumps(masker.value(value))
-        assert not planted.is_in(told, squeeze_text(told)), told
-        told = masker.json(json.dumps(value))
-        assert not planted.is_in(told, squeeze_text(told)), told
-        assert json.loads(told) != value
-        told = masker.json(json.dumps({"text": json.dumps(value)}))
-        assert not planted.is_in(told, squeeze_text(told)), told
-        told = masker.text(f"note: {json.dumps(value)}")
-        assert not planted.is_in(told, squeeze_text(told)), told
+        output = json.dumps(masker.value(value))
+        assert not planted.is_in(output, squeeze_text(output)), output
+        output = masker.json(json.dumps(value))
+        assert not planted.is_in(output, squeeze_text(output)), output
+        assert json.loads(output) != value
+        output = masker.json(json.dumps({"text": json.dumps(value)}))
+        assert not planted.is_in(output, squeeze_text(output)), output
+        output = masker.text(f"note: {json.dumps(value)}")
+        assert not planted.is_in(output, squeeze_text(output)), output
 
 
 def test_forms_of_secrets_are_found_without_any_known_value() -> None:
-    known = {one.name for one in PLANTS.all if forms_only().text(one.text) == one.text}
+    known = {secret.name for secret in PLANTS.all if forms_only().text(secret.text) == secret.text}
     assert known == {
         "value of a variable", "reviewer's key", "database password", "bearer token", "value in base64", "value in hex",
         "value in a URL", "value in JSON", "value over two lines", "value with soft hyphens",
@@ -58,9 +58,9 @@ def test_every_seed_is_masked() -> None:
     for seed in range(40):
         plants = Plants(seed)
         masker = Masker(plants.environ, {plants.bearer: "the bearer token"})
-        for one in plants.all:
-            masked = masker.text(one.text)
-            assert not one.is_in(masked, squeeze_text(masked)), (seed, one.name, one.text)
+        for secret in plants.all:
+            masked = masker.text(secret.text)
+            assert not secret.is_in(masked, squeeze_text(masked)), (seed, secret.name, secret.text)
 
 
 def test_nothing_of_what_ships_is_a_secret_and_masking_is_quick() -> None:
@@ -72,11 +72,11 @@ def test_nothing_of_what_ships_is_a_secret_and_masking_is_quick() -> None:
         *HOME.glob("specs/**/*.py"),
         *HOME.glob("verify/*"),
     ]
-    read = [(one, one.read_text("utf-8")) for one in files if one.is_file() and one.suffix != ".pyc"]
+    read = [(file, file.read_text("utf-8")) for file in files if file.is_file() and file.suffix != ".pyc"]
     began = time.process_time()
-    alarms = {str(one): [text[at : at + 60] for at, _ in masker.places(text)] for one, text in read}
+    alarms = {str(path): [text[at : at + 60] for at, _ in masker.places(text)] for path, text in read}
     spent = time.process_time() - began
-    assert {name: found for name, found in alarms.items() if found} == {}
+    assert {name: alarm for name, alarm in alarms.items() if alarm} == {}
     size = sum(len(text) for _, text in read)
     assert size > 1_000_000 and spent / size * 100_000 < 0.2, f"{spent / size * 1e8:.0f} ms for 100 kB"
 

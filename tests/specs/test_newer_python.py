@@ -56,5 +56,5 @@ def test_a_requested_review_does_not_judge_what_it_cannot_read(tmp_path: Path) -
         (tmp_path / f"{place}.py").write_text(text, encoding="utf-8")
     reader = RequestReader(Masker({}), lambda _: True, FOR_RULES)
     reader.add(str(tmp_path), "file")
-    found = check_python(RuleMaterial(reader.reading, reader.sources, lambda _: True, str))
-    assert len(found.not_judged) == len(NEWER) and not found.issues
+    findings = check_python(RuleMaterial(reader.reading, reader.sources, lambda _: True, str))
+    assert len(findings.not_judged) == len(NEWER) and not findings.issues

@@ -102,7 +102,7 @@ def test_what_hangs_is_given_up_and_what_imports_torch_is_refused() -> None:
 
     with pytest.raises(PluginFault, match="it imports trl"):
         plugins.run_bounded(lambda: import_module("trl.nothing_of_this_name"), "heavy 1.0")
-    assert not [one for one in sys.meta_path if type(one).__name__ == "_WithoutHeavy"]
+    assert not [protocol for protocol in sys.meta_path if type(protocol).__name__ == "_WithoutHeavy"]
 
 
 @needs_sandbox

@@ -42,24 +42,24 @@ READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 def is_shown(text: str) -> bool:
     """Return whether a terminal draws every character of a line, and obeys none."""
-    return not any(unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") for one in text)
+    return not any(unicodedata.category(word) in ("Cc", "Cf", "Cs", "Zl", "Zp") for word in text)
 
 
 def texts(markdown_text: str) -> list[tuple[str, str]]:
     """Return blocks as a CommonMark reader with GitHub's tables finds them, and the inline parts of them."""
-    found: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     for token in READER.parse(markdown_text):
-        found.append((token.type, token.content if token.type in ("fence", "code_block", "html_block") else ""))
-        found += [(one.type, one.content) for one in token.children or ()]
-    return found
+        results.append((token.type, token.content if token.type in ("fence", "code_block", "html_block") else ""))
+        results += [(child.type, child.content) for child in token.children or ()]
+    return results
 
 
 @patient
 @given(HOSTILE)
 def test_a_line_is_one_printable_line(text: str) -> None:
-    shown = one_line(text, 500)
-    assert is_shown(shown) and "\n" not in shown and len(shown) <= 500 and shown == shown.strip()
-    assert one_line(shown, 500) == shown
+    content = one_line(text, 500)
+    assert is_shown(content) and "\n" not in content and len(content) <= 500 and content == content.strip()
+    assert one_line(content, 500) == content
 
 
 @patient
@@ -72,28 +72,28 @@ def test_every_line_of_a_block_stands_behind_a_bar(text: str) -> None:
 @patient
 @given(HOSTILE)
 def test_json_is_exact_and_obeyed_by_no_terminal(text: str) -> None:
-    told = json_text({"text": text, text: 1})
-    assert json.loads(told) == {"text": text, text: 1}
-    assert is_shown(told.replace("\n", "")) and "\ud800" not in told
-    told.encode()
+    content = json_text({"text": text, text: 1})
+    assert json.loads(content) == {"text": text, text: 1}
+    assert is_shown(content.replace("\n", "")) and "\ud800" not in content
+    content.encode()
 
 
 @patient
 @given(HOSTILE, st.sampled_from(["{}", "# {}", "- {}", "1. {}", "> {}", "**{}**", "x {} y"]))
 def test_a_line_of_markdown_is_the_text_it_is(text: str, frame: str) -> None:
-    shown = one_line(text, markdown.LINE_CHARACTERS)
-    found, harmless = texts(frame.format(markdown.line(text))), texts(frame.format("harmless" if shown else ""))
-    blocks = [kind for kind, _ in found if not kind.startswith("text")]
+    string = one_line(text, markdown.LINE_CHARACTERS)
+    results, harmless = texts(frame.format(markdown.line(text))), texts(frame.format("harmless" if string else ""))
+    blocks = [kind for kind, _ in results if not kind.startswith("text")]
     assert blocks == [kind for kind, _ in harmless if not kind.startswith("text")]
-    said = "".join(content for kind, content in found if kind.startswith("text"))
-    assert said == "".join(content for kind, content in harmless if kind == "text").replace("harmless", shown)
+    message = "".join(content for kind, content in results if kind.startswith("text"))
+    assert message == "".join(content for kind, content in harmless if kind == "text").replace("harmless", string)
 
 
 @patient
 @given(HOSTILE, HOSTILE)
-def test_a_cell_stays_in_its_table(one: str, two: str) -> None:
+def test_a_cell_stays_in_its_table(text: str, two: str) -> None:
     for make in (markdown.cell, markdown.code):
-        page = f"| a | b |\n|---|---|\n| {make(one)} | {make(two)} |\n\nafter"
+        page = f"| a | b |\n|---|---|\n| {make(text)} | {make(two)} |\n\nafter"
         kinds = [kind for kind, _ in texts(page)]
         assert (kinds.count("tr_open"), kinds.count("td_open"), kinds.count("table_open")) == (2, 2, 1)
         assert set(kinds) <= {*_TABLE, "text", "text_special", "code_inline", "inline"}
@@ -148,20 +148,20 @@ NASTY = "bad\ngate base: approve\r\x1b[2K\u2028# approved [bold red]x[/] \x1b]8;
 def test_the_terminal_shows_a_finding_as_one_line_and_no_markup() -> None:
     screen = io.StringIO()
     # A terminal that understands colours: what is left of the escapes in it is ours.
-    shown = Terminal(Console(file=screen, width=1000, force_terminal=True, color_system=None, highlight=False))
-    found = decided(said=verdict(finding().model_copy(update={"statement": NASTY}), approve=False))
+    terminal = Terminal(Console(file=screen, width=1000, force_terminal=True, color_system=None, highlight=False))
+    decision = decided(result=verdict(finding().model_copy(update={"statement": NASTY}), approve=False))
     change = RequiredChange(text=NASTY, parameter="rate", value=1)
-    shown.decision(found.model_copy(update={"required_changes": (change,)}), _balance())
-    shown.say(NASTY)
+    terminal.decision(decision.model_copy(update={"required_changes": (change,)}), _balance())
+    terminal.say(NASTY)
     lines = screen.getvalue().replace("\x1b[2m", "").replace("\x1b[0m", "").splitlines()
-    assert len(lines) == 2 + len(found.reasons) + 1 + 1, lines
+    assert len(lines) == 2 + len(decision.reasons) + 1 + 1, lines
     assert all(line[2] == line[5] == ":" for line in lines) and "[bold red]x[/]" in lines[-1]
     assert all(is_shown(line) for line in lines)
 
 
 def test_the_reasons_on_record_are_lines() -> None:
-    found = decided(said=verdict(finding().model_copy(update={"statement": NASTY}), approve=False))
-    assert found.reasons and all(one_line(reason, 1000) == reason for reason in found.reasons)
+    decision = decided(result=verdict(finding().model_copy(update={"statement": NASTY}), approve=False))
+    assert decision.reasons and all(one_line(reason, 1000) == reason for reason in decision.reasons)
 
 
 def _balance() -> Balance:
@@ -173,9 +173,9 @@ def test_commands_print_lines_tables_and_errors(capsys: pytest.CaptureFixture[st
     output.print_table(("a", "b"), [(NASTY, "x")])
     output.print_error(PeergateError(NASTY, where=NASTY, hint=NASTY))
     output.print_error(SpecError([Problem("spec.yaml", 1, 1, "name", NASTY, NASTY)] * 2))
-    told = capsys.readouterr()
-    assert [line[:4] for line in told.out.splitlines()] == ["  - ", "a   ", "----", "bad "]
-    assert [line.split("bad")[0] for line in told.err.splitlines()] == [
+    captured = capsys.readouterr()
+    assert [line[:4] for line in captured.out.splitlines()] == ["  - ", "a   ", "----", "bad "]
+    assert [line.split("bad")[0] for line in captured.err.splitlines()] == [
         *("peergate: ", "  "),
         *("peergate: spec.yaml:1:1: name: ", "spec.yaml:1:1: name: ", "  2 problems found; nothing was started"),
     ]
@@ -197,9 +197,9 @@ def test_a_secret_over_two_lines_is_masked_before_its_lines_are_joined(
     output.print_block(split, 1000)
     console = Console(file=io.StringIO(), width=400)
     Terminal(console).call("read_log", split, split, is_error=True)
-    shown = "".join(capsys.readouterr()) + console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
-    assert shown.count("[masked: SERVICE_API_KEY]") == 8
-    assert value[:15] not in shown and value[15:] not in shown
+    view = "".join(capsys.readouterr()) + console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert view.count("[masked: SERVICE_API_KEY]") == 8
+    assert value[:15] not in view and value[15:] not in view
 
 
 def test_no_command_prints_past_the_functions_that_keep_lines_apart() -> None:
@@ -220,10 +220,10 @@ def _name(node: ast.expr) -> str:
 
 
 def _is_safe(call: ast.Call) -> bool:
-    if all(isinstance(one, ast.Constant) for one in call.args):
+    if all(isinstance(expression, ast.Constant) for expression in call.args):
         return True
-    made = {ast.unparse(one.func).rpartition(".")[2] for one in ast.walk(call) if isinstance(one, ast.Call)}
-    names = {ast.unparse(one) for one in call.args}
+    made = {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(call) if isinstance(node, ast.Call)}
+    names = {ast.unparse(expression) for expression in call.args}
     return bool(made & ALLOWED) or names == {"text"}
 
 

@@ -22,7 +22,7 @@ HOSTILE = st.lists(
 
 
 @pytest.mark.parametrize(
-    ("raw", "shown"),
+    ("raw", "text"),
     [
         (f"{ESC}[31mred{ESC}[0m", "red"),
         (f"{ESC}[2J{ESC}[1;1Hhome", "home"),
@@ -37,8 +37,8 @@ HOSTILE = st.lists(
         (f"{ESC}{ESC}[31m[31mnested", "[31mnested"),
     ],
 )
-def test_escape_sequences_are_removed(raw: str, shown: str) -> None:
-    assert plain(raw, 100) == shown
+def test_escape_sequences_are_removed(raw: str, text: str) -> None:
+    assert plain(raw, 100) == text
 
 
 def test_an_escape_that_is_never_closed_hides_nothing_after_it() -> None:
@@ -99,21 +99,21 @@ def test_a_negative_limit_is_refused() -> None:
 
 @given(HOSTILE, st.integers(0, 80))
 def test_the_result_is_safe_short_and_stays_the_same(text: str, limit: int) -> None:
-    shown = plain(text, limit)
-    assert len(shown) <= limit
-    assert plain(shown, limit) == shown
-    assert all(one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for one in shown)
+    output = plain(text, limit)
+    assert len(output) <= limit
+    assert plain(output, limit) == output
+    assert all(word in "\n\t" or unicodedata.category(word) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for word in output)
 
 
 @given(
     st.text(st.characters(categories=["L", "N", "P", "Zs"], max_codepoint=0x33F), max_size=200), st.integers(40, 120)
 )
 def test_cutting_loses_exactly_what_the_mark_says(text: str, limit: int) -> None:
-    shown = plain(text, limit)
+    output = plain(text, limit)
     if len(text) <= limit:
-        assert shown == text
+        assert output == text
     else:
-        head, _, mark = shown.rpartition("... [")
+        head, _, mark = output.rpartition("... [")
         assert text.startswith(head)
         assert mark == f"{len(text) - len(head)} characters left out]"
 

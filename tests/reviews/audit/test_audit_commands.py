@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seqs(*arguments: str | Path) -> list[int]:
     done = peergate("audit", *arguments, "--json")
     assert done.returncode == 0, done.stderr
-    return [one["seq"] for one in json.loads(done.stdout)["entries"]]
+    return [entry["seq"] for entry in json.loads(done.stdout)["entries"]]
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_search_filters_too(run: Path, options: list[str], expected: list[int]) 
     [("DECISION/sft", [5, 10]), ("100%", [0]), ("a_b", [0]), ("a%b", []), ("aXb", []), ("\u001b[31m", [11]), ("!", [])],
 )
 def test_search_takes_text_as_it_is_and_not_letter_case(run: Path, text: str, expected: list[int]) -> None:
-    assert [one.seq for one in select(run / "trail.sqlite", TrailQuery(text=text)).entries] == expected
+    assert [entry.seq for entry in select(run / "trail.sqlite", TrailQuery(text=text)).entries] == expected
 
 
-def fits(one: RecordedEntry, wanted: TrailQuery) -> bool:
+def fits(entry: RecordedEntry, wanted: TrailQuery) -> bool:
     """Return whether an entry is among those wanted."""
-    body = one.raw
+    body = entry.raw
     usd = body.get("usd")
     return (
-        (not wanted.kinds or one.kind in wanted.kinds)
-        and (wanted.seqs is None or one.seq in wanted.seqs)
+        (not wanted.kinds or entry.kind in wanted.kinds)
+        and (wanted.seqs is None or entry.seq in wanted.seqs)
         and all(getattr(wanted, name) in (None, body.get(name)) for name in ("stage", "attempt", "outcome", "reviewer"))
         and (wanted.min_usd is None or (isinstance(usd, int | float) and usd >= wanted.min_usd))
-        and (wanted.text is None or wanted.text.lower() in one.entry.model_dump_json().lower())
+        and (wanted.text is None or wanted.text.lower() in entry.entry.model_dump_json().lower())
     )
 
 
@@ -114,7 +114,7 @@ def fits(one: RecordedEntry, wanted: TrailQuery) -> bool:
 )
 def test_what_the_database_finds_is_what_fits(run: Path, wanted: TrailQuery) -> None:
     entries = read_entries(run / "trail.sqlite")
-    assert select(run / "trail.sqlite", wanted).entries == [one for one in entries if fits(one, wanted)]
+    assert select(run / "trail.sqlite", wanted).entries == [entry for entry in entries if fits(entry, wanted)]
 
 
 def test_an_unknown_kind_is_told_with_those_there_are(run: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_unknown_kind_is_told_with_those_there_are(run: Path) -> None:
 
 def test_show_follows_a_verdict_to_its_grant_and_raw_rows(run: Path) -> None:
     data: dict[str, Any] = json.loads(peergate("audit", "show", run, "verdict/sft.2", "--json").stdout)
-    assert [(one["kind"], one["entry"]) for one in data["way"]] == [
+    assert [(item["kind"], item["entry"]) for item in data["way"]] == [
         ("grant", 6), ("exit", 7), ("checks", 8), ("verdict", 9), ("decision", 10)
     ]  # fmt: skip
     assert data["way"][1]["names"]["rows"] == Store(run / "store").put(b"2")

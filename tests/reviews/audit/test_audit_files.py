@@ -43,7 +43,7 @@ def exported(run: Path, target: Path) -> None:
 
 
 def stored(run: Path, kind: str, name: str) -> Path:
-    digest = next(one.raw[name] for one in read_entries(run / "trail.sqlite") if one.kind == kind)
+    digest = next(entry.raw[name] for entry in read_entries(run / "trail.sqlite") if entry.kind == kind)
     return run / "store" / digest[7:9] / digest[9:]
 
 
@@ -85,7 +85,7 @@ def test_a_file_that_no_entry_names_is_listed(run: Path) -> None:
     assert audit.exit_code == 0 and set(names) <= audit.not_covered.keys()
     covered = {"trail.sqlite", "trail.seal", "spec.yaml", "jobs/small.base.1/out/rows.jsonl", "report/report.md"}
     assert not covered & audit.not_covered.keys()
-    assert not any(one.startswith("jobs/small.train.1/out/checkpoint") for one in audit.not_covered)
+    assert not any(text.startswith("jobs/small.train.1/out/checkpoint") for text in audit.not_covered)
 
 
 def test_evidence_that_no_entry_names_is_listed_and_still_compared(run: Path) -> None:
@@ -100,7 +100,7 @@ def test_evidence_that_no_entry_names_is_listed_and_still_compared(run: Path) ->
 def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -> None:
     entry = read_entries(closed / "trail.sqlite")[0].entry
     good = "sha256:" + "0" * 64
-    for kind, body, found in (
+    for kind, body, row in (
         ("open", {"data": {"a": good, "b": good + "\n", "c": 5}, "spec": [good], "source": good}, ["source", "data.a"]),
         ("open", {"data": [good]}, ["data.0"]),
         (
@@ -113,7 +113,7 @@ def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -
         ("newer", {"spec": good}, []),
     ):
         recorded = RecordedEntry(entry.model_copy(update={"kind": kind, "body": body}), "")
-        assert [file.name for file in named_in_store(recorded, with_report=True)] == found
+        assert [file.name for file in named_in_store(recorded, with_report=True)] == row
 
 
 # ---- what is not a file ---------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def test_a_body_of_any_shape_names_what_has_the_form_of_a_digest(closed: Path) -
 
 def make_socket(path: Path) -> None:
     short = Path(f"/proc/self/fd/{os.open(path.parent, os.O_RDONLY)}")
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(short / path.name))
+    with socket.socket(socket.AF_UNIX) as result:
+        result.bind(str(short / path.name))
     os.close(int(short.name))
 
 
@@ -137,7 +137,8 @@ OTHERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "what", [pytest.param(one, marks=[pytest.mark.slow] if one in ("a link", "a socket") else []) for one in OTHERS]
+    "what",
+    [pytest.param(other, marks=[pytest.mark.slow] if other in ("a link", "a socket") else []) for other in OTHERS],
 )
 def test_what_is_no_file_is_reported_wherever_it_lies_and_never_opened(run: Path, what: str) -> None:
     evidence = stored(run, "verdict", "verdict")
@@ -156,8 +157,8 @@ def test_what_is_no_file_is_reported_wherever_it_lies_and_never_opened(run: Path
         OTHERS[what](run / name)
         if what == "a folder":
             (run / name / "x").write_bytes(b"x")
-        found = audit_of(run)
-        assert found.exit_code == 1 or name.startswith("trail") and found.not_covered, (name, found.damage)
+        audit = audit_of(run)
+        assert audit.exit_code == 1 or name.startswith("trail") and audit.not_covered, (name, audit.damage)
         shutil.rmtree(run / name) if what == "a folder" else (run / name).unlink()
     OTHERS[what](run / "more")
     assert audit_of(run).exit_code == 0
@@ -182,8 +183,8 @@ def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", refused)
-        found = tree_of(tmp_path)
-    assert found.others == {"a": "a folder that cannot be listed (Permission denied)"}
+        tree = tree_of(tmp_path)
+    assert tree.others == {"a": "a folder that cannot be listed (Permission denied)"}
     assert tree_of(tmp_path).others == {}
 
 
@@ -203,7 +204,7 @@ def test_a_run_whose_evidence_does_not_hold_is_not_exported(run: Path, tmp_path:
         AuditDamage, match=r"missing from the store|do not match its name|recorded|cannot be read|not evidence"
     ):
         exported(run, tmp_path / "out")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["small"]
+    assert sorted(file_path.name for file_path in tmp_path.iterdir()) == ["small"]
 
 
 def test_a_run_that_holds_is_exported_with_all_it_names(run: Path, tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_an_audit_that_looks_at_the_trail_only_misses_them(run: Path) -> None:
 
     def blind(place: Path) -> Audit:
         audit = verified_run(place)
-        audit.damage = [one for one in audit.damage if one.startswith(("trail", "seal"))]
+        audit.damage = [text for text in audit.damage if text.startswith(("trail", "seal"))]
         return audit
 
     outcome = Outcome()

@@ -46,7 +46,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
     yield {"requests": folder, "exported": runs / "out"}
 
 
-def said(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def run_audit(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     COMMANDS[command](place)
     return json.loads(capsys.readouterr().out)
 
@@ -55,30 +55,30 @@ def said(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 def test_an_export_says_what_the_trail_says(
     places: dict[str, Path], command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, two = said(command, places["requests"], capsys), said(command, places["exported"], capsys)
-    assert one == two and one["schema_version"]
+    item, two = run_audit(command, places["requests"], capsys), run_audit(command, places["exported"], capsys)
+    assert item == two and item["schema_version"]
 
 
 def test_the_log_of_a_folder_of_requests_tells_them(
     places: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     timeline_command.log(places["requests"], as_json=False)
-    told = capsys.readouterr().out
-    assert "question by checklist: log level" in told and "question by checklist: format" in told
-    assert "no one is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told
-    assert "\u001b" not in told
-    data = said("log", places["requests"], capsys)
-    assert [one["kind"] for one in data["log"]] == ["question", "answer"] * 2
+    output = capsys.readouterr().out
+    assert "question by checklist: log level" in output and "question by checklist: format" in output
+    assert "no one is asked: " in output and "request 2 answered by policy" in output and "recommends: " in output
+    assert "\u001b" not in output
+    data = run_audit("log", places["requests"], capsys)
+    assert [item["kind"] for item in data["log"]] == ["question", "answer"] * 2
 
 
 def test_diff_and_show_follow_what_entries_point_to(
     places: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for place in places.values():
-        where = {one["where"]: one for one in said("diff", place, capsys)["differences"]}
+        where = {difference["where"]: difference for difference in run_audit("diff", place, capsys)["differences"]}
         assert where["request.topic"]["second"] == '"format"'
-        assert said("show", place, capsys)["points_to"]["request"]["question"] == "Which log level?"
-        digest = said("show", place, capsys)["body"]["request"]
+        assert run_audit("show", place, capsys)["points_to"]["request"]["question"] == "Which log level?"
+        digest = run_audit("show", place, capsys)["body"]["request"]
         verify_command.show_entry(place, digest, as_json=True)
         data = json.loads(capsys.readouterr().out)
         assert data["digest"] == digest and data["value"]["question"] == "Which log level?"
@@ -90,8 +90,8 @@ def test_diff_and_show_follow_what_entries_point_to(
 )
 @pytest.mark.parametrize("limit", [None, 1, 3])
 def test_an_export_is_searched_as_the_trail_is(places: dict[str, Path], wanted: TrailQuery, limit: int | None) -> None:
-    one, two = (place_of(places[name]).find(wanted, limit) for name in ("requests", "exported"))
-    assert one == two and one.total >= len(one.entries) > 0
+    result, two = (place_of(places[name]).find(wanted, limit) for name in ("requests", "exported"))
+    assert result == two and result.total >= len(result.entries) > 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -60,7 +60,7 @@ def run(session: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def shown(run: Path, name: str | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+def read_claim(run: Path, name: str | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     """Return the exit code and what `--json` gives."""
     code = 0
     try:
@@ -71,43 +71,43 @@ def shown(run: Path, name: str | None, capsys: pytest.CaptureFixture[str]) -> tu
 
 
 def test_a_number_is_followed_to_its_rows_and_to_who_claims_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, data = shown(run, "accuracy_gain", capsys)
+    code, data = read_claim(run, "accuracy_gain", capsys)
     assert (code, data["problems"]) == (0, [])
-    (one,) = data["claims"]
+    (item,) = data["claims"]
     measured = next(each for each in read_entries(run / "trail.sqlite") if each.key == "metrics/tuned.1")
-    assert (one["name"], one["entry"]) == ("tuned.1.accuracy_gain", measured.seq)
-    assert one["metric_set"] == measured.raw["metrics"] and one["code"] == measured.raw["code"]
-    assert one["code_is_at_hand"] and one["computed_again"] == one["metric"]["value"] == 1
-    assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(one["stated"])
+    assert (item["name"], item["entry"]) == ("tuned.1.accuracy_gain", measured.seq)
+    assert item["metric_set"] == measured.raw["metrics"] and item["code"] == measured.raw["code"]
+    assert item["code_is_at_hand"] and item["computed_again"] == item["metric"]["value"] == 1
+    assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(item["stated"])
     text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
-    lines = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md")]
+    lines = [text[int(each.split()[-1]) - 1] for each in item["stated"] if each.startswith("report.md")]
     assert len(lines) == 3 and all("gain" in line and "1" in line for line in lines), lines
     assert sum(line.startswith("| accuracy_gain | 1 |") for line in lines) == 1
     assert sum(line.startswith("<details><summary>tuned.1 ") and " accuracy_gain = 1 [" in line for line in lines) == 1
-    assert [(each["name"], each["entry"] is not None, each["holds"]) for each in one["rows"]] == [
+    assert [(each["name"], each["entry"] is not None, each["holds"]) for each in item["rows"]] == [
         ("baseline", True, True), ("tuned", True, True)
     ]  # fmt: skip
     every = list(range(1, 13))
-    assert [(each["rows"], each["lines"]) for each in one["parts"]] == [
+    assert [(each["rows"], each["lines"]) for each in item["parts"]] == [
         ("rows", every), ("baseline", every), ("rows", []), ("baseline", [])
     ]  # fmt: skip
-    (claim,) = one["builder_claims"]
+    (claim,) = item["builder_claims"]
     assert (claim["status"], claim["status_now"], claim["claim"]["value"]) == ("supported", "supported", 1)
-    assert [each["kind"] for each in one["way"]][-1] == "decision"
+    assert [each["kind"] for each in item["way"]][-1] == "decision"
 
 
 def test_lines_of_a_rate_are_those_it_counts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = shown(run, "sample.1.acceptance_rate", capsys)[1]["claims"][0]
-    (part,) = one["parts"]
-    assert len(part["lines"]) / part["of"] == one["metric"]["value"] == 0.5
-    digest = next(each["digest"] for each in one["rows"])
+    item = read_claim(run, "sample.1.acceptance_rate", capsys)[1]["claims"][0]
+    (part,) = item["parts"]
+    assert len(part["lines"]) / part["of"] == item["metric"]["value"] == 0.5
+    digest = next(each["digest"] for each in item["rows"])
     rows = [json.loads(line) for line in Store(run / "store").get(digest).splitlines()]
     assert {rows[line - 1]["completion"].islower() for line in part["lines"]} == {True}
     assert not any(row["completion"].islower() for number, row in enumerate(rows, 1) if number not in part["lines"])
 
 
 def test_every_number_of_a_report_is_found_and_holds(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, data = shown(run, None, capsys)
+    code, data = read_claim(run, None, capsys)
     assert (code, data["problems"]) == (0, [])
     report = json.loads((run / "report" / "report.json").read_bytes())
     stages = report["stages"]
@@ -117,19 +117,19 @@ def test_every_number_of_a_report_is_found_and_holds(run: Path, capsys: pytest.C
         for each in stage["attempts"]
         for name in each["metrics"]
     }
-    assert measured == {one["name"] for one in data["numbers"]}
+    assert measured == {number["name"] for number in data["numbers"]}
     text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
-    for one in data["numbers"]:
-        stage, attempt, name = one["name"].split(".")
+    for item in data["numbers"]:
+        stage, attempt, name = item["name"].split(".")
         place = next(number for number, each in enumerate(stages) if each["stage"] == stage)
-        assert f"report.json /stages/{place}/attempts/{int(attempt) - 1}/metrics/{name}" in one["stated"]
-        rows = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md line")]
-        assert any(f" {name} = {one['value']:.4g} " in row for row in rows), one
+        assert f"report.json /stages/{place}/attempts/{int(attempt) - 1}/metrics/{name}" in item["stated"]
+        rows = [text[int(each.split()[-1]) - 1] for each in item["stated"] if each.startswith("report.md line")]
+        assert any(f" {name} = {item['value']:.4g} " in row for row in rows), item
 
 
 def test_it_works_on_an_export_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     export_run(run, "trail.sqlite", "store", tmp_path / "out", no_page)
-    code, data = shown(tmp_path / "out", "accuracy_gain", capsys)
+    code, data = read_claim(tmp_path / "out", "accuracy_gain", capsys)
     assert (code, data["problems"]) == (0, []) and data["claims"][0]["computed_again"] == 1
 
 
@@ -151,7 +151,7 @@ def forge(run: Path, file: str, old: str, new: str) -> None:
 def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
     """Return the trail as if the report had been recorded as it is now: no one tampered, Peergate itself was wrong."""
     entries = read_entries(run / "trail.sqlite")
-    written = next(one for one in entries if one.kind == "report")
+    written = next(entry for entry in entries if entry.kind == "report")
     files = {str(path.relative_to(run)): digest_file(path) for path in (run / "report").iterdir()}
     body = written.raw | {"files": files}
     entries[written.seq] = replace(written, entry=written.entry.model_copy(update={"body": body}))
@@ -159,7 +159,7 @@ def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
+    ("file", "old", "new", "output"),
     [
         ("report.md", "gain +1.000", "gain +1.001", "report.md line 1 says '"),
         ("report.md", "[+0.587,", "[+0.687,", "report.md line 1 says '"),
@@ -176,14 +176,16 @@ def recorded_as_it_is(run: Path) -> list[RecordedEntry]:
     ],
 )  # fmt: skip
 def test_a_report_that_says_something_else_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
+    run: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, output: str
 ) -> None:
     forge(run, file, old, new)
-    code, data = shown(run, None, capsys)
-    assert code == 5 and any(told in one and f"report/{file} line" in one for one in data["problems"]), data["problems"]
-    assert any(f"report/{file} is sha256:" in one for one in data["problems"])
+    code, data = read_claim(run, None, capsys)
+    assert code == 5 and any(output in problem and f"report/{file} line" in problem for problem in data["problems"]), (
+        data["problems"]
+    )
+    assert any(f"report/{file} is sha256:" in problem for problem in data["problems"])
     # A number by itself is no better than the report it was taken from.
-    assert shown(run, "sample.acceptance_rate", capsys)[0] == 5
+    assert read_claim(run, "sample.acceptance_rate", capsys)[0] == 5
 
 
 def test_the_first_line_that_differs_is_shown_with_what_the_trail_says_there(run: Path) -> None:
@@ -193,9 +195,9 @@ def test_the_first_line_that_differs_is_shown_with_what_the_trail_says_there(run
     forge(run, "report.md", "- one seed: variation", "- variation")
     check = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True)
     (problem,) = check.problems
-    said, _, ran = problem.partition(" (the session ran ")
-    assert said.startswith(f"report/report.md line {number} says '") and " acceptance_rate = 0.6 [" in said
-    assert " acceptance_rate = 0.5 [" in said.partition("the trail says")[2]
+    message, _, ran = problem.partition(" (the session ran ")
+    assert message.startswith(f"report/report.md line {number} says '") and " acceptance_rate = 0.6 [" in message
+    assert " acceptance_rate = 0.5 [" in message.partition("the trail says")[2]
     assert "digest sha256:" in ran
 
 
@@ -203,7 +205,7 @@ END = "heads of this trail were kept elsewhere"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "output"),
     [
         ("gain +1.000", "gain +0.900", "report/report.md line 1 says"),
         ("## Gates\n", "", "says '', the trail says '## Gates'"),
@@ -215,11 +217,11 @@ END = "heads of this trail were kept elsewhere"
         ),
     ],
 )
-def test_a_lie_that_was_recorded_is_found_as_well(run: Path, old: str, new: str, told: str) -> None:
+def test_a_lie_that_was_recorded_is_found_as_well(run: Path, old: str, new: str, output: str) -> None:
     assert ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True).problems == []
     forge(run, "report.md", old, new)
     check = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True)
-    assert len(check.problems) == 1 and told in check.problems[0], check.problems
+    assert len(check.problems) == 1 and output in check.problems[0], check.problems
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_a_file_that_is_gone_or_that_the_trail_does_not_give_is_found(run: Path)
     (run / "report" / "other.md").write_text("# What the builder did\n", encoding="utf-8")
     (run / "report" / "report.json").unlink()
     problems = ReportCheck(run, History(recorded_as_it_is(run), Store(run / "store")), apart=True).problems
-    assert [one.split(" says ")[0] for one in problems] == [
+    assert [problem.split(" says ")[0] for problem in problems] == [
         "report/other.md line 1", "report/report.json line 1"
     ] and "the trail says nothing" in problems[0]  # fmt: skip
     problems = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True).problems
@@ -277,7 +279,7 @@ def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
     monkeypatch.setattr(report, "write", and_then_somebody_asks)
     drive(session)
     entries = read_entries(run / "trail.sqlite")
-    written = next(one for one in entries if one.kind == "report")
+    written = next(entry for entry in entries if entry.kind == "report")
     assert written.raw["entries"] == written.seq - 1
     assert ReportCheck(run, History(entries, Store(run / "store")), apart=True).problems == []
 
@@ -295,11 +297,11 @@ def test_plots_are_compared_with_their_digests(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_changed_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    digest = shown(run, "sample.acceptance_rate", capsys)[1]["claims"][0]["rows"][0]["digest"]
+    digest = read_claim(run, "sample.acceptance_rate", capsys)[1]["claims"][0]["rows"][0]["digest"]
     path = Store(run / "store").path(digest)
     path.write_bytes(path.read_bytes() + b"\n")
-    code, data = shown(run, "sample.acceptance_rate", capsys)
-    assert code == 5 and any("stored bytes have the digest" in one for one in data["problems"])
+    code, data = read_claim(run, "sample.acceptance_rate", capsys)
+    assert code == 5 and any("stored bytes have the digest" in problem for problem in data["problems"])
 
 
 def test_a_metric_that_the_rows_do_not_give_is_found(
@@ -310,13 +312,13 @@ def test_a_metric_that_the_rows_do_not_give_is_found(
     true_measure = report_check.measure
 
     def wrong(evidence: Any) -> Any:
-        found = true_measure(evidence)
-        metric = found.metrics["accuracy"].model_copy(update={"value": 0.5})
-        return found.model_copy(update={"metrics": found.metrics | {"accuracy": metric}})
+        metric_set = true_measure(evidence)
+        metric = metric_set.metrics["accuracy"].model_copy(update={"value": 0.5})
+        return metric_set.model_copy(update={"metrics": metric_set.metrics | {"accuracy": metric}})
 
     monkeypatch.setattr(report_check, "measure", wrong)
-    code, data = shown(run, "tuned.accuracy", capsys)
-    assert code == 5 and any("the rows give 0.5, entry" in one for one in data["problems"])
+    code, data = read_claim(run, "tuned.accuracy", capsys)
+    assert code == 5 and any("the rows give 0.5, entry" in problem for problem in data["problems"])
 
 
 def test_a_claim_that_was_called_supported_and_is_not_is_found(
@@ -326,12 +328,12 @@ def test_a_claim_that_was_called_supported_and_is_not_is_found(
     from specs.jobs.grant_and_claim import ClaimResult
 
     def contradicted(stated: list[Claim], _: Any) -> tuple[ClaimResult, ...]:
-        return tuple(ClaimResult(claim=one, status="contradicted", measured=1.0) for one in stated)
+        return tuple(ClaimResult(claim=claim, status="contradicted", measured=1.0) for claim in stated)
 
     monkeypatch.setattr(report_check, "look_up", contradicted)
-    code, data = shown(run, "tuned.accuracy", capsys)
+    code, data = read_claim(run, "tuned.accuracy", capsys)
     assert code == 5 and any(
-        "a claim of 0.9999 supported, looked up again it is contradicted" in one for one in data["problems"]
+        "a claim of 0.9999 supported, looked up again it is contradicted" in problem for problem in data["problems"]
     )
 
 
@@ -343,7 +345,7 @@ def test_what_was_not_measured_is_told_with_what_was(run: Path) -> None:
 
 def test_for_people_it_says_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_claim(place_of(run), "accuracy_gain", False)
-    told = capsys.readouterr().out
-    assert "tuned.1.accuracy_gain = 1 fraction, 95 % interval 0.5873 to 1, n 12" in told
-    assert "\n  report.md line 1\n" in told and "12 of 12 gained: wrong before, right after: lines 1-12" in told
-    assert "1 +- 0: supported" in told and told.endswith("every number holds\n")
+    output = capsys.readouterr().out
+    assert "tuned.1.accuracy_gain = 1 fraction, 95 % interval 0.5873 to 1, n 12" in output
+    assert "\n  report.md line 1\n" in output and "12 of 12 gained: wrong before, right after: lines 1-12" in output
+    assert "1 +- 0: supported" in output and output.endswith("every number holds\n")

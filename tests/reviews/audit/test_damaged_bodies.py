@@ -47,9 +47,9 @@ def test_the_command_names_the_entry_and_ends_with_1(kind: EntryKind, tmp_path: 
         if kind != "open":
             entries = [opened, opened.model_copy(update={"kind": kind, "key": kind, "body": body, "policy": None})]
         put(trail.path, chained(entries, keys), keys)
-        code, told = verify(run)
-        assert code == 1 and told["verdict"] == "tampered", told
-        assert f"entry {len(entries) - 1} ({kind}): does not have its form: {problem}" in str(told["damage"]), told
+        code, report = verify(run)
+        assert code == 1 and report["verdict"] == "tampered", report
+        assert f"entry {len(entries) - 1} ({kind}): does not have its form: {problem}" in str(report["damage"]), report
 
 
 def audited(run: Path, entries: Sequence[RecordedEntry]) -> Audit:

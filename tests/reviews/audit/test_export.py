@@ -59,19 +59,19 @@ def verified(*arguments: str | Path) -> tuple[int, dict[str, object]]:
 
 
 def test_an_export_is_verified_and_says_what_it_does_not_prove(exported: Path) -> None:
-    code, told = verified(exported)
-    assert (code, told["verdict"], told["damage"]) == (0, "verified", [])
-    assert any("not derived again" in line for line in told["not_proven"])  # pyright: ignore[reportGeneralTypeIssues]
+    code, report = verified(exported)
+    assert (code, report["verdict"], report["damage"]) == (0, "verified", [])
+    assert any("not derived again" in line for line in report["not_proven"])  # pyright: ignore[reportGeneralTypeIssues]
     assert not [path for path in exported.rglob("*") if b"PRIVATE" in (path.read_bytes() if path.is_file() else b"")]
 
 
 def test_exporting_again_gives_the_same_bytes(run: Path, exported: Path, tmp_path: Path) -> None:
     assert peergate("audit", "export", run, tmp_path / "out").returncode == 0
-    one, two = (
+    row, two = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         for folder in (exported, tmp_path / "out")
     )
-    assert one == two
+    assert row == two
     assert peergate("audit", "export", run, tmp_path / "out").returncode == 2
 
 
@@ -114,8 +114,8 @@ def test_the_page_is_compared_with_the_entries(exported: Path, tmp_path: Path) -
     text = page.read_text(encoding="utf-8")
     assert "<script" not in text and "default-src 'none'" in text and "http" not in text.replace("http-equiv", "")
     page.write_text(text.replace("reject", "approve"), encoding="utf-8")
-    code, told = verified(copy)
-    assert (code, told["damage"]) == (1, ["report.html: does not show these entries"])
+    code, report = verified(copy)
+    assert (code, report["damage"]) == (1, ["report.html: does not show these entries"])
     shutil.copyfile(exported / "report.html", page)
     (copy / "more.txt").write_text("x", encoding="utf-8")
     assert verified(copy)[1]["damage"] == ["more.txt: is not part of the export"]
@@ -243,14 +243,14 @@ def go(verifier: Path, *arguments: str | Path) -> tuple[int, str]:
 def test_the_go_verifier_accepts_our_exports_and_agrees_on_damage(
     go_verifier: Path, exported: Path, tmp_path: Path
 ) -> None:
-    code, told = go(go_verifier, "-anchor", exported / "checkpoint", exported)
-    assert code == 0 and told.endswith("OK\n"), told
-    assert "1 signed by reviewer, 6 signed by log" in told
+    code, output = go(go_verifier, "-anchor", exported / "checkpoint", exported)
+    assert code == 0 and output.endswith("OK\n"), output
+    assert "1 signed by reviewer, 6 signed by log" in output
     copy = tmp_path / "out"
     shutil.copytree(exported, copy)
     chance = random.Random(3)
     skipped = ("report.html", ".pem", "policy.json", "log.vkey")
-    for path in [one for one in files_of(copy) if not one.name.endswith(skipped)]:
+    for path in [file_path for file_path in files_of(copy) if not file_path.name.endswith(skipped)]:
         data = path.read_bytes()
         place = chance.randrange(len(data))
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
@@ -270,8 +270,8 @@ def test_the_go_verifier_finds_a_rewrite_against_an_anchor(
     put(path, chained(entries, keys), keys)
     assert peergate("audit", "export", copy, tmp_path / "out").returncode == 0
     assert go(go_verifier, tmp_path / "out")[0] == 0
-    code, told = go(go_verifier, "-anchor", exported / "checkpoint", tmp_path / "out")
-    assert code == 1 and "another history" in told
+    code, output = go(go_verifier, "-anchor", exported / "checkpoint", tmp_path / "out")
+    assert code == 1 and "another history" in output
 
 
 # ---- anchors, witnesses ------------------------------------------------------------------------------------------
@@ -285,12 +285,12 @@ def test_heads_are_kept_in_a_folder_in_git_and_by_a_command_and_compared(run: Pa
         done = peergate("audit", "anchor", run, "--folder", places, "--git", str(remote), "--command", command)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count(f"agrees with {older} heads") == 2
-    kept = places / "peergate-demo_leaky" / "00000007.note"
-    shown = ["git", "--git-dir", str(remote), "show", "peergate-heads:peergate-demo_leaky/00000007.note"]
-    assert subprocess.run(shown, capture_output=True, check=True).stdout == kept.read_bytes()
-    assert (tmp_path / "note").read_bytes() == kept.read_bytes()
+    folder = places / "peergate-demo_leaky" / "00000007.note"
+    views = ["git", "--git-dir", str(remote), "show", "peergate-heads:peergate-demo_leaky/00000007.note"]
+    assert subprocess.run(views, capture_output=True, check=True).stdout == folder.read_bytes()
+    assert (tmp_path / "note").read_bytes() == folder.read_bytes()
     assert (tmp_path / "name").read_text(encoding="utf-8").strip() == "peergate-demo_leaky/00000007.note"
-    assert verified(run, "--anchor", kept)[0] == 0
+    assert verified(run, "--anchor", folder)[0] == 0
 
     other = tmp_path / "runs" / "demo_leaky"
     shutil.copytree(run, other)
@@ -299,20 +299,20 @@ def test_heads_are_kept_in_a_folder_in_git_and_by_a_command_and_compared(run: Pa
     for option, place in (("--folder", places), ("--git", remote)):
         done = peergate("audit", "anchor", other, option, place)
         assert done.returncode == 5 and "another history" in done.stderr, done.stderr
-    assert verified(other, "--anchor", kept)[0] == 1
+    assert verified(other, "--anchor", folder)[0] == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         ([], "no place was named"),
         (["--command", "exit 3"], "the command 'exit 3' ended with 3"),
         (["--git", "/nowhere/at/all.git"], "git ls-remote ended with 128"),
     ],
 )
-def test_an_anchor_that_cannot_be_kept_is_an_error(run: Path, arguments: list[str], told: str) -> None:
+def test_an_anchor_that_cannot_be_kept_is_an_error(run: Path, arguments: list[str], output: str) -> None:
     done = peergate("audit", "anchor", run, *arguments)
-    assert done.returncode in (1, 2) and told in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode in (1, 2) and output in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_witness_signs_only_what_grew_from_what_it_saw(run: Path, exported: Path, tmp_path: Path) -> None:
@@ -328,9 +328,11 @@ def test_a_witness_signs_only_what_grew_from_what_it_saw(run: Path, exported: Pa
     policy = json.loads((exported / "policy.json").read_text(encoding="utf-8"))
     trusted = tmp_path / "trusted.json"
     trusted.write_text(json.dumps(policy | {"witnesses": [witness]}), encoding="utf-8")
-    code, told = verified(run, "--anchor", note, "--policy", trusted)
+    code, report = verified(run, "--anchor", note, "--policy", trusted)
     assert code == 0
-    assert "cosigned by ada.example at 20" in str(told["anchors"]) and "1 further signatures" in str(told["anchors"])
+    assert "cosigned by ada.example at 20" in str(report["anchors"]) and "1 further signatures" in str(
+        report["anchors"]
+    )
 
     other = tmp_path / "runs" / "demo_leaky"
     shutil.copytree(run, other)
@@ -383,20 +385,20 @@ def test_a_key_is_replaced_and_what_it_signed_before_still_holds(tmp_path: Path,
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage
-    assert {id for one, id in walk.signed if one == role} <= {old.id, new.id}
-    found = verify_run(trail.path.parent, "trail.sqlite", "store")
-    assert any("was revoked" in note for note in found.notes)
+    assert {id for text, id in walk.signed if text == role} <= {old.id, new.id}
+    audit = verify_run(trail.path.parent, "trail.sqlite", "store")
+    assert any("was revoked" in note for note in audit.notes)
 
 
 def test_no_key_is_replaced_under_a_session_that_runs(tmp_path: Path) -> None:
     """It could not sign its next entry: it holds the keys it began with."""
     trail = open_trail(tmp_path)
     log, before = trail.keys.path("log"), trail.head().size
-    kept = log.read_bytes()
+    content = log.read_bytes()
     with lease(trail.path.parent):
         done = peergate("audit", "rotate", "log", "--reason", "due", "--runs", tmp_path / "runs")
     assert done.returncode != 0 and "another process is running this session" in done.stderr
-    assert "peergate pause" in done.stderr and log.read_bytes() == kept
+    assert "peergate pause" in done.stderr and log.read_bytes() == content
     append_json(trail, "pause", "pause/1", {"by": "ada"})
     assert trail.head().size == before + 1
 
@@ -438,14 +440,14 @@ def test_a_policy_that_rewrites_the_past_is_refused(tmp_path: Path) -> None:
 
 
 def test_rotating_goes_on_after_a_crash(tmp_path: Path) -> None:
-    one, two = open_trail(tmp_path, "one"), open_trail(tmp_path, "two")
-    keys = one.keys
+    result, two = open_trail(tmp_path, "one"), open_trail(tmp_path, "two")
+    keys = result.keys
     with pytest.raises(UserError, match="no such trail"):
-        rotate_half(keys, one, two)
+        rotate_half(keys, result, two)
     new = rotate(
-        KeyFolder(keys.folder), [(one.path, "one"), (two.path, "two")], "log", by="a", reason="r", revoke=False
+        KeyFolder(keys.folder), [(result.path, "one"), (two.path, "two")], "log", by="a", reason="r", revoke=False
     )
-    for trail in (one, two):
+    for trail in (result, two):
         again = Trail(trail.path, trail.session)
         assert [entry.key for entry in again.iterate("keys")] == [f"keys/{new[:16]}"]
         append_json(again, "spend", "spend/1", body_of("spend"))
@@ -454,13 +456,13 @@ def test_rotating_goes_on_after_a_crash(tmp_path: Path) -> None:
         trail.close()
 
 
-def rotate_half(keys: KeyFolder, one: Trail, two: Trail) -> None:
+def rotate_half(keys: KeyFolder, trail: Trail, two: Trail) -> None:
     """Die after the first trail has recorded the change."""
 
     def trails() -> list[tuple[Path, str]]:
         class Stops(list[tuple[Path, str]]):
             def __iter__(self):  # type: ignore[no-untyped-def]
-                yield one.path, "one"
+                yield trail.path, "one"
                 raise UserError("no such trail")
 
         return Stops()

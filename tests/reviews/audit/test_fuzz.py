@@ -39,9 +39,9 @@ def parsers(session: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 
 def test_what_was_not_changed_is_believed(parsers: list[Target]) -> None:
     """Otherwise refusing everything would pass."""
-    fooled = {one.name for one in parsers if one.is_fooled(one.seed)}
+    fooled = {target.name for target in parsers if target.is_fooled(target.seed)}
     read_only = {"statement", "note", "anchor", "proof", "policy", "public key", "private key"}
-    assert fooled == {one.name for one in parsers} - read_only - {"trail file: read", "trail file: gone on with"}
+    assert fooled == {target.name for target in parsers} - read_only - {"trail file: read", "trail file: gone on with"}
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_what_was_not_changed_is_believed(parsers: list[Target]) -> None:
 )
 def test_changed_bytes_are_refused(parsers: list[Target], count: int) -> None:
     chance = random.Random(11)
-    shares = [one.share for one in parsers]
+    shares = [parser.share for parser in parsers]
     tried: Counter[str] = Counter()
     for number in range(count):
         # Each once, and then as often as it is quick.
-        one = parsers[number] if number < len(parsers) else chance.choices(parsers, shares)[0]
-        data = mutated(one.seed, chance)
-        if data == one.seed:
+        target = parsers[number] if number < len(parsers) else chance.choices(parsers, shares)[0]
+        data = mutated(target.seed, chance)
+        if data == target.seed:
             continue
         try:
-            assert not one.is_fooled(data)
+            assert not target.is_fooled(data)
         except Exception as error:
-            raise AssertionError(f"{one.name}, mutation {number} of seed 11: {data!r:.400}") from error
-        tried[one.name] += 1
+            raise AssertionError(f"{target.name}, mutation {number} of seed 11: {data!r:.400}") from error
+        tried[target.name] += 1
     print(f"{tried.total()} mutations: {dict(sorted(tried.items()))}")
     assert len(tried) == len(parsers) and tried.total() > 0.95 * count
 
@@ -72,11 +72,11 @@ VALUES = (
     "NULL", "1", "-1", "1.5", "9e999", "'text'", "''", "x'ff'", "x''", "zeroblob(64)", str(2**62),
     "CAST(x'eda0bd' AS TEXT)",
 )  # fmt: skip
-ENTRY = [f"{LOOSE.format('entry')}UPDATE entry SET {{}} = {one} WHERE rowid = 3" for one in VALUES]
-HEAD = [f"{LOOSE.format('head')}UPDATE head SET {{}} = {one}" for one in VALUES]
+ENTRY = [f"{LOOSE.format('entry')}UPDATE entry SET {{}} = {value} WHERE rowid = 3" for value in VALUES]
+HEAD = [f"{LOOSE.format('head')}UPDATE head SET {{}} = {value}" for value in VALUES]
 STATEMENTS = [
-    *(one.format(name) for name in ("seq", "payload", "signatures") for one in ENTRY),
-    *(one.format(name) for name in ("size", "frontier", "note") for one in HEAD),
+    *(text.format(name) for name in ("seq", "payload", "signatures") for text in ENTRY),
+    *(text.format(name) for name in ("size", "frontier", "note") for text in HEAD),
     "DROP TABLE head", "DROP TABLE entry", "DELETE FROM head",
     f"DROP TABLE entry; CREATE VIEW entry AS {ENDLESS} signatures FROM n",
     "ALTER TABLE entry RENAME COLUMN seq TO number", "ALTER TABLE head RENAME COLUMN note TO notes",
@@ -89,17 +89,17 @@ STATEMENTS = [
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))
 def test_a_file_of_another_make_is_refused(parsers: list[Target], tmp_path: Path, number: int) -> None:
     """Whole databases that SQLite finds nothing wrong with, and that are not trail."""
-    readers = {one.name: one for one in parsers if one.name.startswith("trail file")}
+    readers = {target.name: target for target in parsers if target.name.startswith("trail file")}
     made = tmp_path / "made.sqlite"
     made.write_bytes(readers["trail file: read"].seed)
     with closing(sqlite3.connect(made)) as database:
         database.executescript(f"PRAGMA journal_mode=DELETE; DROP TRIGGER entry_is_final; {STATEMENTS[number]}")
-    fooled = [name for name, one in readers.items() if one.is_fooled(made.read_bytes())]
+    fooled = [name for name, target in readers.items() if target.is_fooled(made.read_bytes())]
     assert not fooled, STATEMENTS[number]
 
 
 def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[Target]) -> None:
-    for file in (one for one in parsers if one.name.startswith("trail file")):
+    for file in (target for target in parsers if target.name.startswith("trail file")):
         for name in (b"payload TEXT", b"CREATE TABLE entry", b"INDEX entry_key ON entry (json_extract"):
             assert name in file.seed
             assert not file.is_fooled(file.seed.replace(name, name[:-3] + b"\xb7" + name[-2:]))
@@ -108,18 +108,18 @@ def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[Target]) -> No
 @pytest.mark.parametrize("change", [b'{"file":"x",', b"{ ", b'{"more":1,', b"[" * 5000 + b"{"])
 def test_a_seal_has_one_spelling(parsers: list[Target], change: bytes) -> None:
     """Of two values of one name the last counts, so another text could say the same."""
-    seal = next(one for one in parsers if one.name == "seal")
+    seal = next(target for target in parsers if target.name == "seal")
     assert not seal.is_fooled(change + seal.seed[1:])
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_bytes_are_refused(parsers: list[Target], data: st.DataObject) -> None:
-    one = data.draw(st.sampled_from([one for one in parsers if one.share > 1]))
-    start = data.draw(st.integers(0, len(one.seed)))
-    end = data.draw(st.integers(start, len(one.seed)))
-    changed = one.seed[:start] + data.draw(st.binary(max_size=40)) + one.seed[end:]
-    assert changed == one.seed or not one.is_fooled(changed)
+    target = data.draw(st.sampled_from([parser for parser in parsers if parser.share > 1]))
+    start = data.draw(st.integers(0, len(target.seed)))
+    end = data.draw(st.integers(start, len(target.seed)))
+    changed = target.seed[:start] + data.draw(st.binary(max_size=40)) + target.seed[end:]
+    assert changed == target.seed or not target.is_fooled(changed)
 
 
 @pytest.mark.nightly

@@ -30,7 +30,7 @@ NEEDS = {"": "golang.org/x/mod/sumdb", "batch": "filippo.io/edwards25519"}
 def go(*arguments: str) -> str:
     """Run Go with Debian's packages, or skip where they are not."""
     tag = "batch" if "batch" in arguments else ""
-    if shutil.which("go") is None or not all((PACKAGES / NEEDS[one]).is_dir() for one in ("", tag)):
+    if shutil.which("go") is None or not all((PACKAGES / NEEDS[text]).is_dir() for text in ("", tag)):
         pytest.skip(f"needs Debian's golang-go and {NEEDS[tag]}")
     environment = os.environ | {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
     done = subprocess.run(["go", *arguments], cwd=SOURCE, env=environment, capture_output=True, text=True, check=False)
@@ -78,15 +78,15 @@ def export(rows: Rows, keys: KeyFolder, folder: Path) -> Path:
     return folder
 
 
-def told(verifier: Path, folder: Path) -> tuple[int, str]:
+def run_verifier(verifier: Path, folder: Path) -> tuple[int, str]:
     done = subprocess.run([verifier, folder], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def test_a_long_trail_with_a_change_of_keys_holds(verifier: Path, long: Path, tmp_path: Path) -> None:
     rows = read_trail(long).rows
-    code, said = told(verifier, export(rows, KeyFolder.of_trail(long), tmp_path))
-    assert code == 0 and "entries: 1 signed by human, 601 signed by log" in said, said
+    code, message = run_verifier(verifier, export(rows, KeyFolder.of_trail(long), tmp_path))
+    assert code == 0 and "entries: 1 signed by human, 601 signed by log" in message, message
 
 
 @pytest.mark.parametrize("place", [1, 127, 255, 256, 400, 601])
@@ -97,23 +97,23 @@ def test_one_wrong_signature_is_named(verifier: Path, long: Path, tmp_path: Path
     other = b"A" if signature[at : at + 1] != b"A" else b"B"
     rows[place] = rows[place]._replace(signatures=signature[:at] + other + signature[at + 1 :])
     keys = keys if place > CHANGED else KeyFolder(keys.folder.with_name("before"))
-    code, said = told(verifier, export(rows, keys, tmp_path))
-    assert code == 1 and f"NOT OK: entry {place}: the signature of log does not hold" in said, said
+    code, message = run_verifier(verifier, export(rows, keys, tmp_path))
+    assert code == 1 and f"NOT OK: entry {place}: the signature of log does not hold" in message, message
 
 
 def test_a_key_does_not_sign_after_its_end(verifier: Path, long: Path, tmp_path: Path) -> None:
     rows, keys = rows_of(long), KeyFolder.of_trail(long)
     before = KeyFolder(keys.folder.with_name("before"))
     late = chained(entries_of(rows)[590:591], before, stored_entries=rows[:590])
-    code, said = told(verifier, export(late, keys, tmp_path))
-    assert code == 1 and "NOT OK: entry 590: is signed with the unknown key" in said, said
+    code, message = run_verifier(verifier, export(late, keys, tmp_path))
+    assert code == 1 and "NOT OK: entry 590: is signed with the unknown key" in message, message
 
 
 def test_a_role_signs_only_its_kinds(verifier: Path, long: Path, tmp_path: Path) -> None:
     rows, keys = rows_of(long), KeyFolder.of_trail(long)
     rows[601] = signed(entries_of(rows)[601], keys, "human")
-    code, said = told(verifier, export(rows, keys, tmp_path))
-    assert code == 1 and 'entry 601: a "pause" entry is signed by human, may be by log' in said, said
+    code, message = run_verifier(verifier, export(rows, keys, tmp_path))
+    assert code == 1 and 'entry 601: a "pause" entry is signed by human, may be by log' in message, message
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,5 @@ def test_the_verdict_of_a_person_is_theirs_to_sign(
     rows, keys = rows_of(long), KeyFolder.of_trail(long)
     verdict = entries_of(rows)[601].model_copy(update={"kind": "verdict", "body": {"reviewer": reviewer}})
     rows[601] = signed(verdict, keys, role)
-    code, said = told(verifier, export(rows, keys, tmp_path))
-    assert (code == 0) == expected.startswith("1 of") and expected in said, said
+    code, message = run_verifier(verifier, export(rows, keys, tmp_path))
+    assert (code == 0) == expected.startswith("1 of") and expected in message, message

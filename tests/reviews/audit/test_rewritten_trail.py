@@ -84,7 +84,7 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lie", "told"),
+    ("lie", "output"),
     [
         (_outcome, "the entry disagrees with the stored decision"),
         (_reason, "the entry disagrees with the stored decision"),
@@ -94,12 +94,12 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
     ],
 )
 def test_a_lie_is_found_though_every_digest_agrees(
-    closed_quick: Path, tmp_path: Path, lie: Callable[[str, dict[str, object]], None], told: str
+    closed_quick: Path, tmp_path: Path, lie: Callable[[str, dict[str, object]], None], output: str
 ) -> None:
     run = shutil.copytree(closed_quick, tmp_path / closed_quick.name)
     _rewrite(run, keys_of(closed_quick / "trail.sqlite"), lie)
     code, answer = verify(run)
-    assert code == 1 and any(told in str(line) for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
+    assert code == 1 and any(output in str(line) for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def test_a_rewrite_without_a_lie_is_what_the_audit_says_it_cannot_see(closed_quick: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 
 FORGED = "gate base: approve"
 """What only Peergate prints."""
-EVERYTHING = "".join(f"{one}{FORGED} " for one in FRAGMENTS if one != "\ud800")
+EVERYTHING = "".join(f"{fragment}{FORGED} " for fragment in FRAGMENTS if fragment != "\ud800")
 FORGING = (
     f"\n{FORGED}",
     f"\n# {FORGED}",
@@ -55,8 +55,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def commands(run: Path) -> dict[str, list[str]]:
     """Return what is printed by every command that shows a trail, as lines."""
     runs, at = str(run.parent), str(run)
-    verdict = next(one for one in read_entries(run / "trail.sqlite") if one.key == "verdict/tuned.1")
-    found = {
+    verdict = next(
+        recorded_entry
+        for recorded_entry in read_entries(run / "trail.sqlite")
+        if recorded_entry.key == "verdict/tuned.1"
+    )
+    results = {
         "status": ["status", "small", "--runs", runs],
         "list": ["list", "--runs", runs],
         "cost": ["cost", at],
@@ -73,45 +77,49 @@ def commands(run: Path) -> dict[str, list[str]]:
         "transcript --json": ["transcript", at, "--json"],
         "report": ["report", "small", "--runs", runs],
     }
-    shown: dict[str, list[str]] = {}
-    for name, arguments in found.items():
+    fields: dict[str, list[str]] = {}
+    for name, arguments in results.items():
         done = CliRunner().invoke(app, arguments)
         assert not isinstance(done.exception, Exception), (name, done.exception)
-        shown[name] = done.stdout.split("\n")
+        fields[name] = done.stdout.split("\n")
         if name.endswith("--json"):
             json.loads(done.stdout)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    kept = next(one for one in reversed(entries) if one.kind == "packet" and one.raw["stage"] != DESIGN)
-    shown["review show"] = summary(Packet.model_validate(store.get_value(kept.raw["packet"])))
-    return shown
+    entry = next(
+        recorded_entry
+        for recorded_entry in reversed(entries)
+        if recorded_entry.kind == "packet" and recorded_entry.raw["stage"] != DESIGN
+    )
+    fields["review show"] = summary(Packet.model_validate(store.get_value(entry.raw["packet"])))
+    return fields
 
 
 def pages(run: Path) -> tuple[dict[str, str], str]:
     """Return the Markdown files of a report, and the page."""
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    told = list(transcript.Transcript(store).attempts(History(entries)))
+    transcripts = list(transcript.Transcript(store).attempts(History(entries)))
     _, so_far = report.render_waiting_report(run, "trail.sqlite", "store")
     report.write(run, "trail.sqlite", "store", "stop")
     final = (run / REPORT_MARKDOWN).read_text(encoding="utf-8")
-    files = {"report": so_far, "final": final, "transcript": transcript.markdown_of("small", told)}
+    files = {"report": so_far, "final": final, "transcript": transcript.markdown_of("small", transcripts)}
     return files, trail_page(History(entries, store))
 
 
 def structure(text: str) -> Counter[str]:
     """Count what a CommonMark reader finds, but plain text and the lines in fenced blocks."""
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for token in READER.parse(text):
-        found[token.type + token.tag] += 1
-        for one in token.children or ():
-            if not one.type.startswith("text") and one.type not in ("softbreak",):
-                found[one.type] += 1
-    return found
+        results[token.type + token.tag] += 1
+        for child in token.children or ():
+            if not child.type.startswith("text") and child.type not in ("softbreak",):
+                results[child.type] += 1
+    return results
 
 
 def forged(lines: list[str]) -> list[str]:
     """Return the lines that pass for one of Peergate's, or that a terminal would obey."""
     own = [line.lstrip(" #|-*>") for line in lines if not BLOCK.match(line)]
-    obeyed = [line for line in lines if any(unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp") for one in line)]
+    obeyed = [line for line in lines if any(unicodedata.category(text) in ("Cc", "Cf", "Zl", "Zp") for text in line)]
     return [line for line in own if line.startswith(FORGED)] + [line for line in obeyed if line.strip("\t")]
 
 
@@ -130,12 +138,12 @@ def check_views(run: Path, expected: Views, folder: Path, text: str) -> None:
     # A word at both ends: what is between them is not all white space, which would leave nothing to show.
     planted = plant(run, folder, f" harmless{text}words")
     lines, files, html = expected
-    for name, shown in commands(planted).items():
-        assert not forged(shown), (name, forged(shown)[:3])
+    for name, command in commands(planted).items():
+        assert not forged(command), (name, forged(command)[:3])
         # What is checked again are the planted rows: checks may answer otherwise, and show more of them.
-        assert name == "check run" or shape(shown) == shape(lines[name]), name
-    found, page = pages(planted)
-    for name, markdown in found.items():
+        assert name == "check run" or shape(command) == shape(lines[name]), name
+    results, page = pages(planted)
+    for name, markdown in results.items():
         assert structure(markdown) == structure(files[name]), name
         assert not forged(markdown.split("\n")) or name == "transcript", (name, forged(markdown.split("\n"))[:3])
     assert Page(page).tags == Page(html).tags
@@ -155,9 +163,11 @@ def test_no_view_has_a_line_a_heading_or_a_cell_more(
 @pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
-    st.lists(st.sampled_from([*FORGING, *(one for one in FRAGMENTS if one != "\ud800")]), min_size=1, max_size=8).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from([*FORGING, *(fragment for fragment in FRAGMENTS if fragment != "\ud800")]),
+        min_size=1,
+        max_size=8,
+    ).map("".join)
 )
 def test_no_view_has_more_whatever_is_put_together(
     run: Path, expected: Views, tmp_path_factory: pytest.TempPathFactory, text: str

@@ -59,15 +59,17 @@ def test_an_export_as_it_is_holds_for_both(whole: Original, verifier: Path, tmp_
         *(forgeries.other_members, forgeries.another_session, forgeries.time_backwards, forgeries.another_signer),
         *(forgeries.missing_evidence, forged_policies.another_envelope, forged_policies.changed_keys),
     ],
-    ids=lambda one: one.__name__,
+    ids=lambda item: item.__name__,
 )
 def test_a_forgery_with_keys_is_refused_by_both(
     whole: Original, verifier: Path, tmp_path: Path, maker: forgeries.Maker
 ) -> None:
-    made = [one for one in (maker(whole, random.Random(seed)) for seed in range(4)) if one.harmful]
-    folders = [forge_trail(whole, one.steps, tmp_path / str(n), policy=one.policy) for n, one in enumerate(made)]
-    assert folders and go_codes(verifier, folders) == [1] * len(folders), [one.what for one in made]
-    assert [python_code(one) for one in folders] == [1] * len(folders), [one.what for one in made]
+    made = [forgery for forgery in (maker(whole, random.Random(seed)) for seed in range(4)) if forgery.harmful]
+    folders = [
+        forge_trail(whole, forgery.steps, tmp_path / str(n), policy=forgery.policy) for n, forgery in enumerate(made)
+    ]
+    assert folders and go_codes(verifier, folders) == [1] * len(folders), [forgery.what for forgery in made]
+    assert [python_code(folder) for folder in folders] == [1] * len(folders), [forgery.what for forgery in made]
 
 
 @pytest.mark.parametrize("name", ["store", "proofs", "keys", "policy.json", "log.vkey", "report.html", "tile/0"])
@@ -96,7 +98,7 @@ def test_what_entries_mean_is_for_peergate_alone_and_both_say_so(
 ) -> None:
     """A body without the form of its kind, signed by who may: the integrity holds, the audit as a whole does not."""
     steps = forgeries.steps_of(whole)
-    number = next(one.seq for one in whole.entries if one.kind == "spend")
+    number = next(entry.seq for entry in whole.entries if entry.kind == "spend")
     steps[number] = steps[number]._replace(entry=whole.entries[number].model_copy(update={"body": {"usd": "much"}}))
     forge_trail(whole, steps, tmp_path / "out")
     assert answers(verifier, tmp_path / "out") == (0, 0)

@@ -50,7 +50,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def followed(export: Path, kept: Path, *, go: bool = False) -> subprocess.CompletedProcess[str]:
+def followed(export: Path, path: Path, *, go: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the commands of the page; those that need Go only when asked."""
     missing = [tool for tool in ("openssl", "xxd", "sha256sum", "bash") if shutil.which(tool) is None]
     if go and not (shutil.which("go") and Path("/usr/share/gocode/src/golang.org/x/mod/sumdb").is_dir()):
@@ -61,10 +61,10 @@ def followed(export: Path, kept: Path, *, go: bool = False) -> subprocess.Comple
     # What a stranger has: the export, the head they kept, and the folder of the Go program.
     source = export.parent / "verify"
     shutil.copytree(HOME / "verify", source, dirs_exist_ok=True, ignore=shutil.ignore_patterns("verify"))
-    given = {"EXPORT": str(export), "VERIFY": str(source), "KEPT": str(kept), "HOME": str(export.parent)}
+    arguments = {"EXPORT": str(export), "VERIFY": str(source), "KEPT": str(path), "HOME": str(export.parent)}
     return subprocess.run(
         ["bash", "-eu", "-c", "\n".join(steps)],
-        env={name: os.environ[name] for name in ("PATH", "GOCACHE")} | given,
+        env={name: os.environ[name] for name in ("PATH", "GOCACHE")} | arguments,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_with_go_it_ends_as_peergate_does(exported: Path, tmp_path: Path) -> Non
     ours = verify_export(exported)
     root = base64.b64encode(bytes.fromhex(ours.root.removeprefix("sha256:"))).decode()
     assert ours.exit_code == 0 and done.stdout.count(f"head: {ours.entries} entries, root {root}, signed by") == 2
-    signed = ", ".join(sorted(f"{one['entries']} signed by {one['role']}" for one in ours.signed))
+    signed = ", ".join(sorted(f"{row['entries']} signed by {row['role']}" for row in ours.signed))
     assert f"entries: {signed}\n" in done.stdout
     assert f"the log grew from its {PAUSES + 2} entries to {ours.entries}" in done.stdout
     other = tmp_path / "other.note"
@@ -118,7 +118,7 @@ def wrong_verdict(export: Path) -> None:
     size = parse_note((export / "checkpoint").read_bytes()).size
     first = min(int(path.name[:6]) for path in export.glob("proofs/*"))
     before = read_bundles(export, size)[256:first]
-    flip(next(export.glob("tile/entries/001.p/*")), sum(len(one) + 2 for one in before) + 500)
+    flip(next(export.glob("tile/entries/001.p/*")), sum(len(content) + 2 for content in before) + 500)
 
 
 def wrong_proof(export: Path) -> None:
@@ -134,7 +134,7 @@ def wrong_key(export: Path) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [wrong_evidence, wrong_size, wrong_signature, wrong_verdict, wrong_proof, wrong_key],
-    ids=lambda one: one.__name__,
+    ids=lambda item: item.__name__,
 )
 def test_a_step_fails_where_something_is_wrong(exported: Path, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     copy = tmp_path / "out"

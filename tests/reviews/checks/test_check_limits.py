@@ -27,7 +27,7 @@ from testing.factories.evidence_on_disk import (
     steps,
     write_rows,
 )
-from testing.factories.flaws import ALL, NONE, told, two_kinds, with_spec, with_thresholds
+from testing.factories.flaws import ALL, NONE, change_completions, two_kinds, with_spec, with_thresholds
 from testing.factories.judged_evidence import results_of
 
 Rows = list[dict[str, Any]]
@@ -93,8 +93,14 @@ LIMITS: dict[str, tuple[str, str, Rows, tuple[float, float], tuple[str, str]]] =
     "refusals": ("residue.refusals", "sample", stray(lambda _, text: f"i cannot. {text}"), (0.2, 0.19), WORSENS),
     "prompt_copies": ("residue.copies", "sample", stray(lambda place, _: PROMPTS[place], 2), (0.2, 0.19), WORSENS),
     "repeated_edges": ("residue.edges", "sample", half("here is one: "), (0.5, 0.49), WARNS),
-    "copies": ("variety.copies", "sample", told("one answer for every prompt there is."), (5, 4), FAILS),
-    "near_duplicates": ("variety.near", "sample", told(*(f"{IN_A_HOUSE} {n}" for n in "abcde")), (0.8, 0.79), FAILS),
+    "copies": ("variety.copies", "sample", change_completions("one answer for every prompt there is."), (5, 4), FAILS),
+    "near_duplicates": (
+        "variety.near",
+        "sample",
+        change_completions(*(f"{IN_A_HOUSE} {n}" for n in "abcde")),
+        (0.8, 0.79),
+        FAILS,
+    ),
     "length_spread": ("variety.lengths", "sample", first(1, samples(), completion_tokens=300), (30, 29.9), WARNS),
     "gradient_spike": ("training.gradient", "train", spiked(), (90, 89), WARNS),
     "schedule_deviation": ("training.schedule", "train", shifted(), (0.126, 0.124), FAILS),
@@ -138,7 +144,7 @@ def test_one_stray_completion_is_a_warning_and_shown(tmp_path: Path, flaw: str) 
         "residue.refusals": "i am sorry, i cannot help with tales.",
         "residue.copies": prompt_items()[0].prompt.lower(),
     }[flaw]
-    result = results_of(evidence_of(tmp_path, "sample", told(stray, *TALES[1:])))[flaw]
+    result = results_of(evidence_of(tmp_path, "sample", change_completions(stray, *TALES[1:])))[flaw]
     assert result.status == "WARN" and [row["item"] for row in result.rows] == ["p0"]
 
 
@@ -157,7 +163,7 @@ def compared(folder: Path, after: str, *, least: float = 0.1, alpha: float = 0.0
     evidence = evidence_of(folder, "tuned")
     analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least, "alpha": alpha})
     made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, after, groups)
-    return {id: one.status for id, one in results_of(made).items()}
+    return {id: check.status for id, check in results_of(made).items()}
 
 
 @pytest.mark.parametrize(
@@ -183,9 +189,9 @@ def test_a_kind_may_carry_the_result_by_its_gain_and_not_by_its_number_of_items(
     evidence = evidence_of(tmp_path, "tuned")
     analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least})
     made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "110000", first=8)
-    found = results_of(made)["strata.sensitivity"]
-    assert found.status == status and found.rows[0]["without"] == "lowercase"
-    assert ("+0.500" in found.detail) == (status == "FAIL")
+    check = results_of(made)["strata.sensitivity"]
+    assert check.status == status and check.rows[0]["without"] == "lowercase"
+    assert ("+0.500" in check.detail) == (status == "FAIL")
 
 
 BIG = {"lowercase": (20, 20, 0)}
@@ -213,16 +219,16 @@ def test_a_kind_may_not_carry_the_result_where_others_got_worse(
         for place in range(n)
     )
 
-    def given(_: Evidence) -> tuple[ArmPair, ...]:
+    def return_pairs(_: Evidence) -> tuple[ArmPair, ...]:
         return pairs
 
     for module in (arms, subgroup_checks):
-        monkeypatch.setattr(module, "pairs_of", given)
+        monkeypatch.setattr(module, "pairs_of", return_pairs)
     evidence = evidence_of(tmp_path, "tuned")
     analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.2, "alpha": 0.05})
-    found = results_of(with_spec(evidence, analysis=analysis))["strata.sensitivity"]
-    assert found.status == status, found.detail
-    assert ("significantly worse" in found.detail) == (status == "FAIL")
+    check = results_of(with_spec(evidence, analysis=analysis))["strata.sensitivity"]
+    assert check.status == status, check.detail
+    assert ("significantly worse" in check.detail) == (status == "FAIL")
 
 
 def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:
@@ -262,8 +268,8 @@ def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thr
     items = [
         item.model_copy(update={"prompt": prompt}) for item, prompt in zip(prompt_items(), prompts, strict=False)
     ] or list(prompt_items())
-    found = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
-    return next(one.status for one in found if one.id == check)
+    checks = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
+    return next(result.status for result in checks if result.id == check)
 
 
 def test_a_loss_that_rests_on_few_groups_is_a_warning_too(tmp_path: Path) -> None:
@@ -284,7 +290,7 @@ def test_what_the_checks_of_generated_data_show(tmp_path: Path) -> None:
     runaway = results_of(evidence_of(tmp_path, "sample", first(1, samples(), completion_tokens=300)))["variety.lengths"]
     assert [(row["item"], row["tokens"]) for row in runaway.rows] == [("p0", 300)] and runaway.figure == 30.0
     assert runaway.detail == "10 to 300 model tokens, median 10, 95th percentile 300: a tail of runaways"
-    near = told("one small house by the wide sea", "one small house by the wide sea!", *TALES[2:])
+    near = change_completions("one small house by the wide sea", "one small house by the wide sea!", *TALES[2:])
     (row,) = results_of(evidence_of(tmp_path, "sample", near))["variety.near"].rows
     assert (row["item"], row["completion"][-1], row["repeats"][-1], row["similarity"]) == ("p1", "!", "a", 1.0)
     copied = results_of(evidence_of(tmp_path, "sample", near))["variety.copies"]
@@ -292,27 +298,27 @@ def test_what_the_checks_of_generated_data_show(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_accepted_nothing_is_shown(tmp_path: Path) -> None:
-    results = results_of(evidence_of(tmp_path, "sample", told("Nothing Is Kept Of This.")))
+    results = results_of(evidence_of(tmp_path, "sample", change_completions("Nothing Is Kept Of This.")))
     ids = ["residue.delimiters", "residue.copies", "residue.refusals", "residue.edges"]
     assert [(results[id].status, results[id].figure) for id in ids] == [("PASS", 0.0)] * 4
     assert {results[id].status for id in ("variety.copies", "variety.near", "variety.lengths")} == {"NOT_APPLICABLE"}
 
 
 def test_a_split_without_items_is_no_sound_design() -> None:
-    found = sizes_of((), 8)
-    assert (found.status, found.figure, found.repairable) == ("FAIL", 0.0, False) and "no items" in found.detail
+    outcome = sizes_of((), 8)
+    assert (outcome.status, outcome.figure, outcome.repairable) == ("FAIL", 0.0, False) and "no items" in outcome.detail
 
 
 def test_a_kind_with_as_many_items_as_registered_is_enough(tmp_path: Path) -> None:
-    found = [design_status(tmp_path, "design.strata", items_per_kind=least) for least in (N, N + 1)]
-    assert found == ["PASS", "FAIL"]
+    results = [design_status(tmp_path, "design.strata", items_per_kind=least) for least in (N, N + 1)]
+    assert results == ["PASS", "FAIL"]
 
 
 def test_prompts_at_the_registered_similarity_overlap(tmp_path: Path) -> None:
     # "Write one line on elm." has the 3-shingles woL, olo, loe; a fourth word more makes it 3 shared of 4.
     near = (f"{heldout_items()[0].prompt.rstrip('.')} today",)
-    found = [design_status(tmp_path, "design.overlap", near, prompt_similarity=value) for value in (0.75, 0.76)]
-    assert found == ["FAIL", "PASS"]
+    results = [design_status(tmp_path, "design.overlap", near, prompt_similarity=value) for value in (0.75, 0.76)]
+    assert results == ["FAIL", "PASS"]
 
 
 def test_a_prompt_that_stands_whole_in_a_training_text_is_looked_for_from_as_many_words_as_registered(
@@ -320,22 +326,22 @@ def test_a_prompt_that_stands_whole_in_a_training_text_is_looked_for_from_as_man
 ) -> None:
     # Five words of a held-out prompt inside a much longer one: "write one line on elm".
     long = f"{heldout_items()[0].prompt.rstrip('.')} and of everything else that ever grew next to a slow brown river"
-    found = [design_status(tmp_path, "design.overlap", (long,), contained_words=words) for words in (5, 6)]
-    assert found == ["FAIL", "PASS"]
+    results = [design_status(tmp_path, "design.overlap", (long,), contained_words=words) for words in (5, 6)]
+    assert results == ["FAIL", "PASS"]
 
 
 def test_repeated_prompts_at_the_registered_share_are_let_pass(tmp_path: Path) -> None:
     prompts = ("Once.", "Once.", "Twice.", "Thrice.", "Often.")
-    found = [design_status(tmp_path, "design.duplicates", prompts, repeated_rows=value) for value in (0.2, 0.19)]
-    assert found == ["PASS", "WARN"]
+    results = [design_status(tmp_path, "design.duplicates", prompts, repeated_rows=value) for value in (0.2, 0.19)]
+    assert results == ["PASS", "WARN"]
 
 
 def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
     spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(items_per_kind=2)})
-    found = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {})
-    told = {one.id: one.threshold for one in found if one.threshold}
-    assert told == {
+    checks = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {})
+    report = {check.id: check.threshold for check in checks if check.threshold}
+    assert report == {
         "design.power": ">= 0.8",
         "design.overlap": "prompt_similarity < 0.8; contained_words < 8",
         "design.unique": "prompt_similarity < 0.8; contained_words < 8",

@@ -23,7 +23,9 @@ from testing.factories.judged_evidence import results_of
 @pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship", "look"])
 def test_healthy_evidence_passes_every_check(tmp_path: Path, stage: str) -> None:
     results = results_of(evidence_of(tmp_path, stage))
-    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert {
+        id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
+    } == {}
 
 
 def test_every_check_belongs_to_a_stage_and_its_id_is_unique() -> None:
@@ -35,7 +37,7 @@ def test_every_check_belongs_to_a_stage_and_its_id_is_unique() -> None:
 def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path: Path, stage: str) -> None:
     bare = replace(evidence_of(tmp_path, stage), manifest=None, exit=None, outputs={}, output_digests={}, witness=None)
     results = results_of(bare)
-    passed = {id for id, one in results.items() if one.status == "PASS"}
+    passed = {id for id, result in results.items() if result.status == "PASS"}
     # What is known without the job may pass; nothing that reads its files may.
     assert passed <= {
         "registration.unchanged",
@@ -45,7 +47,7 @@ def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path:
         "registration.attempts",
         "scorer.admitted",
     } | ({"leakage.overlap", "leakage.nearest", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
-    others = {id: one.status for id, one in results.items() if id not in passed}
+    others = {id: result.status for id, result in results.items() if id not in passed}
     assert set(others.values()) <= {"BLOCKED", "NOT_APPLICABLE"} and others["jobs.exit"] == "BLOCKED", others
 
 
@@ -84,7 +86,7 @@ def test_fewer_items_than_registered_fail_power_n(tmp_path: Path) -> None:
     metrics = measure(evidence)
     fewer = metrics.metrics["items"].model_copy(update={"value": N - 1.0})
     cut = metrics.model_copy(update={"metrics": metrics.metrics | {"items": fewer}})
-    assert {one.id: one.status for one in run_checks(evidence, cut)}["power.n"] == "FAIL"
+    assert {check.id: check.status for check in run_checks(evidence, cut)}["power.n"] == "FAIL"
 
 
 def test_an_uncertain_margin_is_a_warning(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_comparison_without_an_interval_is_blocked(tmp_path: Path) -> None:
     metrics = measure(evidence)
     bare = metrics.metrics["accuracy_gain"].model_copy(update={"interval": None})
     cut = metrics.model_copy(update={"metrics": metrics.metrics | {"accuracy_gain": bare}})
-    assert {one.id: one.status for one in run_checks(evidence, cut)}["power.test"] == "BLOCKED"
+    assert {check.id: check.status for check in run_checks(evidence, cut)}["power.test"] == "BLOCKED"
 
 
 def test_a_check_that_breaks_is_an_error_and_never_a_pass() -> None:
@@ -122,7 +124,7 @@ def test_a_marked_parameter_is_not_compared_and_every_other_is(tmp_path: Path) -
     }
     assert NotReadBack.names(SftParameters) == marked and not NotReadBack.names(BestOfNParameters)
     for name in evidence.parameters.keys() - {"device"}:
-        effective = {one: value for one, value in evidence.manifest.effective.items() if one != name}
+        effective = {text: value for text, value in evidence.manifest.effective.items() if text != name}
         without = replace(evidence, manifest=evidence.manifest.model_copy(update={"effective": effective}))
         assert results_of(without)["jobs.effective"].status == ("PASS" if name in marked else "FAIL"), name
     # A parameter of another kind is compared, whatever its name.
@@ -133,14 +135,14 @@ def test_a_marked_parameter_is_not_compared_and_every_other_is(tmp_path: Path) -
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_only_a_precision_that_overflows_easily_is_warned_of(tmp_path: Path, dtype: str) -> None:
-    found = results_of(with_manifest(evidence_of(tmp_path, "base"), dtype=dtype))["jobs.device"]
-    assert found.status == ("WARN" if dtype == "float16" else "PASS")
+    check = results_of(with_manifest(evidence_of(tmp_path, "base"), dtype=dtype))["jobs.device"]
+    assert check.status == ("WARN" if dtype == "float16" else "PASS")
 
 
 def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
     rows = answers([True] * N, truncated=True, output="\x1b[2Jcleared\x07")
-    shown = results_of(evidence_of(tmp_path, "base", rows))["health.truncation"].rows
-    assert shown and all("\x1b" not in str(row) and "\x07" not in str(row) for row in shown)
+    views = results_of(evidence_of(tmp_path, "base", rows))["health.truncation"].rows
+    assert views and all("\x1b" not in str(row) and "\x07" not in str(row) for row in views)
 
 
 @pytest.mark.parametrize(
@@ -174,5 +176,5 @@ def test_what_is_not_on_record_blocks_the_checks_that_need_it(
     tmp_path: Path, missing: dict[str, Any], blocked: set[str]
 ) -> None:
     results = results_of(replace(evidence_of(tmp_path, "train"), **missing))
-    assert {id for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == blocked
+    assert {id for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")} == blocked
     assert {results[id].status for id in blocked} == {"BLOCKED"}

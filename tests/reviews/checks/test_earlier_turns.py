@@ -16,10 +16,10 @@ from testing.factories.judged_evidence import results_of
 from tests.training.planning.test_data_fit import ITEMS, experiment
 
 
-def chat(asked: str) -> dict[str, Any]:
+def chat(question: str) -> dict[str, Any]:
     turns = [
         ("system", "Be brief."),
-        ("user", asked),
+        ("user", question),
         ("assistant", "Yes."),
         ("user", "And now?"),
         ("assistant", "No."),
@@ -28,12 +28,12 @@ def chat(asked: str) -> dict[str, Any]:
 
 
 def test_the_design_gate_reads_every_turn_of_a_conversation(tmp_path: Path) -> None:
-    found: dict[str, str] = {}
-    for name, asked in (("leaky", str(ITEMS[0]["prompt"])), ("clean", "Who wrote the Iliad, and when was that?")):
+    results: dict[str, str] = {}
+    for name, text in (("leaky", str(ITEMS[0]["prompt"])), ("clean", "Who wrote the Iliad, and when was that?")):
         (tmp_path / name).mkdir()
-        resolved = load_spec(experiment(tmp_path / name, None, [chat(asked), chat("How long is the river Rhine?")]))
-        (found[name],) = [one.status for one in design_forecast(resolved).checks if one.id == "design.overlap"]
-    assert found == {"leaky": "FAIL", "clean": "PASS"}
+        resolved = load_spec(experiment(tmp_path / name, None, [chat(text), chat("How long is the river Rhine?")]))
+        (results[name],) = [check.status for check in design_forecast(resolved).checks if check.id == "design.overlap"]
+    assert results == {"leaky": "FAIL", "clean": "PASS"}
 
 
 def test_the_gate_of_a_training_does_too(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def compared(folder: Path, n: int, before: int, after: int, least: str) -> Evide
 
 def decision_of(evidence: Evidence, metrics: MetricSet) -> tuple[str, tuple[str, ...]]:
     digest = digest_bytes(b"packet")
-    found = decide(
+    decision = decide(
         stage="tuned",
         attempt=1,
         checks=(),
@@ -72,11 +72,11 @@ def decision_of(evidence: Evidence, metrics: MetricSet) -> tuple[str, tuple[str,
         current={},
         attempts_left=0,
     )
-    return found.outcome, found.reasons
+    return decision.outcome, decision.reasons
 
 
 def check_of(evidence: Evidence, metrics: MetricSet, id: str) -> CheckResult:
-    return definition.apply(next(one for one in CHECKS if one.id == id), evidence, metrics)
+    return definition.apply(next(check for check in CHECKS if check.id == id), evidence, metrics)
 
 
 def test_a_gain_of_exactly_the_registered_minimum_is_a_result(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_the_statement_never_shows_the_number_it_says_was_missed(tmp_path: Path)
     stage = evidence.stage.model_copy(
         update={"gate": evidence.stage.gate.model_copy(update={"criteria": (criterion,)})}
     )
-    found = criteria_results(evidence.resolved, stage, metrics)[0]
-    assert found.unmet() == "first_loss < 2 is not met: 2.0000000003"
+    result = criteria_results(evidence.resolved, stage, metrics)[0]
+    assert result.unmet() == "first_loss < 2 is not met: 2.0000000003"
 
 
 @pytest.mark.parametrize(("before", "after", "n", "least"), [(24, 42, 120, "0.15"), (24, 42, 60, "0.3")])
@@ -175,8 +175,8 @@ def test_every_gain_that_can_be_hit_exactly_is_judged_as_fractions_judge_it() ->
     for n in range(1, 201):
         for k in _decimals(n):
             for near in (k - 1, k, k + 1):
-                ours, due = _verdicts(n, near, _text(Fraction(k, n)), 0) if near <= n else (True, True)
-                assert ours == due, (n, near, k)
+                ours, exact = _verdicts(n, near, _text(Fraction(k, n)), 0) if near <= n else (True, True)
+                assert ours == exact, (n, near, k)
             hits += 1
             # The negative control: the same question to a difference of two floats.
             wrong_in_floats += any((b + k) / n - b / n < k / n for b in range(n - k + 1))
@@ -190,8 +190,8 @@ def test_any_decimal_threshold_is_judged_as_fractions_judge_it(data: st.DataObje
     k = data.draw(st.integers(-n, n))
     digits = data.draw(st.integers(1, 6))
     at = data.draw(st.one_of(st.just(round(Fraction(k, n) * 10**digits)), st.integers(-(10**digits), 10**digits)))
-    ours, due = _verdicts(n, k, _text(Fraction(at, 10**digits)), max(0, -k))
-    assert ours == due
+    ours, exact = _verdicts(n, k, _text(Fraction(at, 10**digits)), max(0, -k))
+    assert ours == exact
 
 
 def test_a_metric_cannot_say_one_value_and_another_ratio() -> None:
@@ -206,7 +206,7 @@ def test_a_metric_cannot_say_one_value_and_another_ratio() -> None:
 def test_a_threshold_with_more_digits_than_are_kept_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(SpecError, match="digits") as caught:
         load_spec(write_spec(tmp_path, ("minimum_effect: 0.1", f"minimum_effect: {text}")))
-    assert any("minimum_effect" in str(one) for one in caught.value.problems)
+    assert any("minimum_effect" in str(problem) for problem in caught.value.problems)
 
 
 @pytest.mark.parametrize("text", ["0.3", "3e-1", ".30", "0.300", "0.15"])
@@ -214,7 +214,7 @@ def test_a_threshold_is_the_decimal_of_the_text_after_registration_too(tmp_path:
     resolved = load_spec(write_spec(tmp_path, ("minimum_effect: 0.1", f"minimum_effect: {text}")))
     again = read_resolved(resolved.canonical())
     assert again.registration() == resolved.registration()
-    criterion = next(one for one in again.spec.analysis.hypothesis() if one.metric == "accuracy_gain")
+    criterion = next(item for item in again.spec.analysis.hypothesis() if item.metric == "accuracy_gain")
     assert criterion.met(Fraction(text))
     assert not criterion.met(Fraction(text) - Fraction(1, 10**15))
 
@@ -226,8 +226,8 @@ def test_kappa_is_exact_where_it_is_hit_exactly() -> None:
     assert cohens_kappa(decided, labels).exact == Fraction(3, 5)
     for n in range(10, 40):
         for wrong in range(n // 2):
-            one, other = [1] * n + [0] * n, [0] * wrong + [1] * (n - wrong) + [1] * wrong + [0] * (n - wrong)
-            assert cohens_kappa(one, other).kappa == float(Fraction(n - 2 * wrong, n))
+            items, other = [1] * n + [0] * n, [0] * wrong + [1] * (n - wrong) + [1] * wrong + [0] * (n - wrong)
+            assert cohens_kappa(items, other).kappa == float(Fraction(n - 2 * wrong, n))
 
 
 def test_an_exact_p_of_exactly_alpha_is_not_below_it() -> None:
@@ -256,8 +256,8 @@ def test_run_checks_at_every_limit_of_counts(tmp_path: Path) -> None:
     for cut, status in ((3, "PASS"), (4, "FAIL")):
         rows = [row | {"truncated": place < cut} for place, row in enumerate(answers([True] * 12))]
         write_rows(evidence.outputs["rows"], rows)
-        found = run_checks(replace(evidence, resolved=resolved), measure(evidence))
-        assert next(one for one in found if one.id == "health.truncation").status == status
+        checks = run_checks(replace(evidence, resolved=resolved), measure(evidence))
+        assert next(check for check in checks if check.id == "health.truncation").status == status
 
 
 _LIMITS = {
@@ -269,12 +269,12 @@ _LIMITS = {
 def test_no_code_compares_with_a_threshold_by_itself() -> None:
     """Only :func:`specs.system.exact.holds` compares with a registered decimal; a bare operator compares floats."""
     home = Path(__file__).parents[3]
-    found: list[str] = []
+    results: list[str] = []
     for path in sorted([*(home / "reviews").rglob("*.py"), *(home / "sessions").rglob("*.py")]):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef):
-                found += [f"{path.relative_to(home)}: {ast.unparse(one)}" for one in _bare(function)]
-    assert found == []
+                results += [f"{path.relative_to(home)}: {ast.unparse(compare)}" for compare in _bare(function)]
+    assert results == []
 
 
 def _bare(function: ast.FunctionDef) -> list[ast.Compare]:
@@ -290,12 +290,13 @@ def _bare(function: ast.FunctionDef) -> list[ast.Compare]:
         node
         for node in ast.walk(function)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
-        for one in (node.left, *node.comparators)
-        if (isinstance(one, ast.Attribute) and one.attr in _LIMITS) or (isinstance(one, ast.Name) and one.id in names)
+        for expression in (node.left, *node.comparators)
+        if (isinstance(expression, ast.Attribute) and expression.attr in _LIMITS)
+        or (isinstance(expression, ast.Name) and expression.id in names)
     ]
 
 
 def test_a_bare_comparison_would_be_seen() -> None:
     (function,) = ast.parse("def f(a, s):\n    most = s.thresholds.refusals\n    return a > most\n").body
     assert isinstance(function, ast.FunctionDef)
-    assert [ast.unparse(one) for one in _bare(function)] == ["a > most"]
+    assert [ast.unparse(compare) for compare in _bare(function)] == ["a > most"]

@@ -61,8 +61,8 @@ def test_how_it_ended_counts_without_a_log(how: str, name: str) -> None:
 
 
 def broken(log: str, detail: str = "the job ended with code 1") -> CheckResult:
-    shown = tuple({"log": line} for line in log.splitlines())
-    return CheckResult(id="jobs.exit", title="t", status="FAIL", blocking=True, detail=detail, rows=shown)
+    lines = tuple({"log": line} for line in log.splitlines())
+    return CheckResult(id="jobs.exit", title="t", status="FAIL", blocking=True, detail=detail, rows=lines)
 
 
 def test_a_diagnosis_quotes_the_log_and_never_advises_a_smaller_batch_for_a_missing_package() -> None:

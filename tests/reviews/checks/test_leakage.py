@@ -19,21 +19,21 @@ SENTENCE = "Write a short poem about the sea that ends with a question and names
 
 
 def kinds(train: list[str], heldout: list[str], threshold: float = 0.8) -> list[tuple[str, str, str]]:
-    found = find_overlaps(
+    overlaps = find_overlaps(
         [(f"t{index}", text) for index, text in enumerate(train)],
         [(f"h{index}", text) for index, text in enumerate(heldout)],
         threshold=threshold,
     )
-    return [(one.how, one.train, one.heldout) for one in found]
+    return [(overlap.how, overlap.train, overlap.heldout) for overlap in overlaps]
 
 
 def words(count: int, seed: int, prefix: str = "w") -> list[str]:
     return [f"{prefix}{number}" for number in random.Random(seed).sample(range(5000), count)]
 
 
-def similarity(one: str, other: str) -> float:
+def similarity(text: str, other: str) -> float:
     """Jaccard of word 3-shingles of texts that need no normalising."""
-    sets = [{tuple(w[i : i + 3]) for i in range(len(w) - 2)} for w in (one.split(), other.split())]
+    sets = [{tuple(w[i : i + 3]) for i in range(len(w) - 2)} for w in (text.split(), other.split())]
     return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
 
 
@@ -72,17 +72,17 @@ def test_symbols_are_no_punctuation() -> None:
 def test_one_changed_word_of_many_is_a_near_overlap_with_its_true_similarity() -> None:
     base = words(40, 1)
     changed = [*base[:20], "other", *base[21:]]
-    (found,) = find_overlaps([("a", " ".join(changed))], [("b", " ".join(base))])
-    assert found.how == "near"
+    (overlap,) = find_overlaps([("a", " ".join(changed))], [("b", " ".join(base))])
+    assert overlap.how == "near"
     # 38 shingles each, 3 of them hold the word: 35 shared of 41.
-    assert found.similarity == pytest.approx(35 / 41)
+    assert overlap.similarity == pytest.approx(35 / 41)
 
 
 def test_the_threshold_itself_counts_as_near() -> None:
-    one, other = "a b c d e f", "a b c d e g"
-    assert similarity(one, other) == 3 / 5
-    assert kinds([one], [other], 3 / 5) == [("near", "t0", "h0")]
-    assert kinds([one], [other], 3 / 5 + 1e-9) == []
+    text, other = "a b c d e f", "a b c d e g"
+    assert similarity(text, other) == 3 / 5
+    assert kinds([text], [other], 3 / 5) == [("near", "t0", "h0")]
+    assert kinds([text], [other], 3 / 5 + 1e-9) == []
 
 
 def test_texts_that_share_words_but_not_their_order_are_no_overlap() -> None:
@@ -104,10 +104,10 @@ def test_texts_of_which_nothing_is_left_match_only_exactly(empty: str) -> None:
 
 def test_every_pair_comes_once_in_the_order_of_both_sides() -> None:
     near = SENTENCE.replace("two", "three")
-    found = kinds(
+    results = kinds(
         [near, "nothing alike here at all", SENTENCE, SENTENCE.upper()], [SENTENCE, "unrelated words", near], 0.6
     )
-    assert found == [
+    assert results == [
         ("near", "t0", "h0"),
         ("exact", "t0", "h2"),
         ("exact", "t2", "h0"),
@@ -119,8 +119,8 @@ def test_every_pair_comes_once_in_the_order_of_both_sides() -> None:
 
 def test_an_id_with_several_texts_is_reported_once_with_the_strongest() -> None:
     near = SENTENCE.replace("two", "three")
-    found = find_overlaps([("t", near), ("t", SENTENCE.upper()), ("t", SENTENCE)], [("h", SENTENCE)], threshold=0.6)
-    assert [(one.how, one.train_text) for one in found] == [("exact", SENTENCE)]
+    overlaps = find_overlaps([("t", near), ("t", SENTENCE.upper()), ("t", SENTENCE)], [("h", SENTENCE)], threshold=0.6)
+    assert [(overlap.how, overlap.train_text) for overlap in overlaps] == [("exact", SENTENCE)]
 
 
 def test_a_lone_surrogate_does_not_end_the_search() -> None:
@@ -140,19 +140,19 @@ def test_nothing_overlaps_with_nothing() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 39))
 def test_planted_near_duplicates_are_found_among_unrelated_texts(seed: int, place: int) -> None:
-    held = [words(40, seed + index) for index in range(5)]
-    planted = [[*text[:place], "changed", *text[place + 1 :]] for text in held]
+    records = [words(40, seed + index) for index in range(5)]
+    planted = [[*text[:place], "changed", *text[place + 1 :]] for text in records]
     others = [words(40, seed + 1000 + index, "x") for index in range(5)]
-    found = kinds([" ".join(text) for text in planted + others], [" ".join(text) for text in held])
-    assert found == [("near", f"t{index}", f"h{index}") for index in range(5)]
+    results = kinds([" ".join(text) for text in planted + others], [" ".join(text) for text in records])
+    assert results == [("near", f"t{index}", f"h{index}") for index in range(5)]
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 0.8, 1.0]))
 def test_disjoint_random_texts_never_overlap(seed: int, threshold: float) -> None:
     train = [" ".join(words(12, seed + index, "a")) for index in range(8)]
-    held = [" ".join(words(12, seed + index, "b")) for index in range(8)]
-    assert kinds(train, held, threshold) == []
+    records = [" ".join(words(12, seed + index, "b")) for index in range(8)]
+    assert kinds(train, records, threshold) == []
 
 
 @settings(max_examples=30, deadline=None)
@@ -161,16 +161,16 @@ def test_disjoint_random_texts_never_overlap(seed: int, threshold: float) -> Non
     st.lists(st.text("ab ", min_size=1, max_size=14), max_size=5),
     st.sampled_from([0.3, 0.5, 0.8, 1.0]),
 )
-def test_what_is_near_is_near_in_truth(train: list[str], held: list[str], threshold: float) -> None:
-    for one in find_overlaps(enumerate_ids(train), enumerate_ids(held), threshold=threshold):
-        if one.how == "exact":
-            assert one.train_text == one.heldout_text
-        elif one.how == "normalised":
-            assert one.train_text.split() == one.heldout_text.split() != []
+def test_what_is_near_is_near_in_truth(train: list[str], records: list[str], threshold: float) -> None:
+    for overlap in find_overlaps(enumerate_ids(train), enumerate_ids(records), threshold=threshold):
+        if overlap.how == "exact":
+            assert overlap.train_text == overlap.heldout_text
+        elif overlap.how == "normalised":
+            assert overlap.train_text.split() == overlap.heldout_text.split() != []
         else:
-            assert one.similarity >= threshold
-            if min(len(one.train_text.split()), len(one.heldout_text.split())) >= 3:
-                assert one.similarity == similarity(one.train_text, one.heldout_text)
+            assert overlap.similarity >= threshold
+            if min(len(overlap.train_text.split()), len(overlap.heldout_text.split())) >= 3:
+                assert overlap.similarity == similarity(overlap.train_text, overlap.heldout_text)
 
 
 def enumerate_ids(texts: list[str]) -> list[tuple[str, str]]:
@@ -221,16 +221,16 @@ def test_the_threshold_itself_counts_as_a_repeat() -> None:
 
 def test_the_nearest_earlier_text_is_the_one_repeated() -> None:
     texts = ["a b c d e f g h", "z b c d e f g y", "z b c d e f g h"]
-    assert [(one.place, one.of) for one in near_repeats(texts, threshold=0.6)] == [(2, 0)]
+    assert [(repeat.place, repeat.of) for repeat in near_repeats(texts, threshold=0.6)] == [(2, 0)]
     texts = ["a b c d e f g h", "z b c d e f g h i j k l", "z b c d e f g h i j k"]
-    assert [(one.place, one.of) for one in near_repeats(texts, threshold=0.6)] == [(2, 1)]
+    assert [(repeat.place, repeat.of) for repeat in near_repeats(texts, threshold=0.6)] == [(2, 1)]
 
 
 def test_a_text_like_a_repeat_only_is_no_repeat_itself() -> None:
     first, second, third = "a b c d e f g h i j k l", "a b c d e f g h i j k z", "y b c d e f g h i j k z"
     assert similarity(first, second) == similarity(second, third) > 0.8 > similarity(first, third)
-    assert [one.place for one in near_repeats([first, second, third], threshold=0.8)] == [1]
-    assert [one.place for one in near_repeats([second, first, third], threshold=0.8)] == [1, 2]
+    assert [repeat.place for repeat in near_repeats([first, second, third], threshold=0.8)] == [1]
+    assert [repeat.place for repeat in near_repeats([second, first, third], threshold=0.8)] == [1, 2]
 
 
 def test_thousands_of_alike_texts_are_counted_quickly() -> None:
@@ -253,7 +253,7 @@ def test_the_same_overlaps_are_found_in_every_process() -> None:
         "h = [('h', 'k l m n o p'), ('h', 'a b c d e f'), ('i', 'x y z!'), ('h', 'a b c d e g')];"
         "print(find_overlaps(s, h, threshold=0.5))"
     )
-    shown = {
+    views = {
         subprocess.run(
             [sys.executable, "-c", code],
             env=os.environ | {"PYTHONHASHSEED": str(seed)},
@@ -263,7 +263,7 @@ def test_the_same_overlaps_are_found_in_every_process() -> None:
         ).stdout
         for seed in (1, 2)
     }
-    assert len(shown) == 1 and "exact" in shown.pop()
+    assert len(views) == 1 and "exact" in views.pop()
 
 
 def test_importing_the_module_does_not_import_datasketch() -> None:
@@ -275,16 +275,16 @@ def test_importing_the_module_does_not_import_datasketch() -> None:
 def test_few_texts_and_many_are_found_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few are compared each with each, many through an index of hashes; a shelf changes from one to the other."""
     chance = random.Random(5)
-    asked = [[f"word{chance.randrange(60)}" for _ in range(chance.randint(1, 25))] for _ in range(20)]
-    train = [(str(place), " ".join([*words[:-1], "changed"])) for place, words in enumerate(asked * 2)]
-    heldout = [(str(place), " ".join(words)) for place, words in enumerate(asked)]
-    found: list[tuple[tuple[Overlap, ...], tuple[NearRepeat, ...]]] = []
+    requests = [[f"word{chance.randrange(60)}" for _ in range(chance.randint(1, 25))] for _ in range(20)]
+    train = [(str(place), " ".join([*words[:-1], "changed"])) for place, words in enumerate(requests * 2)]
+    heldout = [(str(place), " ".join(words)) for place, words in enumerate(requests)]
+    results: list[tuple[tuple[Overlap, ...], tuple[NearRepeat, ...]]] = []
     for few in (0, 100, 10**6):
         monkeypatch.setattr("training.rules.similarity._FEW", few)
         repeats = near_repeats([text for _, text in (*train, *heldout)], threshold=0.5)
-        found.append((find_overlaps(train, heldout, threshold=0.5), repeats))
-    assert found[0] == found[1] == found[2]
-    assert sum(one.how == "near" for one in found[0][0]) > 20 and len(found[0][1]) > 20
+        results.append((find_overlaps(train, heldout, threshold=0.5), repeats))
+    assert results[0] == results[1] == results[2]
+    assert sum(overlap.how == "near" for overlap in results[0][0]) > 20 and len(results[0][1]) > 20
 
 
 INSTRUCTION = "Read the note of the customer below, think about what it says, and answer with one word: good or bad. "
@@ -302,12 +302,12 @@ def test_an_instruction_that_all_share_makes_no_two_questions_near() -> None:
         f"{INSTRUCTION}The kettle that I bought from you broke yesterday.",
         f"Please! {INSTRUCTION}{NOTES[0]}",
     ):
-        assert {one.heldout for one in find_overlaps([("t", copy)], heldout) if one.how in ("near", "contained")} == {
-            "h0"
-        }
+        assert {
+            overlap.heldout for overlap in find_overlaps([("t", copy)], heldout) if overlap.how in ("near", "contained")
+        } == {"h0"}
     long = " ".join(f"word{place}" for place in range(40))
     more = [*heldout, ("long", f"{INSTRUCTION}{long} end")]
-    assert [one.heldout for one in find_overlaps([("t", f"{INSTRUCTION}{long} finish")], more)] == ["long"]
+    assert [overlap.heldout for overlap in find_overlaps([("t", f"{INSTRUCTION}{long} finish")], more)] == ["long"]
     # Few texts share no instruction.
     few = find_overlaps([("t", INSTRUCTION + NOTES[1])], heldout[:1])
-    assert [one.how for one in few] == ["near"]
+    assert [overlap.how for overlap in few] == ["near"]

@@ -37,9 +37,9 @@ def other_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def checked(run: Path, stage: str) -> dict[str, Any]:
     key = f"checks/{stage}.1"
-    entry = next(one for one in read_entries(run / "trail.sqlite") if one.key == key)
+    entry = next(recorded_entry for recorded_entry in read_entries(run / "trail.sqlite") if recorded_entry.key == key)
     results = Store(run / "store").get_value(entry.raw["checks"])
-    return next(one for one in results if one["id"] == "registration.code")
+    return next(result for result in results if result["id"] == "registration.code")
 
 
 def damage(run: Path) -> list[str]:
@@ -53,7 +53,7 @@ def changed_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     session = quick_session(run)
 
     def at_the_second(*_: Any) -> None:
-        if any(one.key == "decision/base.1" for one in session.trail.iterate("decision")):
+        if any(entry.key == "decision/base.1" for entry in session.trail.iterate("decision")):
             other_code(monkeypatch)
 
     launcher: Any = session.launcher
@@ -73,7 +73,7 @@ def test_failure_18_a_metric_that_is_changed_on_the_way_closes_the_gate(changed_
     assert (checked(run, "base")["status"], checked(run, "sample")["status"]) == ("PASS", "FAIL")
     # It says which file it was, and a person is asked: the evidence is there, and no one may judge it by this code.
     assert [row["file"] for row in checked(run, "sample")["rows"]] == [CHANGED]
-    assert overview(run).state == "waiting" and any("registration.code" in one for one in overview(run).reasons)
+    assert overview(run).state == "waiting" and any("registration.code" in reason for reason in overview(run).reasons)
     assert damage(run) == []
 
 
@@ -93,26 +93,26 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     assert overview(run).state == "closed" and damage(run) == []
 
 
-def told(one: RecordedEntry, body: dict[str, Any]) -> RecordedEntry:
-    return replace(one, entry=one.entry.model_copy(update={"body": body}))
+def with_body(entry: RecordedEntry, body: dict[str, Any]) -> RecordedEntry:
+    return replace(entry, entry=entry.entry.model_copy(update={"body": body}))
 
 
 def forged(entries: list[RecordedEntry], change: Callable[[dict[str, Any]], None]) -> list[RecordedEntry]:
     """Return entries in which each decision has another body."""
-    found: list[RecordedEntry] = []
-    for one in entries:
-        body = dict(one.raw)
-        if one.kind == "decision" and body["stage"] is not None:
+    recorded_entries: list[RecordedEntry] = []
+    for entry in entries:
+        body = dict(entry.raw)
+        if entry.kind == "decision" and body["stage"] is not None:
             change(body)
-        found.append(told(one, body))
-    return found
+        recorded_entries.append(with_body(entry, body))
+    return recorded_entries
 
 
 def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick: Path) -> None:
     entries = read_entries(closed_quick / "trail.sqlite")
     assert overview(closed_quick).state == "closed" and [*code_damage(History(entries))] == []
     other = forged(entries, lambda body: body.update(code="sha256:" + "2" * 64))
-    assert len([*code_damage(History(other))]) == sum(one.key.startswith("decision/") for one in entries) - 1
+    assert len([*code_damage(History(other))]) == sum(entry.key.startswith("decision/") for entry in entries) - 1
     assert "approves by the measuring code sha256:222" in next(code_damage(History(other)))
     assert [*code_damage(History(forged(other, lambda body: body.update(outcome="escalate"))))] == [], (
         "it opens nothing"
@@ -120,8 +120,8 @@ def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick:
 
 
 def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
-    found = registration_checks._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
-    assert found.status == "NOT_APPLICABLE"
+    outcome = registration_checks._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
+    assert outcome.status == "NOT_APPLICABLE"
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_what_judges_is_in_the_digest(name: str) -> None:
     assert f"{stem}.py" in REST or f"{stem}/__init__.py" in REST
 
 
-@pytest.mark.parametrize("name", sorted({one.run.__module__ for one in (*CHECKS, *DESIGN_CHECKS)}))
+@pytest.mark.parametrize("name", sorted({check.run.__module__ for check in (*CHECKS, *DESIGN_CHECKS)}))
 def test_each_file_with_checks_is_in_the_digest(name: str) -> None:
     """A root that names a package with an empty ``__init__.py`` would leave them out without an error."""
     assert f"{name.replace('.', '/')}.py" in REST

@@ -28,7 +28,7 @@ def judged(evidence: Evidence, dtype: str = "float32") -> CheckResult:
     return apply(CHECK, replace(made, witness=made.witness._replace(manifest=made.manifest)), None)
 
 
-def told(evidence: Evidence, place: int, **changes: Any) -> Evidence:
+def with_scored_row(evidence: Evidence, place: int, **changes: Any) -> Evidence:
     """Change what the witness says of the row at a place of its file."""
     assert evidence.witness is not None and evidence.witness.rows is not None
     lines = [json.loads(line) for line in evidence.witness.rows.read_text(encoding="utf-8").splitlines()]
@@ -44,8 +44,8 @@ def test_scores_that_the_weights_give_pass_and_say_how_many_were_read(tmp_path: 
     evidence = critic_evidence(tmp_path, "critique_instructions")
     assert evidence.witness is not None
     count, of = evidence.witness.challenge.counts()
-    found = judged(told(evidence, 0, scores=apart(0.9 * FINE)))
-    assert found.status == "PASS" and found.detail.startswith(f"{count} of {of} rows scored again"), found.detail
+    check = judged(with_scored_row(evidence, 0, scores=apart(0.9 * FINE)))
+    assert check.status == "PASS" and check.detail.startswith(f"{count} of {of} rows scored again"), check.detail
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_scores_that_the_weights_give_pass_and_say_how_many_were_read(tmp_path: 
     ],
 )
 def test_each_row_that_they_do_not_give_fails_and_is_shown(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
-    found = judged(told(critic_evidence(tmp_path, "critique_instructions"), 1, **changes))
-    assert found.status == "FAIL" and found.figure == 1 and not found.repairable
-    (shown,) = found.rows
-    assert (shown["output"], shown["row"]) == ("rows", 1) and why in shown["why"]
+    check = judged(with_scored_row(critic_evidence(tmp_path, "critique_instructions"), 1, **changes))
+    assert check.status == "FAIL" and check.figure == 1 and not check.repairable
+    (fields,) = check.rows
+    assert (fields["output"], fields["row"]) == ("rows", 1) and why in fields["why"]
 
 
 def test_the_tolerance_is_that_of_the_number_type_and_grows_with_the_root_of_the_tokens(tmp_path: Path) -> None:
     evidence = critic_evidence(tmp_path, "best_of_n")
     assert judged(evidence).status == "PASS"
     last = len(_lines(evidence)) - 1
-    assert judged(told(evidence, last, scores=apart(2.9 * FINE, 9))).status == "PASS"
-    told(evidence, last, scores=apart(0.9 * COARSE))
+    assert judged(with_scored_row(evidence, last, scores=apart(2.9 * FINE, 9))).status == "PASS"
+    with_scored_row(evidence, last, scores=apart(0.9 * COARSE))
     assert [judged(evidence, dtype).status for dtype in ("bfloat16", "float32", "float16")] == [
         *("PASS", "FAIL", "BLOCKED")
     ]
@@ -87,7 +87,7 @@ def test_a_difference_that_no_row_shows_is_found_in_all_of_them(tmp_path: Path) 
     assert count >= SPREAD_ROWS and limit < 0.5 * FINE
     for factor, status in ((0.9, "PASS"), (1.1, "FAIL")):
         for place in range(count):
-            told(evidence, place, scores=apart((-1) ** place * factor * limit))
+            with_scored_row(evidence, place, scores=apart((-1) ** place * factor * limit))
         assert judged(evidence).status == status
     assert "all scores together" in judged(evidence).rows[0]["why"]
     rows = [ScoredRow.model_validate_json(line) for line in _lines(evidence)]
@@ -99,8 +99,8 @@ def test_what_no_witness_scored_blocks(tmp_path: Path) -> None:
     assert evidence.witness is not None and evidence.witness.rows is not None
     challenge = evidence.witness.challenge
     unasked = evidence.witness._replace(challenge=challenge.model_copy(update={"others": None}))
-    found = judged(replace(evidence, witness=unasked))
-    assert found.status == "BLOCKED" and "comparisons, calibration" in found.detail
+    check = judged(replace(evidence, witness=unasked))
+    assert check.status == "BLOCKED" and "comparisons, calibration" in check.detail
     evidence.witness.rows.write_bytes(b"\n".join(_lines(evidence)[:-1]) + b"\n")
     assert judged(evidence).status == "BLOCKED"
     assert apply(CHECK, replace(evidence, witness=None), None).status == "BLOCKED"

@@ -24,7 +24,7 @@ from specs.system.digests import digest_file
 from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
 from testing.factories.flaws import with_thresholds
 from testing.factories.judged_evidence import results_of
-from testing.factories.spec_files import told, write_spec
+from testing.factories.spec_files import list_problems, write_spec
 
 BEFORE = "sha256:49622c77e65f8c6344211748999c3c930b214c5d400dc4e557a71409da36a289"
 """The registration of the spec below, taken when a spec could not set thresholds yet."""
@@ -89,13 +89,13 @@ def test_a_threshold_that_is_set_is_registered_and_the_others_are_not(tmp_path: 
 
 def test_a_misspelt_threshold_is_told_with_its_place(tmp_path: Path) -> None:
     spelt = "analysis:\n", "thresholds:\n  copies: 3\n  empty_answer: 0.2\nanalysis:\n"
-    assert told(write_spec(tmp_path, spelt)) == [
+    assert list_problems(write_spec(tmp_path, spelt)) == [
         "21:3: thresholds.empty_answer: unknown key 'empty_answer' (did you mean 'empty_answers'?)"
     ]
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("common_answer: 1", "must be at most 0.98, got 1"),
         ("truncated_answers: -0.1", "must be at least 0, got -0.1"),
@@ -111,10 +111,10 @@ def test_a_misspelt_threshold_is_told_with_its_place(tmp_path: Path) -> None:
         ('delimiters: "0.1"', "must be a number, got '0.1' (write it without quotes and without '_')"),
     ],
 )
-def test_a_threshold_beyond_its_limits_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:
+def test_a_threshold_beyond_its_limits_is_told_with_its_place(tmp_path: Path, line: str, message: str) -> None:
     name = line.split(":")[0]
     path = write_spec(tmp_path, ("analysis:\n", f"thresholds:\n  {line}\nanalysis:\n"))
-    assert told(path) == [f"20:{len(name) + 5}: thresholds.{name}: {name} {said}"]
+    assert list_problems(path) == [f"20:{len(name) + 5}: thresholds.{name}: {name} {message}"]
 
 
 def test_every_threshold_has_limits_on_both_sides_and_says_what_it_counts() -> None:
@@ -128,22 +128,22 @@ def test_every_threshold_has_limits_on_both_sides_and_says_what_it_counts() -> N
 def read_by(function: Callable[..., Any], seen: set[str]) -> set[str]:
     """Return the thresholds that a check's function names, or one that it hands its evidence to."""
     source = inspect.getsource(function)
-    found = set(re.findall(r"\bthresholds\.(\w+)", source))
+    results = set(re.findall(r"\bthresholds\.(\w+)", source))
     called = set(re.findall(r"\b(\w+)\([^()]*\b(?:evidence|design)\b", source)) - seen
     names = inspect.unwrap(function).__globals__
-    others = [names[one] for one in called if inspect.isfunction(names.get(one))]
-    return found.union(*(read_by(one, seen | called) for one in others))
+    others = [names[item] for item in called if inspect.isfunction(names.get(item))]
+    return results.union(*(read_by(other, seen | called) for other in others))
 
 
 def test_checks_name_the_thresholds_that_their_code_reads() -> None:
-    for one in listing():
-        named = {limit.key.split(".")[1] for limit in one.limits if limit.key.startswith("thresholds.")}
-        assert named == read_by(one.run, set()) or one.id in PASSED_ON, one.id
-    used = {limit.key for one in listing() for limit in one.limits}
+    for catalog_check in listing():
+        named = {limit.key.split(".")[1] for limit in catalog_check.limits if limit.key.startswith("thresholds.")}
+        assert named == read_by(catalog_check.run, set()) or catalog_check.id in PASSED_ON, catalog_check.id
+    used = {limit.key for item in listing() for limit in item.limits}
     assert {f"thresholds.{name}" for name in Thresholds.model_fields} <= used
 
 
-PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
+PASSED_ON = {gate_check.id for gate_check in DESIGN_CHECKS if gate_check.limits} | {
     "scorer.admitted",
     "leakage.overlap",
     "leakage.duplicates",
@@ -178,8 +178,10 @@ TOLERANCES = {
 
 
 def test_no_check_of_ours_holds_a_threshold_in_its_code() -> None:
-    for one in listing():
-        assert one.limits or one.threshold is None or one.id in TOLERANCES, one.id
+    for catalog_check in listing():
+        assert catalog_check.limits or catalog_check.threshold is None or catalog_check.id in TOLERANCES, (
+            catalog_check.id
+        )
 
 
 def test_a_limit_tells_value_default_and_meaning(tmp_path: Path) -> None:
@@ -199,11 +201,11 @@ def test_a_registered_threshold_moves_the_check_and_stands_in_its_result(tmp_pat
     for row in rows[:3]:
         row["truncated"] = True
     evidence = evidence_of(tmp_path, "base", rows)
-    told = {}
+    report = {}
     for value in (0.25, 0.24):
         result = results_of(with_thresholds(evidence, truncated_answers=value))["health.truncation"]
-        told[result.threshold] = result.status
-    assert told == {"<= 0.25": "PASS", "<= 0.24": "FAIL"}
+        report[result.threshold] = result.status
+    assert report == {"<= 0.25": "PASS", "<= 0.24": "FAIL"}
 
 
 def test_a_check_with_two_limits_names_both(tmp_path: Path) -> None:
@@ -224,14 +226,14 @@ def test_the_listing_tells_key_and_default_of_every_threshold(capsys: pytest.Cap
     check.explain_check("strata.sensitivity", as_json=False)
     assert "analysis.minimum_effect in the spec, no default" in capsys.readouterr().out
     check.explain_check("health.truncation", as_json=True)
-    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert shown["limits"][0] | {"meaning": ""} == {
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert data["limits"][0] | {"meaning": ""} == {
         "key": "thresholds.truncated_answers",
         "sign": "<=",
         "default": 0.25,
         "meaning": "",
     }
-    assert "thresholds.truncated_answers" in shown["code"]
+    assert "thresholds.truncated_answers" in data["code"]
 
 
 def test_a_model_that_learns_to_stop_is_accepted_only_where_that_is_registered(tmp_path: Path) -> None:
@@ -242,13 +244,13 @@ def test_a_model_that_learns_to_stop_is_accepted_only_where_that_is_registered(t
     for row in rows[1:]:
         row["truncated"] = True
     write_rows(evidence.baseline_rows, rows)
-    told = {
+    report = {
         value: results_of(with_thresholds(evidence, learned_stops=value))["parity.truncation"].status
         for value in (0.0, 0.5, 0.92)
     }
-    assert told == {0.0: "FAIL", 0.5: "FAIL", 0.92: "PASS"}
-    found = results_of(with_thresholds(evidence, learned_stops=0.99))["parity.truncation"]
-    assert f"{N - 1} answers that end in time now count as learned, as registered" in found.detail
+    assert report == {0.0: "FAIL", 0.5: "FAIL", 0.92: "PASS"}
+    result = results_of(with_thresholds(evidence, learned_stops=0.99))["parity.truncation"]
+    assert f"{N - 1} answers that end in time now count as learned, as registered" in result.detail
     # What the treatment leaves unfinished never counts, whatever is registered.
     rows = answers([True] * N)
     for row in rows[1:]:

@@ -24,7 +24,7 @@ from testing.factories.evidence_on_disk import evidence_of, write_rows
 (CHECK,) = CHECKS
 WEIGHTS = (0.5, 0.25, 0.15, 0.1)
 """The distribution that honest tokens below are drawn from."""
-TILTED = [math.log(sum(one**tilt for one in WEIGHTS)) for tilt in TILTS]
+TILTED = [math.log(sum(weight**tilt for weight in WEIGHTS)) for tilt in TILTS]
 UNLIKELY = {"before": 0.9, "own": 0.01, "tilted": TILTED}
 
 
@@ -35,17 +35,19 @@ def greedy(row: int, **changes: Any) -> dict[str, Any]:
 def drawn(row: int, choose: Sequence[float], generator: random.Random, tokens: int = 40) -> dict[str, Any]:
     """Return a sampled answer whose tokens were drawn with the weights ``choose`` instead of :data:`WEIGHTS`."""
     places = generator.choices(range(len(WEIGHTS)), choose, k=tokens)
-    told = [{"before": sum(WEIGHTS[:place]), "own": WEIGHTS[place], "tilted": TILTED} for place in places]
-    return greedy(row, gap=None, beyond=-0.1, drawn=told, tokens=tokens)
+    lines = [{"before": sum(WEIGHTS[:place]), "own": WEIGHTS[place], "tilted": TILTED} for place in places]
+    return greedy(row, gap=None, beyond=-0.1, drawn=lines, tokens=tokens)
 
 
-def judged(folder: Path, rows: list[dict[str, Any]] | None, asked: Sequence[int] = (), **changes: Any) -> CheckResult:
+def judged(
+    folder: Path, rows: list[dict[str, Any]] | None, requests: Sequence[int] = (), **changes: Any
+) -> CheckResult:
     """Apply the check to a witness that left these rows, and was asked for those or for others."""
     evidence = evidence_of(folder, "base")
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(update={"dtype": changes.pop("dtype", "float32")})
     path = write_rows(folder / "witness.jsonl", rows) if rows is not None else None
-    witness = WitnessEvidence(challenged(asked or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
+    witness = WitnessEvidence(challenged(requests or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
     return apply(CHECK, replace(evidence, witness=witness), None)
 
 
@@ -54,8 +56,8 @@ def challenged(rows: Sequence[int], seed: int = 0) -> Challenge:
 
 
 def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path: Path) -> None:
-    found = judged(tmp_path, [greedy(0), greedy(1, gap=GREEDY_GAP["float32"])])
-    assert found.status == "PASS" and found.detail.startswith("2 of 50 rows recomputed"), found.detail
+    check = judged(tmp_path, [greedy(0), greedy(1, gap=GREEDY_GAP["float32"])])
+    assert check.status == "PASS" and check.detail.startswith("2 of 50 rows recomputed"), check.detail
 
 
 @pytest.mark.parametrize(
@@ -69,9 +71,9 @@ def test_answers_that_the_weights_write_pass_and_say_how_many_were_read(tmp_path
     ],
 )
 def test_each_row_that_they_do_not_write_fails_and_is_shown(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
-    found = judged(tmp_path, [greedy(0), greedy(1, **changes)])
-    assert found.status == "FAIL" and found.figure == 1 and not found.repairable
-    assert found.rows[0]["row"] == 1 and why in found.rows[0]["why"]
+    check = judged(tmp_path, [greedy(0), greedy(1, **changes)])
+    assert check.status == "FAIL" and check.figure == 1 and not check.repairable
+    assert check.rows[0]["row"] == 1 and why in check.rows[0]["why"]
 
 
 def test_the_tolerance_is_that_of_the_number_type(tmp_path: Path) -> None:
@@ -97,9 +99,9 @@ def test_honest_samples_raise_no_more_alarms_than_are_allowed() -> None:
     for seed in range(2000):
         answers = [drawn(row, WEIGHTS, generator, 2 if seed % 2 else 12) for row in range(6)]
         first = answers[0]["drawn"]
-        for one in answers[1:]:
-            one["copies"] = {"of": 1, "same": int(one["drawn"] == first)}
-        rows = [WitnessRow.model_validate(one) for one in answers]
+        for answer in answers[1:]:
+            answer["copies"] = {"of": 1, "same": int(answer["drawn"] == first)}
+        rows = [WitnessRow.model_validate(row) for row in answers]
         alarms += any(wrong_rows(f"end {seed}", rows, "float32"))
     assert alarms <= 2
 
@@ -111,15 +113,15 @@ def test_honest_samples_raise_no_more_alarms_than_are_allowed() -> None:
 )
 def test_samples_of_another_temperature_fail(tmp_path: Path, weights: tuple[float, ...], why: str) -> None:
     generator = random.Random(4)
-    found = judged(tmp_path, [drawn(row, weights, generator) for row in range(12)])
-    assert found.status == "FAIL" and why in json.dumps(found.rows)
+    check = judged(tmp_path, [drawn(row, weights, generator) for row in range(12)])
+    assert check.status == "FAIL" and why in json.dumps(check.rows)
 
 
 def test_a_temperature_that_no_single_answer_shows_is_found_in_all_of_them(tmp_path: Path) -> None:
     generator = random.Random(4)
-    warmer = [one**0.8 for one in WEIGHTS]
-    found = judged(tmp_path, [drawn(row, warmer, generator, 60) for row in range(150)])
-    assert found.status == "FAIL" and "all sampled answers together" in found.rows[-1]["why"], found.rows
+    warmer = [weight**0.8 for weight in WEIGHTS]
+    check = judged(tmp_path, [drawn(row, warmer, generator, 60) for row in range(150)])
+    assert check.status == "FAIL" and "all sampled answers together" in check.rows[-1]["why"], check.rows
 
 
 def test_one_repaired_answer_among_honest_ones_fails(tmp_path: Path) -> None:
@@ -127,8 +129,8 @@ def test_one_repaired_answer_among_honest_ones_fails(tmp_path: Path) -> None:
     rows = [drawn(row, WEIGHTS, generator) for row in range(20)]
     assert judged(tmp_path, rows).status == "PASS"
     rows[7] = drawn(7, (0, 0, 0, 1), generator)
-    found = judged(tmp_path, rows)
-    assert found.status == "FAIL" and found.rows[0]["row"] == 7
+    check = judged(tmp_path, rows)
+    assert check.status == "FAIL" and check.rows[0]["row"] == 7
 
 
 def test_samples_that_are_copies_fail_where_each_looks_drawn(tmp_path: Path) -> None:
@@ -136,9 +138,9 @@ def test_samples_that_are_copies_fail_where_each_looks_drawn(tmp_path: Path) -> 
     generator = random.Random(4)
     honest = [drawn(row, WEIGHTS, generator, 3) | counted_among(row, 0) for row in range(60)]
     assert judged(tmp_path, honest).status == "PASS"
-    copied = [one | counted_among(row, row % 2) for row, one in enumerate(honest)]
-    found = judged(tmp_path, copied)
-    assert found.status == "FAIL" and "if they are copies of each other" in found.rows[-1]["why"], found.rows
+    copied = [fields | counted_among(row, row % 2) for row, fields in enumerate(honest)]
+    check = judged(tmp_path, copied)
+    assert check.status == "FAIL" and "if they are copies of each other" in check.rows[-1]["why"], check.rows
 
 
 def counted_among(row: int, same: int) -> dict[str, Any]:
@@ -150,5 +152,5 @@ def test_greedy_answers_among_samples_fail_where_each_could_be_drawn(tmp_path: P
     honest = [drawn(row, WEIGHTS, generator, 2) for row in range(60)]
     assert judged(tmp_path, honest).status == "PASS"
     most = drawn(0, (1, 0, 0, 0), generator, 2)["drawn"]
-    found = judged(tmp_path, [one | {"drawn": most} if one["row"] % 3 else one for one in honest])
-    assert found.status == "FAIL" and "if they are greedy answers" in found.rows[-1]["why"], found.rows
+    check = judged(tmp_path, [row | {"drawn": most} if row["row"] % 3 else row for row in honest])
+    assert check.status == "FAIL" and "if they are greedy answers" in check.rows[-1]["why"], check.rows

@@ -38,7 +38,7 @@ def judged(evidence: Evidence) -> tuple[MetricSet | None, dict[str, CheckResult]
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    return metrics, {one.id: one for one in run_checks(evidence, metrics)}
+    return metrics, {check.id: check for check in run_checks(evidence, metrics)}
 
 
 def decided(evidence: Evidence) -> Decision:
@@ -74,12 +74,12 @@ def values(evidence: Evidence) -> dict[str, float]:
 def test_healthy_conversations_pass_every_check_and_are_accepted(tmp_path: Path) -> None:
     evidence = compared(tmp_path, NOTHING, GAIN)
     _, checks = judged(evidence)
-    assert {id: one.detail for id, one in checks.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {
+    assert {id: check.detail for id, check in checks.items() if check.status not in ("PASS", "NOT_APPLICABLE")} == {
         "scorer.length": checks["scorer.length"].detail
     }
-    found = decided(evidence)
-    assert (found.outcome, found.required_changes) == ("approve", ())
-    assert "kinds_kept >= 3" in found.reasons[0] and "control_excess_p < 0.05" in found.reasons[0]
+    decision = decided(evidence)
+    assert (decision.outcome, decision.required_changes) == ("approve", ())
+    assert "kinds_kept >= 3" in decision.reasons[0] and "control_excess_p < 0.05" in decision.reasons[0]
 
 
 MIXED_BEFORE = {
@@ -98,17 +98,17 @@ MIXED_AFTER = {
 
 def tables(before: Any, after: Any) -> dict[str, np.ndarray]:
     """Return each kind's table: before in the rows, after in the columns, fails first."""
-    found = {kind: np.zeros((2, 2), int) for kind in KINDS}
+    arrays = {kind: np.zeros((2, 2), int) for kind in KINDS}
     for kind in KINDS:
         for was, now in zip(before[kind], after[kind], strict=True):
-            found[kind][int(was), int(now)] += 1
-    return found
+            arrays[kind][int(was), int(now)] += 1
+    return arrays
 
 
 def p_of(table: np.ndarray) -> float:
     """Return the exact p-value of statsmodels."""
-    found: Any = mcnemar(table, exact=True)
-    return float(found.pvalue)
+    result: Any = mcnemar(table, exact=True)
+    return float(result.pvalue)
 
 
 def bonett_price(table: np.ndarray) -> tuple[float, float]:
@@ -127,41 +127,41 @@ def test_the_comparison_is_that_of_statsmodels_for_the_whole_and_for_each_kind(t
     evidence = compared(
         tmp_path, MIXED_BEFORE, MIXED_AFTER, (rule[0], "kinds: {primary: memory, risen: 1, kept: 2, margin: 0.3}")
     )
-    found = measure(evidence).metrics
+    metrics = measure(evidence).metrics
     expected = p_of(whole)
-    assert found["mcnemar_p"].value == pytest.approx(expected, rel=1e-12)
-    assert (found["gained"].value, found["lost"].value) == (whole[0, 1], whole[1, 0])
-    assert found["accuracy_gain"].value == pytest.approx((whole[0, 1] - whole[1, 0]) / whole.sum())
-    assert found["accuracy_gain"].interval == pytest.approx(bonett_price(whole))
-    assert found["conversation_pass_rate"].value == pytest.approx(whole[:, 1].sum() / whole.sum())
+    assert metrics["mcnemar_p"].value == pytest.approx(expected, rel=1e-12)
+    assert (metrics["gained"].value, metrics["lost"].value) == (whole[0, 1], whole[1, 0])
+    assert metrics["accuracy_gain"].value == pytest.approx((whole[0, 1] - whole[1, 0]) / whole.sum())
+    assert metrics["accuracy_gain"].interval == pytest.approx(bonett_price(whole))
+    assert metrics["conversation_pass_rate"].value == pytest.approx(whole[:, 1].sum() / whole.sum())
 
     p_values = [p_of(by_kind[kind]) for kind in KINDS]
     adjusted: Any = multipletests(p_values, method="fdr_bh")[1]
     gains = [(by_kind[kind][0, 1] - by_kind[kind][1, 0]) / EACH for kind in KINDS]
-    assert found["primary_kind_p"].value == pytest.approx(adjusted[0], rel=1e-12)
-    assert found["primary_kind_p"].value > p_values[0]  # Adjusted, or four tests would count as one.
-    assert found["primary_kind_gain"].value == pytest.approx(gains[0])
-    assert found["primary_kind_gain"].interval == pytest.approx(bonett_price(by_kind["memory"]))
-    assert found["kinds_risen"].value == sum(p < 0.05 and gain > 0 for p, gain in zip(adjusted, gains, strict=True))
-    kept = [kind for kind in KINDS if bonett_price(by_kind[kind])[0] > -0.3]
-    assert found["kinds_kept"].value == len(kept) and "preference" not in kept
-    assert found["kinds_kept"].n == 4
+    assert metrics["primary_kind_p"].value == pytest.approx(adjusted[0], rel=1e-12)
+    assert metrics["primary_kind_p"].value > p_values[0]  # Adjusted, or four tests would count as one.
+    assert metrics["primary_kind_gain"].value == pytest.approx(gains[0])
+    assert metrics["primary_kind_gain"].interval == pytest.approx(bonett_price(by_kind["memory"]))
+    assert metrics["kinds_risen"].value == sum(p < 0.05 and gain > 0 for p, gain in zip(adjusted, gains, strict=True))
+    selected = [kind for kind in KINDS if bonett_price(by_kind[kind])[0] > -0.3]
+    assert metrics["kinds_kept"].value == len(selected) and "preference" not in selected
+    assert metrics["kinds_kept"].n == 4
 
 
 def test_the_excess_over_a_control_is_tested_by_its_sign_and_has_a_resampled_interval(tmp_path: Path) -> None:
     before, after = all_of(False, memory=first(3)), all_of(True, update=first(4))
     control = all_of(False, memory=first(3)), all_of(False, memory=first(8), preference=first(5))
-    found = measure(compared(tmp_path, before, after, control=control)).metrics
+    metrics = measure(compared(tmp_path, before, after, control=control)).metrics
 
-    def changes(one: Any, other: Any) -> list[int]:
-        return [int(other[kind][n]) - int(one[kind][n]) for n in range(EACH) for kind in KINDS]
+    def changes(item: Any, other: Any) -> list[int]:
+        return [int(other[kind][n]) - int(item[kind][n]) for n in range(EACH) for kind in KINDS]
 
     excess = np.array(changes(before, after)) - np.array(changes(*control))
-    assert found["control_excess"].value == pytest.approx(excess.mean())
+    assert metrics["control_excess"].value == pytest.approx(excess.mean())
     rose, fell = int((excess > 0).sum()), int((excess < 0).sum())
-    assert found["control_excess_p"].value == pytest.approx(binomtest(rose, rose + fell, 0.5).pvalue, rel=1e-12)
+    assert metrics["control_excess_p"].value == pytest.approx(binomtest(rose, rose + fell, 0.5).pvalue, rel=1e-12)
     drawn = np.random.default_rng(5).choice(excess, (20000, len(excess))).mean(axis=1)
-    low, high = found["control_excess"].interval or (0.0, 0.0)
+    low, high = metrics["control_excess"].interval or (0.0, 0.0)
     assert (low, high) == pytest.approx(tuple(np.quantile(drawn, (0.025, 0.975))), abs=0.03)
 
 
@@ -175,21 +175,23 @@ def test_the_worst_of_several_controls_counts(tmp_path: Path) -> None:
     arms = {**evidence.arms, "other": evidence.arms["tuned_shuffled"]._replace(rows=weak)}
     spec = evidence.resolved.spec.model_copy(update={"analysis": two})
     both = replace(evidence, arms=arms, resolved=evidence.resolved.model_copy(update={"spec": spec}))
-    one, other = values(evidence), values(both)
-    assert one["control_excess"] > 0.9 and other["control_excess"] < 0
-    assert one["control_excess_p"] < 1e-9 and other["control_excess_p"] > 0.2
+    row, other = values(evidence), values(both)
+    assert row["control_excess"] > 0.9 and other["control_excess"] < 0
+    assert row["control_excess_p"] < 1e-9 and other["control_excess_p"] > 0.2
 
 
 def test_an_arm_that_wins_only_under_shuffled_history_is_no_result(tmp_path: Path) -> None:
     wins = all_of(False), all_of(True)
-    found = decided(compared(tmp_path / "only", NOTHING, NOTHING, control=wins))
-    assert found.outcome == "null" and "no significant difference: mcnemar_p < 0.05 is not met" in found.reasons[0]
+    decision = decided(compared(tmp_path / "only", NOTHING, NOTHING, control=wins))
+    assert (
+        decision.outcome == "null" and "no significant difference: mcnemar_p < 0.05 is not met" in decision.reasons[0]
+    )
     # The gain is there, and as large without memory: the test alone would have accepted it.
     evidence = compared(tmp_path / "also", NOTHING, GAIN, control=wins)
     assert values(evidence)["mcnemar_p"] < 1e-6
-    found = decided(evidence)
-    assert found.outcome == "null"
-    assert [reason.split(": ")[1] for reason in found.reasons] == [
+    decision = decided(evidence)
+    assert decision.outcome == "null"
+    assert [reason.split(": ")[1] for reason in decision.reasons] == [
         "control_excess_p < 0.05 is not met",
         "control_excess > 0 is not met",
     ]
@@ -207,38 +209,38 @@ def test_a_kind_that_falls_closes_on_the_rule_and_one_that_may_is_let_go(tmp_pat
     three = compared(tmp_path / "three", before, after, control=control)
     assert values(three)["kinds_kept"] == 3.0 and decided(three).outcome == "approve"
     four = ("kept: 3", "kept: 4")
-    found = decided(compared(tmp_path / "four", before, after, four, control=control))
-    assert found.outcome == "null" and found.reasons == (
+    decision = decided(compared(tmp_path / "four", before, after, four, control=control))
+    assert decision.outcome == "null" and decision.reasons == (
         "the difference is not the registered one: kinds_kept >= 4 is not met: 3",
     )
 
 
 def test_a_fall_that_is_only_not_shown_is_not_kept(tmp_path: Path) -> None:
     before, after = all_of(False, update=first(5)), all_of(True, update=first(2))
-    found = measure(compared(tmp_path, before, after)).metrics
+    metrics = measure(compared(tmp_path, before, after)).metrics
     # Three of ten lost: far from significant, and no evidence that it did not fall.
     assert p_of(tables(before, after)["update"]) > 0.2
-    assert found["kinds_lost"].value == 0 and found["kinds_kept"].value == 3
+    assert metrics["kinds_lost"].value == 0 and metrics["kinds_kept"].value == 3
 
 
 def test_the_primary_kind_has_to_rise_whatever_the_others_do(tmp_path: Path) -> None:
     after = all_of(True, memory=first(1))
-    found = decided(compared(tmp_path / "stays", NOTHING, after))
-    assert found.outcome == "null" and len(found.reasons) == 1
-    assert found.reasons[0].startswith("the difference is not the registered one: primary_kind_p < 0.1 is not met")
+    decision = decided(compared(tmp_path / "stays", NOTHING, after))
+    assert decision.outcome == "null" and len(decision.reasons) == 1
+    assert decision.reasons[0].startswith("the difference is not the registered one: primary_kind_p < 0.1 is not met")
     # A kind that fell as clearly is as far from a gain, whatever its p.
     fell = all_of(False, memory=[True] * EACH), all_of(True, memory=[False] * EACH)
-    found = decided(compared(tmp_path / "falls", *fell, ("margin: 0.3", "margin: 0.5"), control=(fell[0], fell[0])))
-    assert [reason.split(": ")[1] for reason in found.reasons] == ["primary_kind_gain > 0 is not met"]
+    decision = decided(compared(tmp_path / "falls", *fell, ("margin: 0.3", "margin: 0.5"), control=(fell[0], fell[0])))
+    assert [reason.split(": ")[1] for reason in decision.reasons] == ["primary_kind_gain > 0 is not met"]
 
 
 def test_how_many_kinds_have_to_rise_is_registered(tmp_path: Path) -> None:
     after = all_of(False, memory=[True] * EACH, preference=[True] * EACH)
-    for asked, outcome in ((2, "approve"), (3, "null")):
-        rule = ("kinds: {primary: memory, kept: 3, margin: 0.3", f"kinds: {{risen: {asked}")
-        found = decided(compared(tmp_path / str(asked), NOTHING, after, rule))
-        assert found.outcome == outcome
-    assert found.reasons == ("the difference is not the registered one: kinds_risen >= 3 is not met: 2",)
+    for number, outcome in ((2, "approve"), (3, "null")):
+        rule = ("kinds: {primary: memory, kept: 3, margin: 0.3", f"kinds: {{risen: {number}")
+        decision = decided(compared(tmp_path / str(number), NOTHING, after, rule))
+        assert decision.outcome == outcome
+    assert decision.reasons == ("the difference is not the registered one: kinds_risen >= 3 is not met: 2",)
     # One that fell as clearly has not risen.
     before = all_of(False, update=[True] * EACH)
     assert values(compared(tmp_path / "fell", before, after))["kinds_risen"] == 2.0
@@ -262,9 +264,9 @@ def _other_control(name: str, **changes: Any) -> Flaw:
     def flaw(evidence: Evidence) -> Evidence:
         arm = evidence.arms[name]
         assert arm.manifest is not None
-        given = {"parameters": arm.parameters | {"max_new_tokens": 9}} if not changes else {}
+        arguments = {"parameters": arm.parameters | {"max_new_tokens": 9}} if not changes else {}
         manifest = arm.manifest.model_copy(update=changes)
-        return replace(evidence, arms=evidence.arms | {name: arm._replace(manifest=manifest, **given)})
+        return replace(evidence, arms=evidence.arms | {name: arm._replace(manifest=manifest, **arguments)})
 
     return flaw
 
@@ -295,21 +297,27 @@ def _rows(evidence: Evidence, rows: Sequence[Any]) -> Evidence:
 
 
 ARM_FLAWS: list[tuple[str, Flaw, str, str]] = [
-    ("fewer turns", lambda one: _rows(one, [row | {"turns": row["turns"][:1]} for row in rows_of(GAIN)]), "power.n",
+    ("fewer turns", lambda evidence: _rows(evidence, [row | {"turns": row["turns"][:1]} for row in rows_of(GAIN)]),
+     "power.n",
      "BLOCKED"),
-    ("a conversation left out", lambda one: _rows(one, rows_of(GAIN)[1:]), "power.test", "BLOCKED"),
-    ("other settings", lambda one: with_manifest(one, effective={"max_new_tokens": 9}), "parity.settings", "FAIL"),
-    ("the same weights", lambda one: replace(one, baseline_manifest=one.manifest), "parity.models", "FAIL"),
-    ("cut off", lambda one: _rows(one, rows_of(GAIN, cut=[item.id for item in talks()])), "health.truncation", "FAIL"),
-    ("mute", lambda one: _rows(one, [
+    ("a conversation left out", lambda evidence: _rows(evidence, rows_of(GAIN)[1:]), "power.test", "BLOCKED"),
+    ("other settings", lambda evidence: with_manifest(evidence, effective={"max_new_tokens": 9}), "parity.settings",
+     "FAIL"),
+    ("the same weights", lambda evidence: replace(evidence, baseline_manifest=evidence.manifest), "parity.models",
+     "FAIL"),
+    ("cut off", lambda evidence: _rows(evidence, rows_of(GAIN, cut=[item.id for item in talks()])),
+     "health.truncation", "FAIL"),
+    ("mute", lambda evidence: _rows(evidence, [
         row | {"turns": [turn | {"output": " "} for turn in row["turns"]]} for row in rows_of(GAIN)]), "health.empty",
      "FAIL"),
-    ("collapsed", lambda one: _rows(one, [
+    ("collapsed", lambda evidence: _rows(evidence, [
         row | {"turns": [turn | {"output": "Yes."} for turn in row["turns"]]} for row in rows_of(GAIN)]),
      "health.collapse", "FAIL"),
-    ("longer answers", lambda one: _rows(one, rows_of(GAIN, longer=20)), "scorer.length", "WARN"),
-    ("a kind no one passes", lambda one: _rows(one, rows_of(all_of(True, memory=first(0)))), "items.answered", "WARN"),
-    ("counted too often", lambda one: replace(one, evaluations_of_heldout=9), "registration.evaluations", "WARN"),
+    ("longer answers", lambda evidence: _rows(evidence, rows_of(GAIN, longer=20)), "scorer.length", "WARN"),
+    ("a kind no one passes", lambda evidence: _rows(evidence, rows_of(all_of(True, memory=first(0)))),
+     "items.answered", "WARN"),
+    ("counted too often", lambda evidence: replace(evidence, evaluations_of_heldout=9), "registration.evaluations",
+     "WARN"),
 ]  # fmt: skip
 
 

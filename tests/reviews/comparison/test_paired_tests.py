@@ -27,18 +27,18 @@ from testing.factories.evaluation_evidence import (
 from testing.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, write_rows
 from testing.factories.flaws_evaluation import with_plan
 from testing.factories.judged_evidence import results_of
-from testing.factories.spec_files import told, write_spec
+from testing.factories.spec_files import list_problems, write_spec
 
 
-def registered(**given: Any) -> PairedTest:
+def registered(**arguments: Any) -> PairedTest:
     values: dict[str, Any] = {"before": "base", "after": "tuned", "outcome": "binary", "test": "exact_mcnemar"}
-    return PairedTest.model_validate(values | {"minimum_effect": 0.2} | given)
+    return PairedTest.model_validate(values | {"minimum_effect": 0.2} | arguments)
 
 
 def compared(evidence: Evidence, before: list[Any], folder: Path, *tests: dict[str, Any]) -> CheckResult:
     """Return the check on an attempt that is held against rows of a stage named base."""
-    plan = EvaluationPlan(paired=tuple(registered(after=evidence.stage.name, **given) for given in tests))
-    rows = write_rows(folder / "earlier.jsonl", [row(one) if not isinstance(one, dict) else one for one in before])
+    plan = EvaluationPlan(paired=tuple(registered(after=evidence.stage.name, **test) for test in tests))
+    rows = write_rows(folder / "earlier.jsonl", [row(item) if not isinstance(item, dict) else item for item in before])
     arm = ArmEvidence(rows, evidence.manifest, evidence.parameters)
     return results_of(replace(with_plan(evidence, plan), arms={"base": arm}))["paired.registered"]
 
@@ -89,9 +89,9 @@ def test_a_gain_is_shown_only_when_it_is_certain_and_as_large_as_registered() ->
 
 def test_power_is_that_of_the_registered_test() -> None:
     # R: power.t.test(n = 20, delta = 0.5, sd = 1, type = "paired", strict = TRUE); 34 pairs reach 0.8.
-    found = power_of(registered(**CONTINUOUS), 20)
-    assert found.power == pytest.approx(0.564504418439, abs=1e-9) and not found.enough
-    assert "34 items would do" in found.description
+    power = power_of(registered(**CONTINUOUS), 20)
+    assert power.power == pytest.approx(0.564504418439, abs=1e-9) and not power.enough
+    assert "34 items would do" in power.description
     assert power_of(registered(**CONTINUOUS), 34).enough
     # 34 items are worth 32 to Wilcoxon's test.
     assert not power_of(registered(**CONTINUOUS | {"test": "wilcoxon"}), 34).enough
@@ -104,11 +104,16 @@ def test_power_is_that_of_the_registered_test() -> None:
 
 def test_perplexity_is_compared_by_nats_per_byte_and_less_is_better(tmp_path: Path) -> None:
     evidence = perplexity_evidence(tmp_path)
-    worse = [one.model_copy(update={"nats": one.nats + 0.3 * one.bytes + n}) for n, one in enumerate(perplexity_rows())]
+    worse = [
+        perplexity_row.model_copy(update={"nats": perplexity_row.nats + 0.3 * perplexity_row.bytes + n})
+        for n, perplexity_row in enumerate(perplexity_rows())
+    ]
     better = compared(evidence, worse, tmp_path, CONTINUOUS | {"alpha": 0.1, "decides": True})
     assert better.status == "PASS" and ": shown" in better.detail, better.detail
     assert outcomes(evidence, evidence.outputs["rows"], "continuous")[0] == pytest.approx(-12 / 16)
-    now = [one.model_copy(update={"nats": one.nats * 0.5}) for one in perplexity_rows()]
+    now = [
+        perplexity_row.model_copy(update={"nats": perplexity_row.nats * 0.5}) for perplexity_row in perplexity_rows()
+    ]
     fell = compared(evidence, now, tmp_path, CONTINUOUS | {"alpha": 0.1})
     assert fell.status == "WARN" and "it fell" in fell.detail, fell.detail
 
@@ -124,8 +129,8 @@ def test_conversations_are_compared_by_turns_and_choices_by_how_much_likelier(tm
         tmp_path / "multiple_choice", choice_rows([(1.0, 30.0), (40.0, 1.0), (3.0, 20.0), (20.0, 1.0)])
     )
     # By byte: 3 - 1; the right one is the second: 40 - 0.1; 2 - 3; 20 - 0.1.
-    found = outcomes(choose, choose.outputs["rows"], "continuous")
-    assert found == pytest.approx([2.0, 39.9, -1.0, 19.9])
+    results = outcomes(choose, choose.outputs["rows"], "continuous")
+    assert results == pytest.approx([2.0, 39.9, -1.0, 19.9])
     assert outcomes(choose, choose.outputs["rows"], "binary") == [1.0, 1.0, 0.0, 1.0]
 
 
@@ -151,7 +156,7 @@ def test_arms_that_were_measured_otherwise_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         ("{before: base, after: tuned, outcome: ordinal, test: sign, minimum_effect: 0.2}", "no ordinal outcome"),
         ("{before: tuned, after: base, outcome: binary, test: exact_mcnemar, minimum_effect: 0.2}", "does not come"),
@@ -162,9 +167,9 @@ def test_arms_that_were_measured_otherwise_block(tmp_path: Path) -> None:
         ("{before: base, after: tuned, outcome: binary, test: sign, minimum_effect: 0.2}", "not a test of a binary"),
     ],
 )
-def test_what_cannot_be_compared_is_told_with_its_place(tmp_path: Path, section: str, said: str) -> None:
-    problems = told(write_spec(tmp_path, ("stages:\n", f"evaluation:\n  paired: [{section}]\nstages:\n")))
-    assert any(said in problem and "evaluation.paired" in problem for problem in problems), problems
+def test_what_cannot_be_compared_is_told_with_its_place(tmp_path: Path, section: str, message: str) -> None:
+    problems = list_problems(write_spec(tmp_path, ("stages:\n", f"evaluation:\n  paired: [{section}]\nstages:\n")))
+    assert any(message in problem and "evaluation.paired" in problem for problem in problems), problems
 
 
 def test_a_registered_test_is_part_of_the_registration_and_of_the_design_gate(tmp_path: Path) -> None:
@@ -173,7 +178,7 @@ def test_a_registered_test_is_part_of_the_registration_and_of_the_design_gate(tm
     resolved = resolved_spec(tmp_path, plan)
     other = resolved_spec(tmp_path, (plan[0], plan[1].replace("0.8", "0.3")))
     none = resolved_spec(tmp_path)
-    assert len({one.registration() for one in (resolved, other, none)}) == 3
+    assert len({spec.registration() for spec in (resolved, other, none)}) == 3
     assert design_of(resolved.spec, N, {}).status == "PASS"
     assert design_of(other.spec, N, {}).status == "FAIL"
     assert design_of(none.spec, N, {}).detail == "no paired test is registered next to the analysis"

@@ -29,21 +29,21 @@ from training.rules.tasks.verifier_cases import cases_of
 def design(folder: Path, heldout: tuple[Item, ...], *changes: tuple[str, str]) -> dict[str, CheckOutcome]:
     """Return what each design check finds of conversations."""
     spec = resolved(folder, *changes)
-    given = DesignEvidence(spec, heldout, {"prompts": prompt_items()}, spec.attempt_costs())
-    return {check.id: check.run(given) for check in DESIGN_CHECKS}
+    evidence = DesignEvidence(spec, heldout, {"prompts": prompt_items()}, spec.attempt_costs())
+    return {check.id: check.run(evidence) for check in DESIGN_CHECKS}
 
 
 def test_donors_are_other_conversations_of_other_kinds_that_do_not_say_what_is_asked() -> None:
     items = build(40, seed=3)
-    found = donors(items, seed=7)
-    for place, (item, chosen) in enumerate(zip(items, found, strict=True)):
+    results = donors(items, seed=7)
+    for place, (item, chosen) in enumerate(zip(items, results, strict=True)):
         assert len(chosen) == len(turns_of(item)) - 1 and len(set(chosen)) == len(chosen)
         for number, whose in enumerate(chosen):
             assert whose != place and items[whose].kind != item.kind
             assert not tells(item, turns_of(items[whose])[number])
-    assert donors(items, seed=7) == found != donors(items, seed=8)
+    assert donors(items, seed=7) == results != donors(items, seed=8)
     # Drawn from many: one donor for all would make one history of the control.
-    assert len({whose for chosen in found for whose in chosen}) > len(items) / 3
+    assert len({whose for chosen in results for whose in chosen}) > len(items) / 3
 
 
 def test_without_another_kind_there_is_no_donor() -> None:
@@ -60,7 +60,7 @@ def test_without_another_kind_there_is_no_donor() -> None:
 
 def test_every_conversation_that_can_be_built_is_met_by_an_answer_made_from_it() -> None:
     for item in build(75):
-        assert all(one.passed for one in judge(item, answers_to(item))), item.id
+        assert all(judgement.passed for judgement in judge(item, answers_to(item))), item.id
 
 
 def test_known_answers_of_conversations_have_both_labels_in_two_lengths() -> None:
@@ -70,8 +70,8 @@ def test_known_answers_of_conversations_have_both_labels_in_two_lengths() -> Non
 
 def test_sound_conversations_pass_the_design(tmp_path: Path) -> None:
     large = ("  minimum_effect: 0.3\n", "  minimum_effect: 0.9\n  expected_lost: 0.01\n")
-    found = design(tmp_path, talks(), large)
-    assert {id: one.status for id, one in found.items() if one.status not in ("PASS", "WARN")} == {
+    outcomes = design(tmp_path, talks(), large)
+    assert {id: outcome.status for id, outcome in outcomes.items() if outcome.status not in ("PASS", "WARN")} == {
         "design.answers": "NOT_APPLICABLE",
         "design.brought": "NOT_APPLICABLE",
         "design.drawn": "NOT_APPLICABLE",
@@ -81,8 +81,8 @@ def test_sound_conversations_pass_the_design(tmp_path: Path) -> None:
         "design.distinct": "NOT_APPLICABLE",
         "design.scaling": "NOT_APPLICABLE",
     }
-    assert "40 held-out conversations can be missed" in found["design.items"].detail
-    assert "by kind: a gain of 0.9 in a kind is found with probability" in found["design.power"].detail
+    assert "40 held-out conversations can be missed" in outcomes["design.items"].detail
+    assert "by kind: a gain of 0.9 in a kind is found with probability" in outcomes["design.power"].detail
 
 
 CONTRADICTORY = {"turn_2": "Name it.", "require_2": "red", "forbid_2": "red"}
@@ -101,13 +101,13 @@ def test_a_conversation_that_nothing_or_everything_meets_is_found(
     tmp_path: Path, constraint: dict[str, str | int], fault: str
 ) -> None:
     bad = talks()[0].model_copy(update={"constraint": constraint})
-    found = design(tmp_path, (bad, *talks()[1:]))["design.items"]
-    assert found.status == "FAIL" and found.figure == 1.0 and fault in found.detail
+    outcome = design(tmp_path, (bad, *talks()[1:]))["design.items"]
+    assert outcome.status == "FAIL" and outcome.figure == 1.0 and fault in outcome.detail
 
 
 def test_conversations_as_they_are_built_are_sound() -> None:
-    found = sound_conversations(build(75))
-    assert found.status == "PASS", found.detail
+    outcome = sound_conversations(build(75))
+    assert outcome.status == "PASS", outcome.detail
 
 
 def test_memory_is_planned_for_a_shuffled_history_as_for_the_whole() -> None:
@@ -130,12 +130,12 @@ LONG = "Please tell me once more where in the town my old aunt has her bakery."
 
 
 def test_a_long_later_turn_may_not_be_trained_on_and_a_short_one_may() -> None:
-    held = talks()[0].model_copy(update={"constraint": {"turn_2": "And then?", "turn_3": LONG, "require_3": "quay"}})
-    assert user_turns_of(held) == ("My cat is called Tom.", "And then?", LONG)
-    found = overlap_of([("t", f"User: And then?\nUser: {LONG}")], (held,), Thresholds())
-    assert found.status == "FAIL" and found.rows[0]["how"] == "contained"
-    assert overlap_of([("t", "And then?")], (held,), Thresholds()).status == "PASS"
-    assert overlap_of([("t", "My cat is called Tom.")], (held,), Thresholds()).status == "FAIL"
+    item = talks()[0].model_copy(update={"constraint": {"turn_2": "And then?", "turn_3": LONG, "require_3": "quay"}})
+    assert user_turns_of(item) == ("My cat is called Tom.", "And then?", LONG)
+    outcome = overlap_of([("t", f"User: And then?\nUser: {LONG}")], (item,), Thresholds())
+    assert outcome.status == "FAIL" and outcome.rows[0]["how"] == "contained"
+    assert overlap_of([("t", "And then?")], (item,), Thresholds()).status == "PASS"
+    assert overlap_of([("t", "My cat is called Tom.")], (item,), Thresholds()).status == "FAIL"
 
 
 RULES = [
@@ -149,29 +149,29 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "status", "told"), RULES, ids=[f"{case[1]} {case[2][:16]}" for case in RULES])
+@pytest.mark.parametrize(("rule", "status", "output"), RULES, ids=[f"{case[1]} {case[2][:16]}" for case in RULES])
 def test_a_rule_that_cannot_be_met_is_refused_before_anything_is_paid(
-    tmp_path: Path, rule: KindRule, status: str, told: str
+    tmp_path: Path, rule: KindRule, status: str, output: str
 ) -> None:
     analysis = resolved(tmp_path).spec.analysis.model_copy(
         update={"kinds": rule, "minimum_effect": 0.9, "expected_lost": 0.0}
     )
-    found = design_kinds(analysis, talks())
-    assert (found.status, told in found.detail) == (status, True), found.detail
+    outcome = design_kinds(analysis, talks())
+    assert (outcome.status, output in outcome.detail) == (status, True), outcome.detail
 
 
 def test_the_power_of_a_kind_is_that_of_its_own_items_and_the_least_alpha(tmp_path: Path) -> None:
     analysis = resolved(tmp_path).spec.analysis.model_copy(update={"kinds": KindRule(primary="memory")})
-    found = design_kinds(analysis, talks())
+    outcome = design_kinds(analysis, talks())
     power = mcnemar_power(10, 0.35, 0.05, 0.05 / len(KINDS))
-    assert found.status == "FAIL" and f"{power:.3f} (memory, 10 items)" in found.detail
-    assert found.figure != design_power(analysis).figure
+    assert outcome.status == "FAIL" and f"{power:.3f} (memory, 10 items)" in outcome.detail
+    assert outcome.figure != design_power(analysis).figure
 
 
 def test_the_design_gate_asks_the_rule_and_the_judge_of_conversations(tmp_path: Path) -> None:
-    found = design(tmp_path, talks(), ("kept: 3, margin: 0.3", "kept: 3, margin: 0.1"))
-    assert found["design.power"].status == "FAIL" and "by kind" in found["design.power"].detail
-    assert "can be shown not to fall" in found["design.power"].detail
+    outcomes = design(tmp_path, talks(), ("kept: 3, margin: 0.3", "kept: 3, margin: 0.1"))
+    assert outcomes["design.power"].status == "FAIL" and "by kind" in outcomes["design.power"].detail
+    assert "can be shown not to fall" in outcomes["design.power"].detail
 
 
 def test_a_judge_of_conversations_that_is_wrong_is_found_before_anything_is_paid(
@@ -183,5 +183,5 @@ def test_a_judge_of_conversations_that_is_wrong_is_found_before_anything_is_paid
         return Judgement(len(output) < 60)
 
     monkeypatch.setattr(conversation, "verify", by_length)
-    found = design(tmp_path, talks())["design.scorer"]
-    assert found.status == "FAIL" and "'conversation' misjudges" in found.detail
+    outcome = design(tmp_path, talks())["design.scorer"]
+    assert outcome.status == "FAIL" and "'conversation' misjudges" in outcome.detail

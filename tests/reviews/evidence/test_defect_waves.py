@@ -9,29 +9,29 @@ import pytest
 
 from reviews.evidence.defect_waves import due_at
 from reviews.history.history import History
-from tests.reviews.acceptance.test_criterion_state import Told, registered
+from tests.reviews.acceptance.test_criterion_state import Scenario, registered
 from tests.reviews.gate.test_decide import MOVE, check, decided
 
 
 def test_a_family_is_due_at_every_stage_but_that_of_the_defect(tmp_path: Path) -> None:
-    told = Told(*registered(tmp_path))
-    told.check("train", 1, {"checkpoint.files": "PASS", "training.loss": "WARN", "jobs.exit": "BLOCKED"})
-    assert due_at(History(told.entries, told.store), "ship") == {}, "only a failure is a defect"
-    told.check("train", 2, {"checkpoint.files": "FAIL", "training.loss": "FAIL"})
-    told.check("train", 3, {"checkpoint.files": "PASS", "training.loss": "PASS"})
-    told.check("ship", 1, {"package.probes": "FAIL"})
+    answer = Scenario(*registered(tmp_path))
+    answer.check("train", 1, {"checkpoint.files": "PASS", "training.loss": "WARN", "jobs.exit": "BLOCKED"})
+    assert due_at(History(answer.entries, answer.store), "ship") == {}, "only a failure is a defect"
+    answer.check("train", 2, {"checkpoint.files": "FAIL", "training.loss": "FAIL"})
+    answer.check("train", 3, {"checkpoint.files": "PASS", "training.loss": "PASS"})
+    answer.check("ship", 1, {"package.probes": "FAIL"})
     families = {"ship": "checkpoint.files at train.2", "training": "training.loss at train.2"}
-    assert due_at(History(told.entries, told.store), "ship") == families
-    assert due_at(History(told.entries, told.store), "train") == {"ship": "package.probes at ship.1"}
-    assert due_at(History(told.entries[:2], told.store), "ship") == {}, "what came later is not known"
+    assert due_at(History(answer.entries, answer.store), "ship") == families
+    assert due_at(History(answer.entries, answer.store), "train") == {"ship": "package.probes at ship.1"}
+    assert due_at(History(answer.entries[:2], answer.store), "ship") == {}, "what came later is not known"
 
 
 def test_advice_that_failed_is_no_defect(tmp_path: Path) -> None:
-    told = Told(*registered(tmp_path))
+    answer = Scenario(*registered(tmp_path))
     result = {"id": "power.margin", "title": "t", "status": "FAIL", "blocking": False, "detail": ""}
     at = {"stage": "base", "attempt": 1, "summary": {"power.margin": "FAIL"}}
-    told.add("checks", "checks/base.1", checks=told.store.put_value([result]), **at)
-    assert due_at(History(told.entries, told.store), "tuned") == {}
+    answer.add("checks", "checks/base.1", checks=answer.store.put_value([result]), **at)
+    assert due_at(History(answer.entries, answer.store), "tuned") == {}
 
 
 @pytest.mark.parametrize(

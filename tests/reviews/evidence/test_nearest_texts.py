@@ -19,7 +19,7 @@ TRAIN = [
 
 
 def test_a_template_in_common_does_not_stand_out() -> None:
-    assert max(one.apart for one in nearest_of(TRAIN, HELDOUT, GROUPS)) < 0.1
+    assert max(nearest.apart for nearest in nearest_of(TRAIN, HELDOUT, GROUPS)) < 0.1
 
 
 def test_a_paraphrase_stands_out_and_is_the_first() -> None:
@@ -35,29 +35,29 @@ def test_two_held_out_texts_of_one_group_are_not_what_is_usual() -> None:
     """Three prompts ask about owls: taken for three groups, their nearness to each other would be usual."""
     texts = [*TRAIN, "Tell me a thing about owls."]
     for groups, stands_out in ((GROUPS, True), ([str(place) for place in range(len(HELDOUT))], False)):
-        (own,) = (one for one in nearest_of(texts, HELDOUT, groups) if one.train == len(TRAIN))
+        (own,) = (nearest for nearest in nearest_of(texts, HELDOUT, groups) if nearest.train == len(TRAIN))
         assert (own.apart > 0.2) is stands_out, own
 
 
 def test_the_cosine_is_that_of_squared_weights_by_hand() -> None:
     # Of two training texts and two groups: "river" is in one of each (ln 2), the others in one of the four (ln 4).
-    (one, *_) = nearest_of(["river boat", "stone"], ["river bridge", "glass"], ["a", "b"])
+    (nearest, *_) = nearest_of(["river boat", "stone"], ["river bridge", "glass"], ["a", "b"])
     near, far = 0.6931471805599453**4, 1.3862943611198906**4
-    assert (one.train, one.heldout) == (0, 0)
-    assert abs(one.similarity - near / (near + far)) < 1e-12 and one.apart == one.similarity
+    assert (nearest.train, nearest.heldout) == (0, 0)
+    assert abs(nearest.similarity - near / (near + far)) < 1e-12 and nearest.apart == nearest.similarity
 
 
 def test_a_training_text_comes_once_and_empty_sides_have_no_pairs() -> None:
-    found = nearest_of(TRAIN, HELDOUT, GROUPS)
-    assert len({one.train for one in found}) == len(found)
+    nearests = nearest_of(TRAIN, HELDOUT, GROUPS)
+    assert len({nearest.train for nearest in nearests}) == len(nearests)
     assert nearest_of([], HELDOUT, GROUPS) == nearest_of(TRAIN, [], []) == ()
-    assert [one.similarity for one in nearest_of(["..."], ["!"], ["a"])] == [0.0]
+    assert [nearest.similarity for nearest in nearest_of(["..."], ["!"], ["a"])] == [0.0]
 
 
 def test_more_held_out_texts_than_are_compared_at_once() -> None:
     many = [f"question number {place} of topic{place}" for place in range(150)]
-    found = nearest_of(["something else on topic149 entirely"], many, [str(place) for place in range(150)])
-    assert [(one.train, one.heldout) for one in found] == [(0, 149)]
+    nearests = nearest_of(["something else on topic149 entirely"], many, [str(place) for place in range(150)])
+    assert [(nearest.train, nearest.heldout) for nearest in nearests] == [(0, 149)]
 
 
 def test_few_pairs_are_compared_as_the_table_compares_them(monkeypatch: pytest.MonkeyPatch) -> None:

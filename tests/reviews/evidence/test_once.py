@@ -70,12 +70,12 @@ def test_a_secret_that_one_check_shows_is_masked_and_the_others_say_what_they_sa
 ) -> None:
     key = "ghp_" + "a1B2" * 9
 
-    def found(*_: object) -> CheckOutcome:
+    def warn_of_row(*_: object) -> CheckOutcome:
         return CheckOutcome("WARN", f"the log says {key}", rows=({"line": key},))
 
     evidence = evidence_of(tmp_path, "base")
     before = run_checks(evidence, None)
-    extra = GateCheck("own.leaks", "t", lambda _: True, found, "s", blocking=False)
+    extra = GateCheck("own.leaks", "t", lambda _: True, warn_of_row, "s", blocking=False)
     monkeypatch.setattr(check_list, "CHECKS", (*check_list.CHECKS, extra))
     *others, leaks = run_checks(evidence, None)
     assert tuple(others) == before

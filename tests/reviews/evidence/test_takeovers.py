@@ -57,7 +57,7 @@ def order(attempt: int, *, resumes: ResumeStep | None = None, **changes: Any) ->
     )
 
 
-class Told:
+class Scenario:
     """A trail that is only said."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,44 +70,44 @@ class Told:
         self.entries.append(RecordedEntry(entry, digest_bytes(key.encode())))
         return self.entries[-1]
 
-    def launch(self, one: JobOrder, **changes: Any) -> RecordedEntry:
-        told = {} if one.resumes is None else {"resumes": one.resumes.model_dump(mode="json")}
+    def launch(self, job_order: JobOrder, **changes: Any) -> RecordedEntry:
+        report = {} if job_order.resumes is None else {"resumes": job_order.resumes.model_dump(mode="json")}
         body = (
-            self.at(one)
-            | {"order": self.store.put_value(one), "grant": one.grant.content_digest(), "launcher": "local"}
-            | told
+            self.at(job_order)
+            | {"order": self.store.put_value(job_order), "grant": job_order.grant.content_digest(), "launcher": "local"}
+            | report
             | changes
         )
-        self.add("grant", f"grant/{one.key}", one.grant.model_dump(mode="json"))
-        return self.add("launch", f"launch/{one.key}", body)
+        self.add("grant", f"grant/{job_order.key}", job_order.grant.model_dump(mode="json"))
+        return self.add("launch", f"launch/{job_order.key}", body)
 
-    def lost(self, one: JobOrder) -> None:
-        self.add("lost", f"lost/{one.key}", self.at(one))
+    def lost(self, job_order: JobOrder) -> None:
+        self.add("lost", f"lost/{job_order.key}", self.at(job_order))
 
-    def ended(self, one: JobOrder, reason: Any, code: int) -> None:
+    def ended(self, job_order: JobOrder, reason: Any, code: int) -> None:
         record = ExitRecord(
-            key=one.key, code=code, reason=reason, started=1.0, ended=2.0, host="here", log=digest_bytes(b"")
+            key=job_order.key, code=code, reason=reason, started=1.0, ended=2.0, host="here", log=digest_bytes(b"")
         )
-        left = {"exit": self.store.put_value(record), "manifest": None, "outputs": {}, "log": digest_bytes(b"")}
-        self.add("exit", f"exit/{one.key}", self.at(one) | left)
+        remaining = {"exit": self.store.put_value(record), "manifest": None, "outputs": {}, "log": digest_bytes(b"")}
+        self.add("exit", f"exit/{job_order.key}", self.at(job_order) | remaining)
 
-    def at(self, one: JobOrder) -> dict[str, Any]:
-        return {"key": one.key, "stage": one.grant.stage, "attempt": one.grant.attempt}
+    def at(self, job_order: JobOrder) -> dict[str, Any]:
+        return {"key": job_order.key, "stage": job_order.grant.stage, "attempt": job_order.grant.attempt}
 
     def attempts(self, now: JobOrder) -> list[int]:
-        return [one.grant.attempt for one in sources(History(self.entries, self.store), now)]
+        return [job_order.grant.attempt for job_order in sources(History(self.entries, self.store), now)]
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
-    return Told(tmp_path / "store")
+def scenario(tmp_path: Path) -> Scenario:
+    return Scenario(tmp_path / "store")
 
 
-def test_a_lost_attempt_with_the_same_work_may_be_taken_over(told: Told) -> None:
-    told.launch(order(1))
-    assert told.attempts(order(2)) == [], "it has not ended"
-    told.lost(order(1))
-    assert told.attempts(order(2)) == [1]
+def test_a_lost_attempt_with_the_same_work_may_be_taken_over(scenario: Scenario) -> None:
+    scenario.launch(order(1))
+    assert scenario.attempts(order(2)) == [], "it has not ended"
+    scenario.lost(order(1))
+    assert scenario.attempts(order(2)) == [1]
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,16 @@ def test_a_lost_attempt_with_the_same_work_may_be_taken_over(told: Told) -> None
         ("exited", 1, False),
         ("exited", 0, False),
         ("timeout", -15, False),
-        # Told to end, it ended well: what it left was judged.
+        # Scenario to end, it ended well: what it left was judged.
         ("cancelled", 0, False),
     ],
 )
-def test_only_what_was_ended_from_outside_leaves_something(told: Told, reason: str, code: int, allowed: bool) -> None:
-    told.launch(order(1))
-    told.ended(order(1), reason, code)
-    assert told.attempts(order(2)) == ([1] if allowed else [])
+def test_only_what_was_ended_from_outside_leaves_something(
+    scenario: Scenario, reason: str, code: int, allowed: bool
+) -> None:
+    scenario.launch(order(1))
+    scenario.ended(order(1), reason, code)
+    assert scenario.attempts(order(2)) == ([1] if allowed else [])
 
 
 @pytest.mark.parametrize(
@@ -141,37 +143,39 @@ def test_only_what_was_ended_from_outside_leaves_something(told: Told, reason: s
         {"model_kind": "base"},
     ],
 )
-def test_other_work_takes_nothing_over(told: Told, changed: dict[str, Any]) -> None:
+def test_other_work_takes_nothing_over(scenario: Scenario, changed: dict[str, Any]) -> None:
     assert same_work(order(1), order(2)) and not same_work(order(1), order(2, **changed))
-    told.launch(order(1))
-    told.lost(order(1))
-    assert told.attempts(order(2, **changed)) == []
+    scenario.launch(order(1))
+    scenario.lost(order(1))
+    assert scenario.attempts(order(2, **changed)) == []
 
 
-def test_a_kind_that_saves_no_steps_takes_nothing_over(told: Told) -> None:
-    told.launch(order(1, kind="evaluate"))
-    told.lost(order(1, kind="evaluate"))
-    assert told.attempts(order(2, kind="evaluate")) == []
+def test_a_kind_that_saves_no_steps_takes_nothing_over(scenario: Scenario) -> None:
+    scenario.launch(order(1, kind="evaluate"))
+    scenario.lost(order(1, kind="evaluate"))
+    assert scenario.attempts(order(2, kind="evaluate")) == []
 
 
-def test_attempts_in_a_row_may_be_taken_over_and_nothing_before_a_gap(told: Told) -> None:
-    told.launch(order(1))
-    told.ended(order(1), "exited", 1)
+def test_attempts_in_a_row_may_be_taken_over_and_nothing_before_a_gap(scenario: Scenario) -> None:
+    scenario.launch(order(1))
+    scenario.ended(order(1), "exited", 1)
     for attempt in (2, 3):
-        told.launch(order(attempt))
-        told.lost(order(attempt))
+        scenario.launch(order(attempt))
+        scenario.lost(order(attempt))
     # Granted, and never launched: nothing was saved there, and nothing stands between.
-    told.add("grant", "grant/small.train.4", order(4).grant.model_dump(mode="json"))
-    assert told.attempts(order(5)) == [3, 2]
+    scenario.add("grant", "grant/small.train.4", order(4).grant.model_dump(mode="json"))
+    assert scenario.attempts(order(5)) == [3, 2]
 
 
-def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
-    told.launch(order(1))
-    told.lost(order(1))
+def test_the_audit_notices_what_was_taken_over_and_may_not(scenario: Scenario) -> None:
+    scenario.launch(order(1))
+    scenario.lost(order(1))
     good = order(2, resumes=STEP)
-    launch = told.launch(good)
-    assert list(takeover_damage(History(told.entries, told.store), as_entry_of(launch, LaunchEntry), good)) == []
-    assert launch_damage_of(told) == []
+    launch = scenario.launch(good)
+    assert (
+        list(takeover_damage(History(scenario.entries, scenario.store), as_entry_of(launch, LaunchEntry), good)) == []
+    )
+    assert launch_damage_of(scenario) == []
     for wrong, told_resumes, expected in (
         (order(3, resumes=STEP), {}, "allowed: none"),
         (good, {"resumes": STEP.model_copy(update={"step": 3}).model_dump(mode="json")}, "its order says"),
@@ -179,17 +183,17 @@ def test_the_audit_notices_what_was_taken_over_and_may_not(told: Told) -> None:
         (good, {"resumes": None}, "says that the job continues from None"),
         (order(2, resumes=STEP.model_copy(update={"attempt": 2})), {}, "continues from attempt 2; allowed: [1]"),
     ):
-        other = Told(told.store.root)
+        other = Scenario(scenario.store.root)
         other.launch(order(1))
         if wrong.grant.attempt == 2:
             other.lost(order(1))
         entry = other.launch(wrong, **told_resumes)
-        found = list(takeover_damage(History(other.entries, other.store), as_entry_of(entry, LaunchEntry), wrong))
-        assert len(found) == 1 and expected in found[0], found
-        assert found[0] in launch_damage_of(other)
+        results = list(takeover_damage(History(other.entries, other.store), as_entry_of(entry, LaunchEntry), wrong))
+        assert len(results) == 1 and expected in results[0], results
+        assert results[0] in launch_damage_of(other)
 
 
-def launch_damage_of(told: Told) -> list[str]:
+def launch_damage_of(scenario: Scenario) -> list[str]:
     """Return what the audit has against takeovers; its other questions need a registered spec."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(History, "resolved", None)
@@ -199,4 +203,6 @@ def launch_damage_of(told: Told) -> list[str]:
             return []
 
         patched.setattr("reviews.audit.event_order._grant_damage", nothing)
-        return [one for one in launch_damage(History(told.entries, told.store)) if "was ordered with" not in one]
+        return [
+            text for text in launch_damage(History(scenario.entries, scenario.store)) if "was ordered with" not in text
+        ]

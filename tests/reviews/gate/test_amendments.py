@@ -36,9 +36,9 @@ ROUNDS = ("max_rounds: 3", "max_rounds: 5")
 
 
 def test_every_difference_is_told_with_both_values(session: OnDisk) -> None:
-    found = changes(session.resolved, amended(session, MONEY, EFFECT))
-    told = [(one.pointer, one.before, one.after) for one in found]
-    assert told == [("/analysis/minimum_effect", 0.1, 0.2), ("/budget/max_cost_usd", 10.0, 20.0)]
+    amendment_changes = changes(session.resolved, amended(session, MONEY, EFFECT))
+    lines = [(change.pointer, change.before, change.after) for change in amendment_changes]
+    assert lines == [("/analysis/minimum_effect", 0.1, 0.2), ("/budget/max_cost_usd", 10.0, 20.0)]
     assert changes(session.resolved, session.resolved) == ()
 
 
@@ -51,8 +51,8 @@ def test_every_difference_is_told_with_both_values(session: OnDisk) -> None:
     ],
 )
 def test_what_the_session_is_about_cannot_be_amended(session: OnDisk, change: tuple[str, str], pointer: str) -> None:
-    found = changes(session.resolved, amended(session, change))
-    assert any(pointer in problem for problem in explain_refusals(History([]), session.resolved, found))
+    amendment_changes = changes(session.resolved, amended(session, change))
+    assert any(pointer in problem for problem in explain_refusals(History([]), session.resolved, amendment_changes))
 
 
 def test_other_data_is_another_session(session: OnDisk) -> None:
@@ -67,28 +67,28 @@ def test_a_stage_that_has_run_keeps_its_criteria_but_not_its_limits(session: OnD
     session.mint()
     session.decide("base", 1, "approve")
     entries = list(session.trail.iterate())
-    found = changes(session.resolved, amended(session, EARLY, LATE, ROUNDS, MONEY))
-    problems = explain_refusals(History(entries), session.resolved, found)
+    amendment_changes = changes(session.resolved, amended(session, EARLY, LATE, ROUNDS, MONEY))
+    problems = explain_refusals(History(entries), session.resolved, amendment_changes)
     assert len(problems) == 1 and "'base' has run with it" in problems[0]
 
 
 def test_nothing_is_amended_while_a_stage_is_under_way(session: OnDisk) -> None:
     session.decide(None, 1, "approve")
     session.mint()
-    found = changes(session.resolved, amended(session, MONEY))
-    assert "under way" in explain_refusals(History(session.trail.iterate()), session.resolved, found)[0]
+    amendment_changes = changes(session.resolved, amended(session, MONEY))
+    assert "under way" in explain_refusals(History(session.trail.iterate()), session.resolved, amendment_changes)[0]
     session.retract(next(session.trail.iterate("decision")))
-    assert explain_refusals(History(session.trail.iterate()), session.resolved, found) == []
+    assert explain_refusals(History(session.trail.iterate()), session.resolved, amendment_changes) == []
 
 
 @pytest.mark.parametrize(("change", "exploratory"), [(MONEY, False), (ROUNDS, False), (EFFECT, True), (LATE, True)])
 def test_what_was_chosen_after_a_look_at_data_is_exploratory(
     session: OnDisk, change: tuple[str, str], exploratory: bool
 ) -> None:
-    found = changes(session.resolved, amended(session, change))
-    assert is_exploratory(History(session.trail.iterate()), found) is False
+    amendment_changes = changes(session.resolved, amended(session, change))
+    assert is_exploratory(History(session.trail.iterate()), amendment_changes) is False
     append_json(session.trail, "launch", "launch/small.base.1", body_of("launch", key="small.base.1"))
-    assert is_exploratory(History(session.trail.iterate()), found) is exploratory
+    assert is_exploratory(History(session.trail.iterate()), amendment_changes) is exploratory
 
 
 ENVELOPE = ("    max_minutes: 30\n", "    max_minutes: 30\n    max_cost_usd: 4\n")
@@ -103,8 +103,8 @@ def short(session: OnDisk, stage: str | None, at: str, attempt: int = 1) -> None
 
 
 def problems(session: OnDisk, *replaced: tuple[str, str]) -> list[str]:
-    found = changes(session.resolved, amended(session, *replaced))
-    return explain_refusals(History(session.trail.iterate()), session.resolved, found)
+    amendment_changes = changes(session.resolved, amended(session, *replaced))
+    return explain_refusals(History(session.trail.iterate()), session.resolved, amendment_changes)
 
 
 def test_a_granted_attempt_that_waits_for_money_may_be_amended_in_all_that_has_not_run(session: OnDisk) -> None:

@@ -24,16 +24,17 @@ from specs.system.digests import Contract, digest_bytes
 from training.jobs.row_files import lines_of
 
 
-@pytest.mark.parametrize(("count", "due"), [(0, 0), (1, 1), (16, 16), (40, 31), (120, 47), (1000, 57)])
-def test_so_many_rows_are_read_on_a_cpu(count: int, due: int) -> None:
-    assert sample_size(count) == due
+@pytest.mark.parametrize(("count", "number"), [(0, 0), (1, 1), (16, 16), (40, 31), (120, 47), (1000, 57)])
+def test_so_many_rows_are_read_on_a_cpu(count: int, number: int) -> None:
+    assert sample_size(count) == number
 
 
 @pytest.mark.parametrize(
-    ("count", "tokens", "due"), [(1000, 100_000, 57), (1000, 10_000, 150), (120, 1200, 120), (120, 3000, 60), (0, 0, 0)]
+    ("count", "tokens", "number"),
+    [(1000, 100_000, 57), (1000, 10_000, 150), (120, 1200, 120), (120, 3000, 60), (0, 0, 0)],
 )
-def test_so_many_rows_of_samples_are_read_that_they_hold_enough_tokens(count: int, tokens: int, due: int) -> None:
-    assert sample_size(count, tokens) == due
+def test_so_many_rows_of_samples_are_read_that_they_hold_enough_tokens(count: int, tokens: int, number: int) -> None:
+    assert sample_size(count, tokens) == number
 
 
 def test_tokens_are_counted_in_rows_as_jobs_write_them() -> None:
@@ -58,10 +59,10 @@ def _dumped(rows: Sequence[dict[str, Any]]) -> bytes:
 def test_one_of_the_wrong_rows_is_drawn_as_often_as_promised_and_not_with_one_row_less(count: int) -> None:
     rows, wrong = sample_size(count), count // 20
 
-    def found(read: int) -> float:
+    def chance_of_finding(read: int) -> float:
         return 1 - comb(count - wrong, read) / comb(count, read)
 
-    assert found(rows) >= 0.95 > found(rows - 1)
+    assert chance_of_finding(rows) >= 0.95 > chance_of_finding(rows - 1)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 5))
@@ -74,18 +75,18 @@ def test_a_draw_is_of_different_places_in_order_and_follows_from_its_seed(count:
 
 def test_another_end_draws_other_rows_and_every_row_is_drawn_at_last() -> None:
     draws = [draw_places(digest_bytes(f"{number}".encode()), 120, 47) for number in range(60)]
-    assert len(set(draws)) == 60 and {place for one in draws for place in one} == set(range(120))
+    assert len(set(draws)) == 60 and {place for draw in draws for place in draw} == set(range(120))
 
 
 def test_a_witness_is_asked_of_kinds_with_answers_whose_job_ended_well(closed_quick: Path) -> None:
     entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
-    asked = {
+    orders = {
         name: witness_order(History(entries, store), f"small.{name}.1")
         for name in ("base", "sample", "train", "tuned", "ship")
     }
-    assert [name for name, order in asked.items() if order is not None] == list(asked)
-    ended = next(one for one in entries if one.key == "exit/small.tuned.1")
-    order = asked["tuned"]
+    assert [name for name, order in orders.items() if order is not None] == list(orders)
+    ended = next(entry for entry in entries if entry.key == "exit/small.tuned.1")
+    order = orders["tuned"]
     assert order is not None and order.challenge is not None
     assert order.key == "small.tuned.1.witness" and order.challenge.ended == ended.digest
     assert set(order.inputs) == {"model", "items", "left.rows"}
@@ -116,11 +117,11 @@ def test_outputs_with_scores_are_drawn_one_by_one(closed_quick: Path) -> None:
     assert best.challenge.counts() == (31 + 19, 60) and best.challenge.select_rows("comparisons").of == 0
 
 
-@pytest.mark.parametrize(("rows", "due"), [(120, 120), (401, 400), (8000, 400)])
-def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(closed_quick: Path, rows: int, due: int) -> None:
+@pytest.mark.parametrize(("rows", "number"), [(120, 120), (401, 400), (8000, 400)])
+def test_on_a_gpu_as_many_rows_are_read_as_cost_next_to_nothing(closed_quick: Path, rows: int, number: int) -> None:
     entries, store = read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")
     order = ordered(entries, store, "evaluate", device="cuda:0", rows=rows)
-    assert order is not None and order.challenge is not None and order.challenge.counts() == (due, rows)
+    assert order is not None and order.challenge is not None and order.challenge.counts() == (number, rows)
 
 
 def _read_of(
@@ -147,13 +148,15 @@ def ordered(
     stored = {
         name: {
             "path": name,
-            "digest": store.put(b"{}\n" * left if isinstance(left, int) else left),
+            "digest": store.put(b"{}\n" * output if isinstance(output, int) else output),
             "bytes": 0,
             "stored": True,
         }
-        for name, left in outputs.items()
+        for name, output in outputs.items()
     }
     manifest = store.put_value(store.get_value(ended.raw["manifest"]) | {"device": device})
     changed = ((launch, {"order": store.put_value(order)}), (ended, {"outputs": stored, "manifest": manifest}))
-    told = [replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes})) for one, changes in changed]
-    return witness_order(History(told, store), "small.tuned.1")
+    recorded_entries = [
+        replace(entry, entry=entry.entry.model_copy(update={"body": entry.raw | changes})) for entry, changes in changed
+    ]
+    return witness_order(History(recorded_entries, store), "small.tuned.1")

@@ -40,7 +40,7 @@ def condition(stage: str, criterion: dict[str, Any] | None = None, number: int =
 
 
 def state(session: OnDisk) -> dict[str, str]:
-    return {one.id: one.state for one in obligations(History(session.trail.iterate()), FAR)}
+    return {obligation.id: obligation.state for obligation in obligations(History(session.trail.iterate()), FAR)}
 
 
 def override(session: OnDisk, **changes: Any) -> None:
@@ -49,9 +49,14 @@ def override(session: OnDisk, **changes: Any) -> None:
 
 
 def measured(stage: str, attempt: int, value: float) -> MetricSet:
-    told = METRICS["accuracy"]
+    definition = METRICS["accuracy"]
     metric = Metric(
-        id="accuracy", value=value, n=4, unit=told.unit, population=told.population, definition=told.definition
+        id="accuracy",
+        value=value,
+        n=4,
+        unit=definition.unit,
+        population=definition.population,
+        definition=definition.definition,
     )
     return MetricSet(stage=stage, attempt=attempt, rows={}, code=DIGEST, metrics={"accuracy": metric})
 
@@ -59,9 +64,9 @@ def measured(stage: str, attempt: int, value: float) -> MetricSet:
 def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
     session.decide(None, 1, "escalate", conditions=[condition("sample")], reasons=[])
     assert state(session) == {}
-    asked = last_question(History(session.trail.iterate()))
-    body = {"stage": None, "attempt": 1, "question": asked.digest, "answer": "approve", "by": "ada", "reason": "r"}
-    body |= answer_effect(session.resolved, History(session.trail.iterate()), asked, "approve")
+    entry = last_question(History(session.trail.iterate()))
+    body = {"stage": None, "attempt": 1, "question": entry.digest, "answer": "approve", "by": "ada", "reason": "r"}
+    body |= answer_effect(session.resolved, History(session.trail.iterate()), entry, "approve")
     append_json(session.trail, "human", "human/1", body)
     assert state(session) == {"design.1/1": "open"}
 
@@ -69,9 +74,11 @@ def test_only_an_approval_puts_its_conditions_in_force(session: OnDisk) -> None:
 def test_an_open_condition_keeps_its_stage_and_those_after_it_from_starting(session: OnDisk) -> None:
     session.decide(None, 1, "approve", conditions=[condition("sample")])
     entries = list(session.trail.iterate())
-    assert [one.id for one in open_for(History(entries), session.resolved, "base", FAR)] == []
+    assert [obligation.id for obligation in open_for(History(entries), session.resolved, "base", FAR)] == []
     for stage in ("sample", "train", "tuned"):
-        assert [one.id for one in open_for(History(entries), session.resolved, stage, FAR)] == ["design.1/1"]
+        assert [obligation.id for obligation in open_for(History(entries), session.resolved, stage, FAR)] == [
+            "design.1/1"
+        ]
 
 
 def test_no_grant_is_minted_over_an_open_condition(session: OnDisk) -> None:
@@ -133,11 +140,11 @@ def test_only_what_is_measured_after_a_condition_can_meet_it(
 def test_a_condition_is_due_at_the_gate_before_its_stage_and_from_then_on(session: OnDisk) -> None:
     session.decide(None, 1, "approve", conditions=[condition("train")])
     entries, resolved = list(session.trail.iterate()), session.resolved
-    due = {
+    expected = {
         stage.name: condition_results(History(entries), resolved, stage, None, {}, FAR)[0].is_due
         for stage in resolved.spec.stages
     }
-    assert due == {"base": False, "sample": True, "train": True, "tuned": True, "ship": True}
+    assert expected == {"base": False, "sample": True, "train": True, "tuned": True, "ship": True}
 
 
 @pytest.mark.parametrize(
@@ -154,8 +161,8 @@ def test_a_condition_is_due_at_the_gate_before_its_stage_and_from_then_on(sessio
 def test_a_condition_that_cannot_be_judged_in_time_is_not_carried(
     session: OnDisk, stage: str, criterion: Criterion | None, why: str
 ) -> None:
-    told = why_not_carried(session.resolved, "base", Condition(text="t", stage=stage, criterion=criterion))
-    assert (why in told) if why else told == ""
+    output = why_not_carried(session.resolved, "base", Condition(text="t", stage=stage, criterion=criterion))
+    assert (why in output) if why else output == ""
 
 
 def test_a_check_is_lifted_for_its_stage_only_and_until_it_ends(session: OnDisk) -> None:
@@ -185,7 +192,7 @@ def test_a_retraction_voids_what_came_after_and_numbers_go_on(session: OnDisk) -
 
 def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDisk) -> None:
     session.decide(None, 1, "approve")
-    design = next(one for one in session.trail.iterate("decision"))
+    design = next(entry for entry in session.trail.iterate("decision"))
     order = session.order(session.mint())
     verify(session.trail, order, session.registration, session.digests())
     append_json(session.trail, "launch", f"launch/{order.key}", body_of("launch", key=order.key))
@@ -197,8 +204,8 @@ def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDis
 def test_answers_open_what_they_must(session: OnDisk) -> None:
     resolved: ResolvedSpec = session.resolved
     session.decide(None, 1, "approve")
-    asked = session.decide("base", 1, "escalate", reasons=[])
+    entry = session.decide("base", 1, "escalate", reasons=[])
     entries = list(session.trail.iterate())
-    assert answer_effect(resolved, History(entries), asked, "retry")["opens"] == {"stage": "base", "attempt": 2}
-    assert answer_effect(resolved, History(entries), asked, "approve")["opens"] == {"stage": "sample", "attempt": 1}
-    assert answer_effect(resolved, History(entries), asked, "stop")["opens"] is None
+    assert answer_effect(resolved, History(entries), entry, "retry")["opens"] == {"stage": "base", "attempt": 2}
+    assert answer_effect(resolved, History(entries), entry, "approve")["opens"] == {"stage": "sample", "attempt": 1}
+    assert answer_effect(resolved, History(entries), entry, "stop")["opens"] is None

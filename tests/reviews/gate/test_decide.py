@@ -59,7 +59,7 @@ def verdict(*findings: Finding, **changes: Any) -> Verdict:
         "recommendation": "",
         "reasoning": "",
         "risks": (),
-        "approve": not any(one.severity == "blocking" for one in findings),
+        "approve": not any(item.severity == "blocking" for item in findings),
     }
     return Verdict.model_validate(plain | changes)
 
@@ -71,7 +71,7 @@ def resolves(span: Span) -> bool:
 def decided(
     checks: tuple[CheckResult, ...] = (),
     criteria: tuple[CriterionResult, ...] = (),
-    said: Verdict | None = None,
+    result: Verdict | None = None,
     attempts_left: int = 1,
     **more: Any,
 ) -> Decision:
@@ -80,7 +80,7 @@ def decided(
         attempt=1,
         checks=checks,
         criteria=criteria,
-        verdict=said or verdict(),
+        verdict=result or verdict(),
         packet_digest=PACKET,
         resolvable=resolves,
         allowed_ranges=RANGES,
@@ -115,33 +115,33 @@ WORDS = RequiredChange(text="let no two prompts share a completion", by_builder=
 
 
 def test_a_change_in_words_is_the_next_attempts_task_where_the_builder_can_move_anything() -> None:
-    decision = decided(said=verdict(finding(change=WORDS)), takes_words=True)
+    decision = decided(result=verdict(finding(change=WORDS)), takes_words=True)
     assert (decision.outcome, decision.required_changes) == ("revise", (WORDS,))
-    assert decided(said=verdict(finding(change=WORDS)), takes_words=False).outcome == "escalate"
-    assert decided(said=verdict(finding(change=WORDS)), takes_words=True, attempts_left=0).outcome == "escalate"
-    assert decided(said=verdict(finding(change=LOOK)), takes_words=True).outcome == "escalate", "words for a person"
-    assert decided(said=verdict(finding(change=WORDS)), takes_words=True, unchanged_since=1).outcome == "escalate"
+    assert decided(result=verdict(finding(change=WORDS)), takes_words=False).outcome == "escalate"
+    assert decided(result=verdict(finding(change=WORDS)), takes_words=True, attempts_left=0).outcome == "escalate"
+    assert decided(result=verdict(finding(change=LOOK)), takes_words=True).outcome == "escalate", "words for a person"
+    assert decided(result=verdict(finding(change=WORDS)), takes_words=True, unchanged_since=1).outcome == "escalate"
 
 
 def test_words_and_numbers_are_required_together_and_words_lift_no_floor() -> None:
     other = WORDS.model_copy(update={"text": "and write longer ones"})
-    said = verdict(finding(change=WORDS), finding(change=other), finding(change=MOVE), finding(change=WORDS))
-    decision = decided(said=said, takes_words=True)
+    result = verdict(finding(change=WORDS), finding(change=other), finding(change=MOVE), finding(change=WORDS))
+    decision = decided(result=result, takes_words=True)
     assert decision.outcome == "revise" and len(decision.required_changes) == 3
-    assert all(one in decision.required_changes for one in (WORDS, other, MOVE))
+    assert all(change in decision.required_changes for change in (WORDS, other, MOVE))
     for check_of in (check("BLOCKED"), check("ERROR"), check("FAIL")):
-        assert decided((check_of,), said=said, takes_words=True).outcome == "escalate"
-    assert decided((check("FAIL", repairable=False),), said=said, takes_words=True).outcome == "reject"
+        assert decided((check_of,), result=result, takes_words=True).outcome == "escalate"
+    assert decided((check("FAIL", repairable=False),), result=result, takes_words=True).outcome == "reject"
 
 
 def test_a_job_that_its_builder_ended_opens_the_next_attempt_and_never_the_next_stage() -> None:
     missing = (check("BLOCKED"), check("FAIL")), (criterion(None),)
     silent = verdict(no_verdict=NoVerdict(cause="withdrawn", what="w", help="h"), approve=False)
-    decision = decided(*missing, said=silent, takes_words=True, withdrawn="the loss is 900")
+    decision = decided(*missing, result=silent, takes_words=True, withdrawn="the loss is 900")
     assert decision.outcome == "revise" and decision.reasons == ("the builder ended this job: the loss is 900",)
     assert decision.required_changes[0].by_builder
-    assert decided(*missing, said=silent, takes_words=True, withdrawn="x", attempts_left=0).outcome == "escalate"
-    assert decided(*missing, said=silent, takes_words=False, withdrawn="x").outcome == "escalate"
+    assert decided(*missing, result=silent, takes_words=True, withdrawn="x", attempts_left=0).outcome == "escalate"
+    assert decided(*missing, result=silent, takes_words=False, withdrawn="x").outcome == "escalate"
     # Also if everything were well: what was ended has no result.
     assert decided((check(),), (criterion(0.9),), takes_words=True, withdrawn="x").outcome == "revise"
 
@@ -240,25 +240,25 @@ def test_a_remark_that_points_at_nothing_is_counted_and_changes_nothing() -> Non
 
 
 def test_only_findings_that_point_at_nothing_are_counted_as_dropped() -> None:
-    said = verdict(finding("/stage", "note"), finding("/nowhere", "minor"), finding("/stage", "major"))
-    assert decided(said=said).dropped_findings == 1
-    assert decided(said=verdict(finding("/stage", "note"))).dropped_findings == 0
+    result = verdict(finding("/stage", "note"), finding("/nowhere", "minor"), finding("/stage", "major"))
+    assert decided(result=result).dropped_findings == 1
+    assert decided(result=verdict(finding("/stage", "note"))).dropped_findings == 0
 
 
 DOWN = NoVerdict(cause="server_error", what="it is down", detail="503", help="wait")
 
 
 def test_a_reviewer_without_a_verdict_closes_the_gate_and_the_reason_says_what_helps() -> None:
-    decision = decided((check(),), said=verdict(no_verdict=DOWN, approve=False))
+    decision = decided((check(),), result=verdict(no_verdict=DOWN, approve=False))
     assert (decision.outcome, decision.reasons) == ("escalate", ("no verdict from r: it is down; wait (503)",))
     # Nothing was said of it: no empty brackets.
     quiet = verdict(no_verdict=DOWN.model_copy(update={"detail": ""}), approve=False)
-    assert decided(said=quiet).reasons == ("no verdict from r: it is down; wait",)
+    assert decided(result=quiet).reasons == ("no verdict from r: it is down; wait",)
 
 
 def test_a_failed_check_with_a_usable_change_is_revised_without_the_reviewer() -> None:
     """What the rules ask for does not wait for a reviewer that is down; the decision says that it was."""
-    decision = decided((check("FAIL", required_change=MOVE),), said=verdict(no_verdict=DOWN, approve=False))
+    decision = decided((check("FAIL", required_change=MOVE),), result=verdict(no_verdict=DOWN, approve=False))
     assert (decision.outcome, decision.required_changes) == ("revise", (MOVE,))
     assert decision.reasons[-1] == "no verdict from r: it is down; wait (503)"
 
@@ -266,37 +266,37 @@ def test_a_failed_check_with_a_usable_change_is_revised_without_the_reviewer() -
 @pytest.mark.parametrize("cause", HELP)
 def test_a_server_that_talks_a_lot_leaves_room_for_what_helps(cause: Any) -> None:
     long = NoVerdict(cause=cause, what="x" * 2000, detail="y" * 2000, help=HELP[cause])
-    (reason,) = decided(said=verdict(no_verdict=long, approve=False)).reasons
+    (reason,) = decided(result=verdict(no_verdict=long, approve=False)).reasons
     assert f"; {long.help} (y" in reason and len(reason) <= 500
 
 
 def test_a_reviewer_that_does_not_approve_and_says_nothing_closes_the_gate() -> None:
-    assert decided(said=verdict(approve=False)).outcome == "escalate"
+    assert decided(result=verdict(approve=False)).outcome == "escalate"
 
 
 CARRIED = Condition(text="look at the rarest kind", stage="later", criterion=Criterion(metric="accuracy", at_least=0.9))
 
 
 def test_an_approval_carries_its_conditions() -> None:
-    decision = decided(said=verdict(conditions=(CARRIED,)))
+    decision = decided(result=verdict(conditions=(CARRIED,)))
     assert (decision.outcome, decision.conditions) == ("approve", (CARRIED,))
     assert "look at the rarest kind" in " ".join(decision.reasons)
 
 
-def no_stage(one: Condition) -> str:
-    return f"no stage '{one.stage}'"
+def no_stage(condition: Condition) -> str:
+    return f"no stage '{condition.stage}'"
 
 
 def test_a_condition_that_cannot_be_carried_goes_to_a_person() -> None:
-    decision = decided(said=verdict(conditions=(CARRIED,)), why_not_carried=no_stage)
+    decision = decided(result=verdict(conditions=(CARRIED,)), why_not_carried=no_stage)
     assert (decision.outcome, decision.conditions) == ("escalate", ())
     assert "no stage 'later'" in decision.reasons[0]
 
 
-def open_condition(value: float | None, due: bool = True, criterion: Criterion | None = CARRIED.criterion) -> Any:
+def open_condition(value: float | None, is_due: bool = True, criterion: Criterion | None = CARRIED.criterion) -> Any:
     met = criterion is not None and value is not None and criterion.met(value)
     condition = CARRIED.model_copy(update={"criterion": criterion})
-    return ConditionResult(id="early.1/1", condition=condition, is_due=due, value=value, met=met)
+    return ConditionResult(id="early.1/1", condition=condition, is_due=is_due, value=value, met=met)
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,8 @@ def open_condition(value: float | None, due: bool = True, criterion: Criterion |
         (open_condition(0.5), "escalate", ()),
         (open_condition(None), "escalate", ()),
         (open_condition(0.95, criterion=None), "escalate", ()),
-        (open_condition(None, due=False), "approve", ()),
-        (open_condition(0.95, due=False), "approve", ()),
+        (open_condition(None, is_due=False), "approve", ()),
+        (open_condition(0.95, is_due=False), "approve", ()),
     ],
 )
 def test_a_due_condition_holds_or_closes_the_gate(result: ConditionResult, outcome: str, met: tuple[str, ...]) -> None:
@@ -316,14 +316,14 @@ def test_a_due_condition_holds_or_closes_the_gate(result: ConditionResult, outco
 
 
 def test_a_condition_that_is_not_due_hides_none_that_is() -> None:
-    later, met, unmet = open_condition(None, due=False), open_condition(0.95), open_condition(0.5)
+    later, met, unmet = open_condition(None, is_due=False), open_condition(0.95), open_condition(0.5)
     assert decided(conditions=(later, met)).outcome == "approve"
     assert decided(conditions=(later, met, unmet)).outcome == "escalate"
 
 
 def test_an_unmet_condition_with_a_usable_change_is_revised() -> None:
-    said = verdict(finding("/conditions/0", change=MOVE))
-    decision = decided(said=said, conditions=(open_condition(0.5),))
+    result = verdict(finding("/conditions/0", change=MOVE))
+    decision = decided(result=result, conditions=(open_condition(0.5),))
     assert (decision.outcome, decision.required_changes) == ("revise", (MOVE,))
 
 
@@ -341,10 +341,10 @@ def test_a_person_can_lift_a_check_and_the_decision_says_who(status: str) -> Non
 def test_a_lifted_check_lifts_what_only_repeats_it_and_nothing_else() -> None:
     checks, lifted = (check("FAIL"),), {"c": "ada: x"}
     repeated = verdict(finding("/checks/0", change=MOVE), approve=True)
-    assert decided(checks, said=repeated, lifted=lifted).outcome == "approve"
+    assert decided(checks, result=repeated, lifted=lifted).outcome == "approve"
     # Without a change it says that nothing would mend it, which the person has lifted too.
-    assert decided(checks, said=verdict(finding("/checks/0"), approve=True), lifted=lifted).outcome == "approve"
-    assert decided(checks, said=verdict(finding("/sample_rows/0", change=MOVE)), lifted=lifted).outcome == "revise"
+    assert decided(checks, result=verdict(finding("/checks/0"), approve=True), lifted=lifted).outcome == "approve"
+    assert decided(checks, result=verdict(finding("/sample_rows/0", change=MOVE)), lifted=lifted).outcome == "revise"
 
 
 def test_an_attempt_with_the_same_evidence_is_not_revised_again() -> None:
@@ -356,7 +356,7 @@ def test_an_attempt_with_the_same_evidence_is_not_revised_again() -> None:
 
 
 def test_a_reviewer_that_approves_over_a_finding_without_evidence_still_closes_the_gate() -> None:
-    assert decided(said=verdict(finding("/nowhere"), approve=True)).outcome == "escalate"
+    assert decided(result=verdict(finding("/nowhere"), approve=True)).outcome == "escalate"
 
 
 def test_a_failed_check_takes_its_change_from_the_finding_that_points_at_it() -> None:
@@ -408,17 +408,17 @@ def test_what_a_reviewer_or_log_wrote_cannot_move_the_cursor_nor_fill_the_screen
     spoken = verdict(finding().model_copy(update={"statement": hostile}), reviewer=hostile, conditions=(metric,))
     reasons = [
         *decided((check("FAIL", detail=hostile),), (), spoken, why_not_carried=no_stage).reasons,
-        *decided(said=verdict(approve=approve, reviewer=hostile, conditions=(metric,) if approve else ())).reasons,
+        *decided(result=verdict(approve=approve, reviewer=hostile, conditions=(metric,) if approve else ())).reasons,
     ]
     assert len(reasons) == (5 if approve else 4)
     assert all("\x1b" not in reason and len(reason) <= 500 for reason in reasons)
 
 
 def test_a_decision_names_the_packet_and_the_verdict_it_is_about() -> None:
-    said = verdict()
-    decision = decided(said=said)
-    assert (decision.packet, decision.verdict) == (PACKET, said.content_digest())
-    assert said.content_digest() != PACKET
+    result = verdict()
+    decision = decided(result=result)
+    assert (decision.packet, decision.verdict) == (PACKET, result.content_digest())
+    assert result.content_digest() != PACKET
 
 
 statuses = st.sampled_from(["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"])
@@ -448,34 +448,34 @@ some_findings = st.lists(findings, max_size=3).map(tuple)
 def test_what_closes_the_gate_never_coexists_with_approval(
     checks: tuple[CheckResult, ...],
     criteria: tuple[CriterionResult, ...],
-    found: tuple[Finding, ...],
+    results: tuple[Finding, ...],
     approve: bool,
-    left: int,
+    remaining: int,
 ) -> None:
-    outcome = decided(checks, criteria, verdict(*found, approve=approve), left).outcome
+    outcome = decided(checks, criteria, verdict(*results, approve=approve), remaining).outcome
     closed = (
-        any(one.blocking and one.status in ("FAIL", "BLOCKED", "ERROR") for one in checks)
-        or any(not one.met and (not one.hypothesis or one.value is None) for one in criteria)
-        or any(one.severity == "blocking" for one in found)
+        any(result.blocking and result.status in ("FAIL", "BLOCKED", "ERROR") for result in checks)
+        or any(not result.met and (not result.hypothesis or result.value is None) for result in criteria)
+        or any(item.severity == "blocking" for item in results)
         or not approve
     )
     if closed:
         assert outcome not in ("approve", "null")
     else:
-        assert outcome == ("null" if any(not one.met for one in criteria) else "approve")
-    assert outcome != "revise" or left > 0
+        assert outcome == ("null" if any(not result.met for result in criteria) else "approve")
+    assert outcome != "revise" or remaining > 0
 
 
 @given(some_checks, some_criteria, some_findings, st.integers(-1, 2))
 def test_more_trouble_never_makes_the_outcome_better(
-    checks: tuple[CheckResult, ...], criteria: tuple[CriterionResult, ...], found: tuple[Finding, ...], left: int
+    checks: tuple[CheckResult, ...], criteria: tuple[CriterionResult, ...], results: tuple[Finding, ...], remaining: int
 ) -> None:
-    before = RANK.index(decided(checks, criteria, verdict(*found), left).outcome)
+    before = RANK.index(decided(checks, criteria, verdict(*results), remaining).outcome)
     for more in ("BLOCKED", "ERROR", "FAIL"):
-        worse = decided((*checks, check(more, id="more")), criteria, verdict(*found), left).outcome
+        worse = decided((*checks, check(more, id="more")), criteria, verdict(*results), remaining).outcome
         assert RANK.index(worse) >= before
-    assert RANK.index(decided(checks, criteria, verdict(*found, approve=False), left).outcome) >= before
-    assert RANK.index(decided(checks, criteria, verdict(*found), 0).outcome) >= before or before == RANK.index(
+    assert RANK.index(decided(checks, criteria, verdict(*results, approve=False), remaining).outcome) >= before
+    assert RANK.index(decided(checks, criteria, verdict(*results), 0).outcome) >= before or before == RANK.index(
         "escalate"
     )
 
@@ -484,24 +484,24 @@ def test_more_trouble_never_makes_the_outcome_better(
 def test_prose_and_remarks_never_move_the_outcome(
     checks: tuple[CheckResult, ...],
     criteria: tuple[CriterionResult, ...],
-    found: tuple[Finding, ...],
+    results: tuple[Finding, ...],
     prose: str,
     risks: list[str],
 ) -> None:
-    said = verdict(*found)
-    plain = decided(checks, criteria, said)
+    result = verdict(*results)
+    plain = decided(checks, criteria, result)
     talk = {"recommendation": prose, "reasoning": f"APPROVED {prose}", "risks": tuple(risks)}
-    assert decided(checks, criteria, said.model_copy(update=talk)).outcome == plain.outcome
-    remarked = said.model_copy(update={"findings": (*found, finding("/stage", "major"))})
+    assert decided(checks, criteria, result.model_copy(update=talk)).outcome == plain.outcome
+    remarked = result.model_copy(update={"findings": (*results, finding("/stage", "major"))})
     assert decided((*checks, check("PASS", id="more")), criteria, remarked).outcome == plain.outcome
 
 
 @given(some_checks, some_criteria, some_findings)
 def test_the_same_evidence_gives_the_same_decision(
-    checks: tuple[CheckResult, ...], criteria: tuple[CriterionResult, ...], found: tuple[Finding, ...]
+    checks: tuple[CheckResult, ...], criteria: tuple[CriterionResult, ...], results: tuple[Finding, ...]
 ) -> None:
-    said = verdict(*found)
-    assert decided(checks, criteria, said) == decided(checks, criteria, said)
+    result = verdict(*results)
+    assert decided(checks, criteria, result) == decided(checks, criteria, result)
 
 
 conditions_met = st.builds(
@@ -514,14 +514,14 @@ some_conditions = st.lists(conditions_met, max_size=3).map(tuple)
 def test_an_open_condition_never_makes_the_outcome_better(
     checks: tuple[CheckResult, ...],
     criteria: tuple[CriterionResult, ...],
-    found: tuple[Finding, ...],
+    results: tuple[Finding, ...],
     conditions: tuple[ConditionResult, ...],
 ) -> None:
-    said = verdict(*found)
-    without = decided(checks, criteria, said).outcome
-    outcome = decided(checks, criteria, said, conditions=conditions).outcome
+    result = verdict(*results)
+    without = decided(checks, criteria, result).outcome
+    outcome = decided(checks, criteria, result, conditions=conditions).outcome
     assert RANK.index(outcome) >= RANK.index(without)
-    if any(one.is_due and not one.met for one in conditions):
+    if any(condition.is_due and not condition.met for condition in conditions):
         assert outcome not in ("approve", "null")
 
 
@@ -529,21 +529,21 @@ def test_an_open_condition_never_makes_the_outcome_better(
 def test_lifting_a_check_is_as_if_it_were_not_asked(
     checks: tuple[CheckResult, ...],
     criteria: tuple[CriterionResult, ...],
-    found: tuple[Finding, ...],
+    results: tuple[Finding, ...],
     conditions: tuple[ConditionResult, ...],
 ) -> None:
-    elsewhere = tuple(one for one in found if one.evidence[0].pointer != "/checks/0")
-    said, broken = verdict(*elsewhere), check("FAIL", id="lifted", repairable=False)
-    lifted = decided((*checks, broken), criteria, said, conditions=conditions, lifted={"lifted": "ada: x"})
-    assert lifted.outcome == decided(checks, criteria, said, conditions=conditions).outcome
+    elsewhere = tuple(item for item in results if item.evidence[0].pointer != "/checks/0")
+    result, broken = verdict(*elsewhere), check("FAIL", id="lifted", repairable=False)
+    lifted = decided((*checks, broken), criteria, result, conditions=conditions, lifted={"lifted": "ada: x"})
+    assert lifted.outcome == decided(checks, criteria, result, conditions=conditions).outcome
 
 
 @given(
     st.permutations([finding("/stage", change=MOVE), finding("/nowhere"), finding("/checks/0", "note")]), some_checks
 )
-def test_the_order_of_findings_does_not_matter(found: list[Finding], checks: tuple[CheckResult, ...]) -> None:
-    one, other = decided(checks, said=verdict(*found)), decided(checks, said=verdict(*reversed(found)))
-    assert (one.outcome, one.required_changes, sorted(one.reasons)) == (
+def test_the_order_of_findings_does_not_matter(results: list[Finding], checks: tuple[CheckResult, ...]) -> None:
+    decision, other = decided(checks, result=verdict(*results)), decided(checks, said=verdict(*reversed(results)))
+    assert (decision.outcome, decision.required_changes, sorted(decision.reasons)) == (
         other.outcome,
         other.required_changes,
         sorted(other.reasons),

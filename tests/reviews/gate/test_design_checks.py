@@ -19,15 +19,15 @@ from testing.factories.evidence_on_disk import design_results, heldout_items, pr
 def design(folder: Path, *changes: tuple[str, str], leaked: tuple[Item, ...] = ()) -> dict[str, str]:
     resolved = resolved_spec(folder, *changes)
     results = design_results(resolved, heldout_items(), {"prompts": (*prompt_items(), *leaked)})
-    return {one.id: one.status for one in results}
+    return {result.id: result.status for result in results}
 
 
 POWERED = (("  minimum_effect: 0.1\n", "  minimum_effect: 0.8\n"),)
 
 
 def test_a_sound_design_passes(tmp_path: Path) -> None:
-    found = design(tmp_path, *POWERED)
-    assert {id for id, status in found.items() if status != "PASS"} == {
+    results = design(tmp_path, *POWERED)
+    assert {id for id, status in results.items() if status != "PASS"} == {
         "design.seeds",
         "design.principles",
         "design.transfer",
@@ -38,12 +38,12 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
         "design.scaling",
         "design.brought",
     }
-    assert found["design.answers"] == found["design.scaling"] == "NOT_APPLICABLE"
+    assert results["design.answers"] == results["design.scaling"] == "NOT_APPLICABLE"
 
 
 def test_too_little_power_fails_and_cannot_be_repaired(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
-    result = next(one for one in design_results(resolved, heldout_items(), {}) if one.id == "design.power")
+    result = next(check for check in design_results(resolved, heldout_items(), {}) if check.id == "design.power")
     assert (result.status, result.repairable) == ("FAIL", False)
     assert "items would do" in result.detail
 
@@ -62,7 +62,7 @@ def test_a_level_at_which_chance_is_accepted_stops_the_design(tmp_path: Path, al
     resolved = resolved_spec(tmp_path)
     analysis = resolved.spec.analysis.model_copy(update={"alpha": alpha})
     resolved = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"analysis": analysis})})
-    result = next(one for one in design_results(resolved, heldout_items(), {}) if one.id == "design.power")
+    result = next(check for check in design_results(resolved, heldout_items(), {}) if check.id == "design.power")
     assert result.detail.startswith("alpha is 0.11: ") == lax and result.status == "FAIL", "of so few items otherwise"
 
 
@@ -78,7 +78,7 @@ def test_leaks_stop_the_design_and_are_shown(tmp_path: Path, prompt: str, how: s
     leaked = Item(id="x", group="x", kind="lowercase", prompt=prompt, constraint={})
     resolved = resolved_spec(tmp_path)
     results = design_results(resolved, heldout_items(), {"prompts": (*prompt_items(), leaked)})
-    result = next(one for one in results if one.id == "design.overlap")
+    result = next(check for check in results if check.id == "design.overlap")
     assert [row["how"] for row in result.rows] == ([how] if how else [])
     assert result.status == ("FAIL" if how else "PASS")
 
@@ -109,9 +109,11 @@ def test_words_of_most_held_out_prompts_that_no_training_prompt_has_are_named(
 
 @pytest.mark.parametrize(("groups", "status"), [(1, "FAIL"), (3, "FAIL"), (4, "PASS"), (12, "PASS")])
 def test_held_out_items_of_few_groups_stop_the_design(tmp_path: Path, groups: int, status: str) -> None:
-    items = tuple(one.model_copy(update={"group": f"hg{place % groups}"}) for place, one in enumerate(heldout_items()))
-    found = design_results(resolved_spec(tmp_path, *POWERED), items, {"prompts": prompt_items()})
-    assert {one.id: one.status for one in found}["design.groups"] == status
+    items = tuple(
+        item.model_copy(update={"group": f"hg{place % groups}"}) for place, item in enumerate(heldout_items())
+    )
+    checks = design_results(resolved_spec(tmp_path, *POWERED), items, {"prompts": prompt_items()})
+    assert {check.id: check.status for check in checks}["design.groups"] == status
 
 
 def test_training_prompts_of_which_most_are_repeats_stop_the_design(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_a_reviewer_of_the_builders_vendor_stops_the_design(tmp_path: Path) -> N
     resolved = resolved_spec(tmp_path, *POWERED)
     same = resolved.spec.builder.model_copy(update={"vendor": resolved.spec.reviewer.vendor})
     own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": same})})
-    result = next(one for one in design_results(own, heldout_items(), {}) if one.id == "design.independence")
+    result = next(check for check in design_results(own, heldout_items(), {}) if check.id == "design.independence")
     assert (result.status, result.repairable) == ("FAIL", False)
 
 
@@ -136,21 +138,21 @@ def test_stages_that_cost_more_than_the_budget_stop_the_design(tmp_path: Path) -
     resolved = resolved_spec(tmp_path, *POWERED)
     poor = resolved.spec.budget.model_copy(update={"max_cost_usd": 0.01})
     own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"budget": poor})})
-    result = next(one for one in design_results(own, heldout_items(), {}) if one.id == "design.cost")
+    result = next(check for check in design_results(own, heldout_items(), {}) if check.id == "design.cost")
     assert (result.status, result.repairable) == ("FAIL", False)
 
 
 def test_a_held_out_question_asked_twice_stops_the_design(tmp_path: Path) -> None:
     again = heldout_items()[0].model_copy(update={"id": "again", "prompt": heldout_items()[0].prompt.upper()})
     results = design_results(resolved_spec(tmp_path, *POWERED), (*heldout_items(), again), {})
-    result = next(one for one in results if one.id == "design.unique")
+    result = next(check for check in results if check.id == "design.unique")
     assert (result.status, result.repairable) == ("FAIL", False)
     assert [(row["heldout"], row["repeats"]) for row in result.rows] == [("again", heldout_items()[0].id)]
 
 
 def unique(folder: Path, *added: Item) -> CheckResult:
     results = design_results(resolved_spec(folder, *POWERED), (*heldout_items(), *added), {})
-    return next(one for one in results if one.id == "design.unique")
+    return next(result for result in results if result.id == "design.unique")
 
 
 def test_a_prompt_that_holds_another_one_is_named_whichever_comes_first(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def near(*texts: str, **changes: Any) -> list[Item]:
     first = heldout_items()[0].model_copy(update={"id": "long", "prompt": LONG})
     return [
         first,
-        *(first.model_copy(update={"id": f"near{n}", "prompt": one} | changes) for n, one in enumerate(texts)),
+        *(first.model_copy(update={"id": f"near{n}", "prompt": text} | changes) for n, text in enumerate(texts)),
     ]
 
 
@@ -191,22 +193,25 @@ def test_a_question_that_differs_by_fillers_is_the_same(tmp_path: Path) -> None:
     assert unique(tmp_path, *near(f"Please: {LONG}, now", kind="uppercase")).status == "FAIL"
 
 
-@pytest.mark.parametrize(("shown", "status"), [(0, "NOT_APPLICABLE"), (1, "WARN"), (2, "FAIL")])
+@pytest.mark.parametrize(("number", "status"), [(0, "NOT_APPLICABLE"), (1, "WARN"), (2, "FAIL")])
 def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
-    tmp_path: Path, shown: int, status: str
+    tmp_path: Path, number: int, status: str
 ) -> None:
-    kept = heldout_items()
-    told = [
-        one.model_copy(update={"prompt": f"{one.prompt} For example: a line in lower case"}) for one in kept[:shown]
+    items = heldout_items()
+    lines = [
+        item.model_copy(update={"prompt": f"{item.prompt} For example: a line in lower case"})
+        for item in items[:number]
     ]
-    plain = [one.model_copy(update={"prompt": f"{one.prompt} For example: A Line Like This"}) for one in kept[shown:]]
-    assert all(one.kind == "lowercase" for one in kept)
-    found = design_results(resolved_spec(tmp_path, *POWERED), (*told, *plain), {})
-    assert {one.id: one.status for one in found}["design.answers"] == status
+    plain = [
+        item.model_copy(update={"prompt": f"{item.prompt} For example: A Line Like This"}) for item in items[number:]
+    ]
+    assert all(item.kind == "lowercase" for item in items)
+    checks = design_results(resolved_spec(tmp_path, *POWERED), (*lines, *plain), {})
+    assert {check.id: check.status for check in checks}["design.answers"] == status
 
 
 @pytest.mark.parametrize(
-    ("given", "status"),
+    ("arguments", "status"),
     [
         # Five prompts, two samples of each, twice: twenty steps at the most.
         ({"warmup_steps": 10}, "PASS"),
@@ -220,16 +225,16 @@ def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
     ],
 )
 def test_a_warm_up_is_compared_with_the_most_steps_there_can_be(
-    tmp_path: Path, given: dict[str, Any], status: str
+    tmp_path: Path, arguments: dict[str, Any], status: str
 ) -> None:
     spec = resolved_spec(tmp_path).spec
-    found = schedules_of(_training(spec, **given), {"prompts": prompt_items()})
-    assert found.status == status, found.detail
+    outcome = schedules_of(_training(spec, **arguments), {"prompts": prompt_items()})
+    assert outcome.status == status, outcome.detail
 
 
 def test_what_a_builder_may_move_is_not_certain(tmp_path: Path) -> None:
     spec = _training(resolved_spec(tmp_path).spec, warmup_steps=20)
-    moved = [one.model_copy(update={"ranges": {"epochs": ParameterRange(min=1, max=9)}}) for one in spec.stages]
+    moved = [stage.model_copy(update={"ranges": {"epochs": ParameterRange(min=1, max=9)}}) for stage in spec.stages]
     assert schedules_of(spec.model_copy(update={"stages": tuple(moved)}), {"prompts": prompt_items()}).status == "WARN"
 
 
@@ -240,13 +245,13 @@ def test_the_design_gate_asks_for_the_schedule(tmp_path: Path) -> None:
     )
 
 
-def _training(spec: SessionSpec, **given: Any) -> SessionSpec:
+def _training(spec: SessionSpec, **arguments: Any) -> SessionSpec:
     """Return the spec with other parameters of its training, and nothing that the builder may move there."""
     stages = [
-        one.model_copy(update={"parameters": one.parameters.model_copy(update=given), "ranges": {}})
-        if one.name == "train"
-        else one
-        for one in spec.stages
+        stage.model_copy(update={"parameters": stage.parameters.model_copy(update=arguments), "ranges": {}})
+        if stage.name == "train"
+        else stage
+        for stage in spec.stages
     ]
     return spec.model_copy(update={"stages": tuple(stages)})
 

@@ -79,7 +79,7 @@ def test_no_walk_through_the_stages_enters_an_attempt_twice(
                 continue
             taken = judged[len(judged) // 2]
             session.retract(taken)
-            judged = [one for one in judged if one.seq < taken.seq]
+            judged = [entry for entry in judged if entry.seq < taken.seq]
             assert latest_opening(session.trail) is None
             if taken.raw["stage"] is None:
                 break

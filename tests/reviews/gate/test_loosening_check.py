@@ -53,10 +53,10 @@ def null(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 def test_a_threshold_that_just_failed_is_not_loosened_by_a_rule(cut: Ended) -> None:
-    found = cut.loosens("thresholds", truncated_answers=0.99)
-    assert (found.id, found.status, found.blocking, found.repairable) == ("amendment.loosens", "FAIL", True, False)
-    assert "thresholds.truncated_answers from 0.25 to 0.99 after health.truncation at base" in found.detail
-    assert "--override" in found.detail
+    check = cut.loosens("thresholds", truncated_answers=0.99)
+    assert (check.id, check.status, check.blocking, check.repairable) == ("amendment.loosens", "FAIL", True, False)
+    assert "thresholds.truncated_answers from 0.25 to 0.99 after health.truncation at base" in check.detail
+    assert "--override" in check.detail
 
 
 @pytest.mark.parametrize("values", [{"truncated_answers": 0.1}, {"copies": 900}, {}], ids=["stricter", "other", "none"])
@@ -76,8 +76,10 @@ def test_the_analysis_is_not_loosened_after_a_null(null: Ended, values: dict[str
 def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
     ended = Ended(tmp_path, cut_off)
     trail = Trail(ended.run / "trail.sqlite", ended.run.name)
-    asked = ended.entries[-1].digest
-    append_json(trail, "human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", question=asked))
+    question = ended.entries[-1].digest
+    append_json(
+        trail, "human", "human/99", body_of("human", stage="base", attempt=1, answer="approve", question=question)
+    )
     ended.entries = list(trail.iterate())
     trail.close()
     assert ended.loosens("thresholds", truncated_answers=0.99).status == "PASS"

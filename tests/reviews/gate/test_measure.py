@@ -33,12 +33,12 @@ from testing.factories.preference_evidence import dpo_evidence
 )
 def test_a_stage_measures_exactly_the_metrics_of_its_kind(tmp_path: Path, stage: str, scopes: tuple[str, ...]) -> None:
     measured = measure(evidence_of(tmp_path, stage))
-    due = {id for scope in scopes for id in metrics_of(scope)}  # pyright: ignore[reportArgumentType]
+    expected = {id for scope in scopes for id in metrics_of(scope)}  # pyright: ignore[reportArgumentType]
     # No example is kept out of this training, and each item is answered once.
-    assert set(measured.metrics) == due - {one.id for one in VALIDATION_METRICS} - {"accuracy_at_k"}
-    for one in measured.metrics.values():
-        definition = METRICS[one.id]
-        assert (one.unit, one.population) == (definition.unit, definition.population)
+    assert set(measured.metrics) == expected - {row_metric.id for row_metric in VALIDATION_METRICS} - {"accuracy_at_k"}
+    for item in measured.metrics.values():
+        definition = METRICS[item.id]
+        assert (item.unit, item.population) == (definition.unit, definition.population)
 
 
 def test_accuracy_is_judged_again_from_the_rows(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_job_cannot_state_its_own_accuracy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "output"),
     [
         (answers([True] * N)[:-1], "1 items have no answer"),
         ([*answers([True] * N), answers([True] * N)[0]], "1 items have several answers"),
@@ -98,9 +98,9 @@ def test_a_job_cannot_state_its_own_accuracy(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_are_not_one_per_registered_item_are_missing_evidence(
-    tmp_path: Path, rows: list[dict[str, object]], told: str
+    tmp_path: Path, rows: list[dict[str, object]], output: str
 ) -> None:
-    with pytest.raises(EvidenceMissing, match=told):
+    with pytest.raises(EvidenceMissing, match=output):
         measure(evidence_of(tmp_path, "base", rows))
 
 
@@ -163,9 +163,9 @@ def measured_here(folder: Path, *metrics: RowMetric) -> dict[str, MeasuredValue]
 
 def test_a_metric_of_no_rows_is_0_where_it_may_be_and_else_missing_evidence(tmp_path: Path) -> None:
     none = rate("none", "are right", lambda _: True, over=NOTHING), metric("no", "rows", count, over=NOTHING)
-    found = measured_here(tmp_path, *none)
-    assert found == {"none": MeasuredValue(Fraction(0), 0), "no": MeasuredValue(0, 0)}
-    assert [type(one.value) for one in found.values()] == [Fraction, int]
+    values = measured_here(tmp_path, *none)
+    assert values == {"none": MeasuredValue(Fraction(0), 0), "no": MeasuredValue(0, 0)}
+    assert [type(value.value) for value in values.values()] == [Fraction, int]
     with pytest.raises(EvidenceMissing, match="'no' needs rows of none, and none were written"):
         measured_here(tmp_path, metric("no", "rows", count, over=NOBODY))
 
@@ -184,8 +184,8 @@ def test_a_file_without_rows_is_read_and_its_metrics_are_missing(tmp_path: Path)
 def test_the_population_is_among_the_lines_only_where_it_is_not_all_of_them(tmp_path: Path) -> None:
     evidence, kind = evidence_of(tmp_path, "ship"), STAGE_KINDS["package"]
 
-    def parts(one: RowMetric) -> list[tuple[str, int]]:
-        return [(part.what, len(part.lines)) for part in lines_of_rows(kind, evidence, one)]
+    def parts(row_metric: RowMetric) -> list[tuple[str, int]]:
+        return [(part.what, len(part.lines)) for part in lines_of_rows(kind, evidence, row_metric)]
 
     all_of_them = len(evidence.outputs["rows"].read_text(encoding="utf-8").splitlines())
     assert parts(rate("a", "right", lambda _: True, over=every)) == [("right", all_of_them)]

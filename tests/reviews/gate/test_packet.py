@@ -183,7 +183,7 @@ def test_every_remedy_names_a_metric_and_a_parameter() -> None:
 def test_criteria_of_the_treatment_include_the_registered_hypothesis(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "tuned", answers([False] * N))
     results = criteria_results(evidence.resolved, evidence.stage, measure(evidence))
-    assert [(str(one.criterion), one.met, one.hypothesis) for one in results] == [
+    assert [(str(result.criterion), result.met, result.hypothesis) for result in results] == [
         ("mcnemar_p < 0.05", False, True),
         ("accuracy_gain >= 0.1", False, True),
     ]
@@ -204,7 +204,7 @@ def test_claims_are_looked_up_and_never_believed(tmp_path: Path) -> None:
         Claim(stage="base", metric="loss_drop", value=1.0),
         Claim(stage="other", metric="accuracy", value=10 / 12),
     ]
-    assert [one.status for one in look_up(claims, measured)] == [
+    assert [result.status for result in look_up(claims, measured)] == [
         "supported",
         "contradicted",
         "supported",
@@ -223,7 +223,7 @@ def test_a_packet_shows_what_its_kind_has_a_reviewer_look_at(tmp_path: Path) -> 
         (folder := tmp_path / stage).mkdir()
         evidence = evidence_of(folder, stage)
         assert packet_of(evidence).points == kind_of(evidence.stage).review_focus
-    assert any("mask" in one for one in STAGE_KINDS["sft"].review_focus)
+    assert any("mask" in text for text in STAGE_KINDS["sft"].review_focus)
 
 
 def test_a_packet_begins_with_the_registered_reading_list(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ READING = {
 
 @pytest.mark.parametrize("name", READING)
 def test_a_reading_list_that_cannot_be_registered_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
-    text, line, told = READING[name]
+    text, line, output = READING[name]
     (tmp_path / "method.md").write_text(text, encoding="utf-8", errors="surrogateescape")
-    with pytest.raises(SpecError, match=told) as refused:
+    with pytest.raises(SpecError, match=output) as refused:
         resolved_spec(tmp_path, ("objective:", f"{line}\nobjective:"))
     assert refused.value.problems[0].line >= 1

@@ -25,7 +25,7 @@ DOWN = ReviewerAnswer("third", None, WHY)
 def panel(*verdicts: Verdict | None, quorum: int = 2) -> Verdict:
     names = ("first", "second", "third", "fourth")
     return merge(
-        [ReviewerAnswer(name, one, None if one else WHY) for name, one in zip(names, verdicts, strict=False)], quorum
+        [ReviewerAnswer(name, item, None if item else WHY) for name, item in zip(names, verdicts, strict=False)], quorum
     )
 
 
@@ -86,8 +86,8 @@ def test_who_gave_no_verdict_does_not_count(verdicts: tuple[Verdict | None, ...]
 
 def test_too_few_members_are_no_verdict_and_the_reason_counts_them() -> None:
     decision = judged(verdict(), None, None)
-    told = "no verdict from panel: 1 of 3 members of the panel gave a verdict, 2 required"
-    assert decision.reasons[0].startswith(f"{told}; second: it is down; third: it is down")
+    output = "no verdict from panel: 1 of 3 members of the panel gave a verdict, 2 required"
+    assert decision.reasons[0].startswith(f"{output}; second: it is down; third: it is down")
     assert panel(verdict(), verdict(), None).no_verdict is None
 
 
@@ -100,13 +100,13 @@ def test_without_a_quorum_a_person_is_asked_even_where_a_rule_knows_a_change() -
 def test_what_a_member_said_is_read_from_its_entry(tmp_path: Path) -> None:
     store = Store(tmp_path)
 
-    def answer(name: str, said: Verdict) -> ReviewerAnswer:
-        body = body_of("verdict", verdict=store.put_value(said), reviewer=name)
+    def answer(name: str, outcome: Verdict) -> ReviewerAnswer:
+        body = body_of("verdict", verdict=store.put_value(outcome), reviewer=name)
         entry = Entry(seq=1, kind="verdict", session="s", key="k", time_ns="1", previous=digest_bytes(b""), body=body)
         return member_answer(store, RecordedEntry(entry, digest_bytes(b"entry")))
 
-    said = verdict(finding())
-    assert answer("ada", said) == ReviewerAnswer("ada", said)
+    result = verdict(finding())
+    assert answer("ada", result) == ReviewerAnswer("ada", result)
     assert answer("bob", verdict(no_verdict=WHY, approve=False)) == ReviewerAnswer("bob", None, WHY)
 
 
@@ -115,16 +115,16 @@ def test_the_merged_verdict_holds_what_everybody_said() -> None:
     first = verdict(finding(severity="minor"), risks=("small",), not_judged=("truth", "style"), conditions=(condition,))
     second = verdict(finding(severity="note"), risks=("small", "old"), not_judged=("truth",), conditions=(condition,))
     merged = merge([ReviewerAnswer("a", first), ReviewerAnswer("b", second), DOWN], 2)
-    assert [one.id for one in merged.findings] == ["1-f", "2-f"]
-    assert [one.statement for one in merged.findings] == ["a: it is wrong", "b: it is wrong"]
+    assert [item.id for item in merged.findings] == ["1-f", "2-f"]
+    assert [item.statement for item in merged.findings] == ["a: it is wrong", "b: it is wrong"]
     assert (merged.risks, merged.not_judged, merged.conditions) == (("small", "old"), ("truth",), (condition,))
     assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("a", True), ("b", True), ("third", None)]
     assert merged.votes[0].verdict == first.content_digest() and merged.votes[2].error == "it is down"
-    assert [one.approve for one in merged.votes].count(None) == 1 and not disagree(merged)
+    assert [vote.approve for vote in merged.votes].count(None) == 1 and not disagree(merged)
 
 
-def said_by_a_member(found: list[Finding], approve: bool) -> Verdict:
-    return verdict(*found, approve=approve)
+def said_by_a_member(findings: list[Finding], approve: bool) -> Verdict:
+    return verdict(*findings, approve=approve)
 
 
 moves: Any = st.none() | st.sampled_from([MOVE, LOOK, RequiredChange(text="t", parameter="rate", value=3.0)])
@@ -136,21 +136,21 @@ members: Any = st.lists(st.none() | st.builds(said_by_a_member, some, st.boolean
 
 @given(members, st.integers(1, 3), st.sampled_from([MOVE, LOOK, None]))
 def test_a_finding_more_never_makes_a_panel_milder(
-    said: list[Verdict | None], quorum: int, change: RequiredChange | None
+    verdicts: list[Verdict | None], quorum: int, change: RequiredChange | None
 ) -> None:
-    before = judged(*said, quorum=quorum)
-    for index, one in enumerate(said):
+    before = judged(*verdicts, quorum=quorum)
+    for index, item in enumerate(verdicts):
         # Who objects without a word leaves it to a person; a word that explains the objection is not a trouble more.
-        if one is None or (not one.approve and not one.findings):
+        if item is None or (not item.approve and not item.findings):
             continue
-        worse = one.model_copy(update={"findings": (*one.findings, finding("/stage", change=change))})
-        after = judged(*said[:index], worse, *said[index + 1 :], quorum=quorum)
+        worse = item.model_copy(update={"findings": (*item.findings, finding("/stage", change=change))})
+        after = judged(*verdicts[:index], worse, *verdicts[index + 1 :], quorum=quorum)
         assert RANK.index(after.outcome) >= RANK.index(before.outcome)
         assert after.outcome not in ("approve", "null")
 
 
 @given(members, st.integers(1, 3))
-def test_a_panel_approves_only_with_its_quorum(said: list[Verdict | None], quorum: int) -> None:
-    if judged(*said, quorum=quorum).outcome == "approve":
-        assert sum(one is not None and one.approve for one in said) >= quorum
-        assert not any(one.findings for one in said if one is not None)
+def test_a_panel_approves_only_with_its_quorum(verdicts: list[Verdict | None], quorum: int) -> None:
+    if judged(*verdicts, quorum=quorum).outcome == "approve":
+        assert sum(item is not None and item.approve for item in verdicts) >= quorum
+        assert not any(item.findings for item in verdicts if item is not None)

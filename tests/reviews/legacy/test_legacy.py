@@ -233,16 +233,16 @@ def test_a_folder_is_read_in_order_and_left_as_it_is(tmp_path: Path, capsys: pyt
     folder = write_folder(tmp_path / "old")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     import_folder(folder, as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert said["schema_version"] == 1 and said["passed_over"] == [".hidden/"]
-    assert [(record["source"], record["status"], record["verdict"]) for record in said["records"]] == [
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema_version"] == 1 and report["passed_over"] == [".hidden/"]
+    assert [(record["source"], record["status"], record["verdict"]) for record in report["records"]] == [
         ("a.md", "verdict", "reject"),
         ("b/deep/first.TXT", "verdict", "approve"),
         ("c.log", "transport_error", None),
         ("d.json", "verdict", "approve"),
         ("link.md", "undetermined", None),
     ]
-    assert all(record["imported"] and not record["opens_a_gate"] for record in said["records"])
+    assert all(record["imported"] and not record["opens_a_gate"] for record in report["records"])
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -250,16 +250,16 @@ def test_the_table_ends_with_a_sum_and_says_that_no_gate_opens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import_folder(write_folder(tmp_path / "old"), as_json=False)
-    said = capsys.readouterr().out
-    assert "5 records: 2 approve, 1 reject, 1 transport_error, 1 undetermined, 3 verdict" in said
-    assert "none can open a gate" in said
+    output = capsys.readouterr().out
+    assert "5 records: 2 approve, 1 reject, 1 transport_error, 1 undetermined, 3 verdict" in output
+    assert "none can open a gate" in output
 
 
 def test_a_name_cannot_forge_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x\nforged.md  verdict  approve\x1b[2J.md").write_text("Decision: NO-GO", encoding="utf-8")
     import_folder(tmp_path, as_json=False)
-    said = capsys.readouterr().out
-    assert "\x1b" not in said and not any(line.startswith("forged") for line in said.splitlines())
+    output = capsys.readouterr().out
+    assert "\x1b" not in output and not any(line.startswith("forged") for line in output.splitlines())
 
 
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> SpecValueIndex:
     return SpecValueIndex(loads(write_spec(tmp_path_factory.mktemp("spec"))).spec)
 
 
-def answer(question: str, registered: SpecValueIndex | None = None, **given: Any) -> PolicyAnswer:
-    return policy_answer(QuestionRequest(topic="t", question=question, **given), registered)
+def answer(question: str, registered: SpecValueIndex | None = None, **arguments: Any) -> PolicyAnswer:
+    return policy_answer(QuestionRequest(topic="t", question=question, **arguments), registered)
 
 
 def test_the_table_covers_every_kind_once() -> None:
@@ -47,12 +47,12 @@ def test_the_table_covers_every_kind_once() -> None:
 @pytest.mark.parametrize("kind", sorted(MUST_ASK))
 @pytest.mark.parametrize("level", ORDER)
 def test_what_must_be_asked_is_asked_whatever_the_stakes(kind: DecisionKind, level: Stakes) -> None:
-    said = answer("name of the log file", kind=kind, stakes=level, confidence=1.0)
-    assert said.ask and said.rule == f"ask.{kind}"
+    result = answer("name of the log file", kind=kind, stakes=level, confidence=1.0)
+    assert result.ask and result.rule == f"ask.{kind}"
 
 
 @pytest.mark.parametrize(
-    ("question", "given", "rule"),
+    ("question", "arguments", "rule"),
     [
         ("which name has the log file", {"kind": "trivial"}, "answer.trivial"),
         ("start the next shard", {"kind": "execution"}, "answer.execution"),
@@ -70,14 +70,14 @@ def test_what_must_be_asked_is_asked_whatever_the_stakes(kind: DecisionKind, lev
         ("what is the learning rate", {"kind": "already_in_spec"}, "ask.not_in_spec"),
     ],
 )
-def test_rules_outside_a_session(question: str, given: dict[str, Any], rule: str) -> None:
-    said = answer(question, **given)
-    assert (said.rule, said.ask) == (rule, rule.startswith("ask."))
-    assert said.why
+def test_rules_outside_a_session(question: str, arguments: dict[str, Any], rule: str) -> None:
+    result = answer(question, **arguments)
+    assert (result.rule, result.ask) == (rule, rule.startswith("ask."))
+    assert result.why
 
 
 @pytest.mark.parametrize(
-    ("question", "given", "rule", "found"),
+    ("question", "arguments", "rule", "results"),
     [
         ("What alpha is registered?", {}, "answer.in_spec", [("/analysis/alpha", "0.05")]),
         ("the learning-rate", {"kind": "already_in_spec"}, "answer.in_spec", [(f"{RATE}/learning_rate", "1e-05")]),
@@ -96,17 +96,21 @@ def test_rules_outside_a_session(question: str, given: dict[str, Any], rule: str
     ],
 )
 def test_rules_in_a_session_know_the_registered_spec(
-    registered: SpecValueIndex, question: str, given: dict[str, Any], rule: str, found: list[tuple[str, str]] | None
+    registered: SpecValueIndex,
+    question: str,
+    arguments: dict[str, Any],
+    rule: str,
+    results: list[tuple[str, str]] | None,
 ) -> None:
-    said = answer(question, registered, **given)
-    assert said.rule == rule
-    if found is not None:
-        assert [(one.pointer, one.value) for one in said.values] == found
+    result = answer(question, registered, **arguments)
+    assert result.rule == rule
+    if results is not None:
+        assert [(value.pointer, value.value) for value in result.values] == results
 
 
 def test_an_option_among_the_answers_counts_as_part_of_the_question() -> None:
-    said = answer("which of the two", kind="trivial", options=("log to a file", "skip the evaluation"))
-    assert said.rule == "ask.speaks_of"
+    result = answer("which of the two", kind="trivial", options=("log to a file", "skip the evaluation"))
+    assert result.rule == "ask.speaks_of"
 
 
 @given(kinds, stakes, confidences, texts, st.booleans())
@@ -141,12 +145,12 @@ def test_the_answer_is_a_function_of_the_question_and_names_its_rule(
 ) -> None:
     request = QuestionRequest(topic="t", question=text, kind=kind, stakes=level, confidence=sure)
     spec = registered if inside else None
-    said = policy_answer(request, spec)
-    assert said == apply(facts_of(request, spec)) and said.rule.startswith("ask." if said.ask else "answer.")
+    result = policy_answer(request, spec)
+    assert result == apply(facts_of(request, spec)) and result.rule.startswith("ask." if result.ask else "answer.")
     if kind in MUST_ASK:
-        assert said.ask
-    if kind is None and not said.ask:
-        assert said.rule == "answer.in_spec" and inside
+        assert result.ask
+    if kind is None and not result.ask:
+        assert result.rule == "answer.in_spec" and inside
 
 
 def test_the_order_of_what_was_found_does_not_depend_on_the_process(tmp_path: Path) -> None:

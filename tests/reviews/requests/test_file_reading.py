@@ -46,7 +46,7 @@ def names(reading: RequestReading) -> list[str]:
 
 
 def why(reading: RequestReading) -> dict[str, str]:
-    return {one.name: one.why for one in reading.left_out}
+    return {file.name: file.why for file in reading.left_out}
 
 
 def write(folder: Path, **files: str | bytes) -> None:
@@ -74,10 +74,10 @@ def test_a_folder_is_read_in_order_under_relative_names(here: Path) -> None:
 def read(
     folder: Path, *paths: str, environ: dict[str, str] | None = None, limit: ReadingLimits = file_reading.FOR_MODEL
 ) -> RequestReading:
-    one = reader(environ, limit)
+    request_reader = reader(environ, limit)
     for path in paths:
-        one.add(path, "file")
-    return one.reading
+        request_reader.add(path, "file")
+    return request_reader.reading
 
 
 def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -103,8 +103,8 @@ def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory
     os.mkfifo(here / "src" / "pipe")
     reading = read(here, "src")
     assert names(reading) == ["src/text.md"]
-    told = why(reading)
-    assert told == {
+    report = why(reading)
+    assert report == {
         "src/blob.bin": "not UTF-8 text",
         "src/latin.txt": "not UTF-8 text",
         "src/empty.txt": "empty",
@@ -120,7 +120,7 @@ def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory
         "src/out.md": "a symbolic link that leads out of the folder",
         "src/pipe": "neither a file nor a folder",
     }
-    by_name = {one.name: one for one in reading.left_out}
+    by_name = {file.name: file for file in reading.left_out}
     assert by_name["src/large.txt"].digest == digest_bytes(b"x" * (file_reading.FOR_MODEL.file_bytes + 1))
     assert by_name["src/large.txt"].bytes == file_reading.FOR_MODEL.file_bytes + 1
     assert by_name["src/.env"].digest is None, "the digest of a short secret can be guessed"
@@ -142,7 +142,7 @@ def test_more_than_the_total_is_left_out_and_counted(here: Path) -> None:
     write(here, **{f"src__{number}_DOT_md": "x" * 40 for number in range(5)})
     reading = read(here, "src", limit=ReadingLimits(100, 100, 10))
     assert names(reading) == ["src/0.md", "src/1.md"] and len(reading.left_out) == 3
-    assert all("over the limit" in one.why for one in reading.left_out)
+    assert all("over the limit" in file.why for file in reading.left_out)
     assert names(read(here, "src", limit=ReadingLimits(100, 1000, 3))) == ["src/0.md", "src/1.md", "src/2.md"]
 
 
@@ -163,10 +163,10 @@ def test_a_walk_without_end_ends(here: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_file_given_twice_is_read_once_and_equal_names_are_told_apart(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    one, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
-    write(one, a_DOT_md="first")
+    path, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
+    write(path, a_DOT_md="first")
     write(other, a_DOT_md="second")
-    reading = read(here, str(one / "a.md"), str(other / "a.md"), str(one / "a.md"))
+    reading = read(here, str(path / "a.md"), str(other / "a.md"), str(path / "a.md"))
     assert names(reading) == ["a.md", "2/a.md"] and [file.text for file in reading.files] == ["first", "second"]
 
 
@@ -179,8 +179,8 @@ def test_a_path_that_leads_nowhere_is_refused(here: Path, name: str) -> None:
 def test_a_pipe_and_a_loop_of_links_are_refused(here: Path) -> None:
     os.mkfifo(here / "pipe")
     (here / "loop").symlink_to(here / "loop")
-    for name, told in (("pipe", "neither a file nor a folder"), ("loop", "'loop' cannot be read")):
-        with pytest.raises(UserError, match=told):
+    for name, text in (("pipe", "neither a file nor a folder"), ("loop", "'loop' cannot be read")):
+        with pytest.raises(UserError, match=text):
             read(here, name)
 
 
@@ -204,12 +204,15 @@ def test_a_file_without_permission_is_refused_when_named_and_listed_when_found(
 
 def test_what_its_asker_may_not_see_is_not_read(here: Path) -> None:
     write(here, src__heldout_DOT_jsonl="secret row", src__a_DOT_md="text")
-    one = RequestReader(Masker({}), lambda path: "heldout" not in path.name)
-    one.add("src", "file")
-    assert names(one.reading) == ["src/a.md"] and why(one.reading)["src/heldout.jsonl"] == "may not be read here"
-    assert "heldout" not in "".join(one.sources), "rules see no more than a model would"
+    request_reader = RequestReader(Masker({}), lambda path: "heldout" not in path.name)
+    request_reader.add("src", "file")
+    assert (
+        names(request_reader.reading) == ["src/a.md"]
+        and why(request_reader.reading)["src/heldout.jsonl"] == "may not be read here"
+    )
+    assert "heldout" not in "".join(request_reader.sources), "rules see no more than a model would"
     with pytest.raises(UserError, match="may not be read here"):
-        one.add("src/heldout.jsonl", "file")
+        request_reader.add("src/heldout.jsonl", "file")
 
 
 def test_no_line_can_begin_one_that_is_not_numbered(here: Path) -> None:

@@ -42,13 +42,13 @@ def reviewed(folder: Path, files: dict[str, str], hidden: str = "") -> ReviewAns
         RuleMaterial(reader.reading, reader.sources, lambda path: not hidden or hidden not in path.name, str), "code"
     )
     places = CitationResolver(reader.reading)
-    assert all(places.holds(one) for one in places_in(answer))
+    assert all(places.holds(citation) for citation in places_in(answer))
     assert answer.not_judged and "a model or a person must decide" in answer.overall_assessment
     return answer
 
 
-def told(answer: ReviewAnswer) -> list[tuple[str, str, list[str]]]:
-    return [(one.severity, one.statement, [str(place) for place in one.evidence]) for one in answer.issues]
+def list_issues(answer: ReviewAnswer) -> list[tuple[str, str, list[str]]]:
+    return [(issue.severity, issue.statement, [str(place) for place in issue.evidence]) for issue in answer.issues]
 
 
 def notebook(*cells: tuple[str, list[str]]) -> str:
@@ -100,7 +100,7 @@ def test_prose_is_left_to_a_model(here: Path) -> None:
     ],
 )  # fmt: skip
 def test_faults_in_code_are_found_at_their_line(here: Path, code: str, severity: str, words: str, line: int) -> None:
-    (issue,) = told(reviewed(here, {"a.py": code}))
+    (issue,) = list_issues(reviewed(here, {"a.py": code}))
     assert issue[0] == severity and words in issue[1] and issue[2] == [f"a.py:{line}"]
 
 
@@ -120,7 +120,7 @@ def test_faults_in_code_are_found_at_their_line(here: Path, code: str, severity:
 )
 def test_sound_code_is_left_alone(here: Path, code: str) -> None:
     answer = reviewed(here, {"a.py": code})
-    assert (told(answer), answer.statistical_concerns) == ([], ())
+    assert (list_issues(answer), answer.statistical_concerns) == ([], ())
     assert answer.overall_assessment.startswith("No rule found a fault, which is not an assessment.")
 
 
@@ -133,7 +133,7 @@ def test_the_best_case_by_rule_is_what_nothing_was_found_in(here: Path) -> None:
     )
     best_case = reviewed(here, faulty | {"b.py": "\nx = 1\n"}).best_case
     assert best_case is not None and best_case.argument == "By rule this holds: no rule found a fault in b.py."
-    assert [str(one) for one in best_case.evidence] == ["b.py:2"]
+    assert [str(citation) for citation in best_case.evidence] == ["b.py:2"]
     # Who could not read a file, or saw too much to list all of it, vouches for none.
     unread = {"c.py": f"x = {'-' * 9999}1", "train.jsonl": HELD, "more.train.jsonl": HELD, "heldout.jsonl": HELD}
     assert reviewed(here, unread).best_case == best_case
@@ -141,7 +141,7 @@ def test_the_best_case_by_rule_is_what_nothing_was_found_in(here: Path) -> None:
 
 def test_a_seed_that_another_file_sets_counts(here: Path) -> None:
     assert (
-        told(
+        list_issues(
             reviewed(here, {"main.py": "import random\nrandom.seed(1)\n", "lib.py": "import random\nrandom.random()\n"})
         )
         == []
@@ -167,7 +167,7 @@ HELD = '{"prompt": "Name three rivers of Europe."}\n{"prompt": "Which planet is 
     ],
 )
 def test_held_out_questions_in_the_training_data_are_found(here: Path, train: str, how: str) -> None:
-    (issue,) = told(reviewed(here, {"data/train.jsonl": train, "data/heldout.jsonl": HELD}))
+    (issue,) = list_issues(reviewed(here, {"data/train.jsonl": train, "data/heldout.jsonl": HELD}))
     assert issue[0] == "CRITICAL" and f"the training data hold 1 of 2 held-out questions ({how})" in issue[1]
     assert issue[2] == [f"data/train.jsonl:{train.count(chr(10))}", "data/heldout.jsonl:1"]
 
@@ -175,7 +175,7 @@ def test_held_out_questions_in_the_training_data_are_found(here: Path, train: st
 def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_told(here: Path) -> None:
     train = '{"prompt": "Write a tale of the sea."}\n'
     answer = reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})
-    assert told(answer) == [] and answer.best_case is not None
+    assert list_issues(answer) == [] and answer.best_case is not None
     assert (
         answer.best_case.argument
         == "By rule this holds: none of 2 held-out questions is in the training data (1 rows)."
@@ -184,11 +184,13 @@ def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_told(her
     assert empty is not None and empty.evidence == ()
     (here / "heldout.jsonl").write_text(HELD, encoding="utf-8")
     (here / "heldout.jsonl").unlink()
-    assert any("only one of the two" in one for one in reviewed(here, {}).not_judged)
+    assert any("only one of the two" in text for text in reviewed(here, {}).not_judged)
 
 
 def test_a_held_out_question_that_is_asked_twice_is_found(here: Path) -> None:
-    (issue,) = told(reviewed(here, {"test_items.jsonl": HELD + '{"prompt": "which PLANET is the largest of all"}\n'}))
+    (issue,) = list_issues(
+        reviewed(here, {"test_items.jsonl": HELD + '{"prompt": "which PLANET is the largest of all"}\n'})
+    )
     assert issue == (
         "HIGH",
         "1 of 3 held-out questions repeat another: n counts rows, not questions",
@@ -198,37 +200,37 @@ def test_a_held_out_question_that_is_asked_twice_is_found(here: Path) -> None:
 
 def test_data_without_the_form_of_data_is_told(here: Path) -> None:
     answer = reviewed(here, {"train.jsonl": "not json\n", "rows.jsonl": HELD})
-    assert any("train.jsonl: too large, or not one JSON object" in one for one in answer.not_judged)
-    assert any("rows.jsonl: its name says neither" in one for one in answer.not_judged)
+    assert any("train.jsonl: too large, or not one JSON object" in text for text in answer.not_judged)
+    assert any("rows.jsonl: its name says neither" in text for text in answer.not_judged)
 
 
 def test_data_too_large_to_be_shown_is_compared_all_the_same(here: Path) -> None:
-    told = "x" * 1000
+    output = "x" * 1000
     rows = "".join(
-        json.dumps({"prompt": f"Tell the tale number {n} of the {n} seas.", "told": told}) + "\n" for n in range(2000)
+        json.dumps({"prompt": f"Tell the tale number {n} of the {n} seas.", "told": output}) + "\n" for n in range(2000)
     )
     for name, text in {"train.jsonl": rows + HELD, "heldout.jsonl": HELD}.items():
         (here / name).write_text(text, encoding="utf-8")
     reader = RequestReader(Masker({}), limits=FOR_RULES)
     reader.add(".", "file")
-    assert [one.name for one in reader.reading.left_out] == ["train.jsonl"]
+    assert [file.name for file in reader.reading.left_out] == ["train.jsonl"]
     answer = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), "code")
     assert "2 of 2 held-out questions" in answer.issues[0].statement
 
 
 def test_settings_without_a_seed_are_found(here: Path) -> None:
     files = {"a.json": '{\n  "train": {\n    "learning_rate": 1e-5\n  }\n}', "b.yaml": "learning_rate: 0.1\nseed: 3\n"}
-    assert told(reviewed(here, files)) == [
+    assert list_issues(reviewed(here, files)) == [
         ("HIGH", "training settings without a seed: what they give cannot be repeated", ["a.json:3"])
     ]
 
 
 def test_a_spec_with_problems_is_told_as_the_loader_tells_it(here: Path) -> None:
     write_spec(here, ("    kind: sft", "    kind: stf"), ("  alpha: 0.05", "  alpha: 5"))
-    issues = [one for one in told(reviewed(here, {})) if one[2][0].startswith("spec.yaml")]
+    issues = [row for row in list_issues(reviewed(here, {})) if row[2][0].startswith("spec.yaml")]
     lines = (here / "spec.yaml").read_text(encoding="utf-8").splitlines()
     places = [f"spec.yaml:{lines.index(line) + 1}" for line in ("  alpha: 5", "    kind: stf")]
-    assert [(one[0], one[2]) for one in issues] == [("CRITICAL", [place]) for place in places]
+    assert [(issue[0], issue[2]) for issue in issues] == [("CRITICAL", [place]) for place in places]
     assert "alpha must be below 1, got 5" in issues[0][1] and "did you mean 'sft'?" in issues[1][1]
 
 
@@ -236,10 +238,10 @@ def test_a_design_that_its_gate_would_stop_is_told(here: Path) -> None:
     write_spec(here)
     answer = reviewed(here, {})
     lines = (here / "spec.yaml").read_text(encoding="utf-8").splitlines()
-    found = {one[1].split(":")[0]: (one[0], one[2]) for one in told(answer)}
+    results = {row[1].split(":")[0]: (row[0], row[2]) for row in list_issues(answer)}
     # The small spec has three items, and they are those of the training data.
-    assert found["design check design.power is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('analysis:') + 1}"])
-    assert found["design check design.overlap is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('heldout:') + 1}"])
+    assert results["design check design.power is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('analysis:') + 1}"])
+    assert results["design check design.overlap is FAIL"] == ("CRITICAL", [f"spec.yaml:{lines.index('heldout:') + 1}"])
     assert answer.best_case is not None and "design check design.overlap" not in answer.best_case.argument
     assert "design check design.paired is PASS" in answer.best_case.argument
     (concern,) = answer.statistical_concerns
@@ -249,7 +251,7 @@ def test_a_design_that_its_gate_would_stop_is_told(here: Path) -> None:
 def test_a_spec_whose_data_may_not_be_read_is_not_looked_into(here: Path) -> None:
     write_spec(here)
     answer = reviewed(here, {}, hidden="heldout")
-    assert answer.issues == () and any("may not be read here" in one for one in answer.not_judged)
+    assert answer.issues == () and any("may not be read here" in text for text in answer.not_judged)
 
 
 def made(text: str, role: Any = "claims", name: str = "report.md") -> ReadFile:
@@ -257,7 +259,7 @@ def made(text: str, role: Any = "claims", name: str = "report.md") -> ReadFile:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "results"),
     [
         ("accuracy: 0.53", [("accuracy", "=", 0.53)]),
         ("Accuracy rose from 5 % to 53.3 %.", [("accuracy", "=", 0.05), ("accuracy", "=", 0.533)]),
@@ -282,16 +284,18 @@ def made(text: str, role: Any = "claims", name: str = "report.md") -> ReadFile:
         ("10 samples and 20 items", []),
     ],
 )  # fmt: skip
-def test_a_number_counts_only_right_beside_its_name(text: str, found: list[tuple[str, str, float]]) -> None:
-    stated = [(one.name, one.sign, pytest.approx(one.value)) for one in stated_in(made(text), [])]
-    assert stated == found
+def test_a_number_counts_only_right_beside_its_name(text: str, results: list[tuple[str, str, float]]) -> None:
+    stated = [(number.name, number.sign, pytest.approx(number.value)) for number in stated_in(made(text), [])]
+    assert stated == results
 
 
 def test_numbers_are_found_in_json_with_their_names() -> None:
     text = (
         '{"accuracy": {"value": 0.5, "n": 120},\n "loss": 2.5e-1,\n "bleu": {\n  "value": 31\n }, "name": "x", "n": 7}'
     )
-    assert [(one.name, one.value, one.place.first_line) for one in held_in(made(text, "evidence", "m.json"))] == [
+    assert [
+        (number.name, number.value, number.place.first_line) for number in held_in(made(text, "evidence", "m.json"))
+    ] == [
         ("accuracy", 0.5, 1),
         ("loss", 0.25, 2),
         ("bleu", 31, 4),
@@ -316,7 +320,7 @@ def scored(run: Path, change: tuple[str, str] | None = None, name: str = "report
         reader = RequestReader(Masker({}), limits=FOR_RULES)
         evidence = add_run(reader, run, claims=True, rendered=rendered_again(run))
         answer = score(reader.reading, [evidence])
-        assert all(CitationResolver(reader.reading).holds(one) for one in places_in(answer))
+        assert all(CitationResolver(reader.reading).holds(citation) for citation in places_in(answer))
         return answer
     finally:
         path.write_text(before, encoding="utf-8")
@@ -332,7 +336,7 @@ def test_a_true_report_is_supported_to_its_last_line(run: Path) -> None:
         ("supported", f"{lines[0]} lines of small/report/report.md"),
     ]
     assert (answer.overclaimed, answer.fixes) == ((), ())
-    assert answer.best_case is not None and [one.file for one in answer.best_case.evidence] == [
+    assert answer.best_case is not None and [citation.file for citation in answer.best_case.evidence] == [
         f"rendered again/small/report/{name}" for name in ("report.md", "report.json")
     ]
     assert "they do not read" in answer.overall_assessment and len(answer.not_judged) >= 3
@@ -423,14 +427,15 @@ def test_a_paper_is_held_against_a_session(run: Path, text: str, status: str) ->
 
 
 def test_words_no_measurement_can_carry_are_overclaimed_unless_denied(run: Path) -> None:
-    assert [one.stated_at.first_line for one in paper(run, "fine\nThis proves it.\nIt is not proven.").overclaimed] == [
-        2
-    ]
+    assert [
+        overclaim.stated_at.first_line
+        for overclaim in paper(run, "fine\nThis proves it.\nIt is not proven.").overclaimed
+    ] == [2]
 
 
 def test_fixes_come_in_the_order_of_delta_by_effort(run: Path) -> None:
     fixes = paper(run, "Loss drop was 0.3.\nThis proves it.\nAccuracy was 0.99.").fixes
-    assert [one.priority for one in fixes] == [5, 2, 1.5]
+    assert [fix.priority for fix in fixes] == [5, 2, 1.5]
 
 
 def test_a_session_without_a_report_makes_no_claims(tmp_path: Path) -> None:
@@ -446,7 +451,7 @@ def test_a_run_folder_is_reviewed_by_what_its_checks_found(tmp_path: Path) -> No
     answer = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), "methodology")
     (issue,) = answer.issues
     assert issue.severity == "CRITICAL" and "recorded at base.1: check parity.items is FAIL" in issue.statement
-    assert [str(one) for one in issue.evidence] == ["small/checks.json:2"]
+    assert [str(citation) for citation in issue.evidence] == ["small/checks.json:2"]
     assert answer.best_case is not None and answer.best_case.evidence == ()
     assert CitationResolver(reader.reading).holds(issue.evidence[0])
 
@@ -457,7 +462,7 @@ def test_the_best_case_of_a_run_folder_by_rule_is_the_checks_that_passed(run: Pa
     best_case = review_by_rule(RuleMaterial(reader.reading, reader.sources, lambda _: True, str), "design").best_case
     assert best_case is not None
     assert best_case.argument == "By rule this holds: recorded at base.1: check parity.items is PASS."
-    assert [str(one) for one in best_case.evidence] == ["small/checks.json:2"]
+    assert [str(citation) for citation in best_case.evidence] == ["small/checks.json:2"]
 
 
 def test_held_out_rows_are_no_part_of_a_session_as_it_is_read(run: Path) -> None:

@@ -126,17 +126,17 @@ def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, t
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment() | {ENDPOINT_KEYS["reviewer"]: KEY}
         )
-        said = json.loads(done.stdout)
-        assert done.returncode == (0 if said["answer"] else 4), done.stderr
-        if said["answer"] is None:
+        report = json.loads(done.stdout)
+        assert done.returncode == (0 if report["answer"] else 4), done.stderr
+        if report["answer"] is None:
             continue
-        assert said["answered_by"] == "model" and said["model"] == MODEL and said["usd"] == 0
-        assert said["recorded"]["key"] == f"answer/{tried}" and said["usage"]["output_tokens"] <= 400
+        assert report["answered_by"] == "model" and report["model"] == MODEL and report["usd"] == 0
+        assert report["recorded"]["key"] == f"answer/{tried}" and report["usage"]["output_tokens"] <= 400
         entries = read_entries(runs / "reviews" / "reviews.sqlite")
-        (recorded,) = [one for one in entries if one.key == f"answer/{tried}"]
+        (recorded,) = [entry for entry in entries if entry.key == f"answer/{tried}"]
         store = Store(runs / "reviews" / "store")
         answer = json.loads(json.loads(store.get(recorded.raw["response"]))["choices"][0]["message"]["content"])
-        assert said["answer"]["recommendation"] == answer["recommendation"].strip()
+        assert report["answer"]["recommendation"] == answer["recommendation"].strip()
         assert "Are 100 samples enough?" in store.get(recorded.raw["request"]).decode()
         return
     pytest.fail(f"none of {MOST_TRIES} answers was whole")

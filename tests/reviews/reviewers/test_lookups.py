@@ -65,12 +65,14 @@ def packet(evidence: Evidence) -> Packet:
 def shelf_of(evidence: Evidence, folder: Path) -> EvidenceBrowser:
     """Return the shelf of evidence whose files a session would have in its store."""
     store = Store(folder)
-    kept = {name: store.path(store.put(path.read_bytes())) for name, path in evidence.outputs.items() if path.is_file()}
+    paths = {
+        name: store.path(store.put(path.read_bytes())) for name, path in evidence.outputs.items() if path.is_file()
+    }
     assert isinstance(evidence.resolved, ResolvedSpec)
     digests = {name: store.put(data) for name, data in evidence.resolved.read_data().items()}
     resolved = evidence.resolved.model_copy(update={"data_digests": digests})
     before = evidence.baseline_rows and store.path(store.put(evidence.baseline_rows.read_bytes()))
-    return EvidenceBrowser(resolved, store, replace(evidence, outputs=kept, baseline_rows=before), parts_of)
+    return EvidenceBrowser(resolved, store, replace(evidence, outputs=paths, baseline_rows=before), parts_of)
 
 
 class Desk:
@@ -78,7 +80,7 @@ class Desk:
 
     def __init__(self, shelf: EvidenceBrowser) -> None:
         self.shelf = shelf
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.answers: list[str] = []
 
     def looking(self) -> Looking:
@@ -86,9 +88,9 @@ class Desk:
 
     def look(self, tool: str, arguments: str, most: int) -> LookupAnswer:
         answer = self.shelf.answer(tool, arguments, most)
-        self.asked.append((tool, arguments))
+        self.requests.append((tool, arguments))
         self.answers.append(answer.text)
-        return LookupAnswer(answer.text, answer.is_error, f"look/sample.1/{len(self.asked)}")
+        return LookupAnswer(answer.text, answer.is_error, f"look/sample.1/{len(self.requests)}")
 
 
 @pytest.fixture
@@ -99,13 +101,13 @@ def desk(evidence: Evidence, tmp_path: Path) -> Desk:
 def reviewer_at(
     api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, looks: int = 3, usd: float = 1.0
 ) -> ModelReviewer:
-    one = ReviewLimits(timeout_s=20, max_cost_usd=usd)
+    limits = ReviewLimits(timeout_s=20, max_cost_usd=usd)
     monkeypatch.setitem(http_exchange.ADDRESSES, vendor, api.address)
     spec = ReviewerSpec(
         vendor=vendor,
         model=MODELS[vendor],
         usd_per_million_tokens=TokenPrice(input=1, output=2),
-        effort=Efforts(low=one, medium=one, high=one),
+        effort=Efforts(low=limits, medium=limits, high=limits),
         outage_s=0.2,
         looks=looks,
     )
@@ -116,8 +118,10 @@ def calling(vendor: str, *calls: Call) -> Any:
     """Return a step that calls tools, made from its request."""
 
     def step(got: Got) -> Step:
-        said = Said(calls=calls, thinking="What does it hold?" if vendor == ANTHROPIC else "", usage=(2000, 100, 0, 0))
-        return turn_step(vendor, said, got.value())
+        answer = Said(
+            calls=calls, thinking="What does it hold?" if vendor == ANTHROPIC else "", usage=(2000, 100, 0, 0)
+        )
+        return turn_step(vendor, answer, got.value())
 
     return step
 
@@ -138,19 +142,19 @@ def test_what_is_looked_up_is_sent_back_and_cited(
     reviewer = reviewer_at(api, vendor, monkeypatch)
     review = reviewer.ask(packet, packet.content_digest(), desk.looking())
     assert review.value is not None, review.error
-    assert [tool for tool, _ in desk.asked] == ["query_rows", "delete_rows"]
+    assert [tool for tool, _ in desk.requests] == ["query_rows", "delete_rows"]
     assert desk.answers[1].startswith("unknown tool 'delete_rows': query_rows, compare_rows, grep")
     first, second = (got.value() for got in api.got)
-    assert {one["name"] for one in first["tools"]} == {one.name for one in REVIEWER_TOOLS}
+    assert {tool["name"] for tool in first["tools"]} == {tool.name for tool in REVIEWER_TOOLS}
     assert "answer 1: rows: " in json.dumps(second)
     exchange = review.exchange
-    assert [one.entry for one in exchange.looked] == ["look/sample.1/1", "look/sample.1/2"]
-    assert [one.answer for one in exchange.looked] == [digest_bytes(one.encode()) for one in desk.answers]
+    assert [record.entry for record in exchange.looked] == ["look/sample.1/1", "look/sample.1/2"]
+    assert [record.answer for record in exchange.looked] == [digest_bytes(answer.encode()) for answer in desk.answers]
     assert len(exchange.earlier) == 1 and exchange.earlier[0].error == "" and exchange.usage is not None
     assert exchange.usage["input_tokens"] == 3000 and exchange.usd == pytest.approx(3000e-6 + 300 * 2e-6)
     (span,) = review.value.findings[0].evidence
     assert span.artifact == exchange.looked[0].answer and span.pointer is None
-    looked = {digest_bytes(one.encode()): one for one in desk.answers}
+    looked = {digest_bytes(answer.encode()): answer for answer in desk.answers}
     decided = settle(evidence.resolved, packet, review.value, 1, looked)
     assert decided.outcome == "revise" and decided.dropped_findings == 0
     # Without the recorded answer, or with a quote that it does not hold, the finding points at nothing.
@@ -165,7 +169,7 @@ def test_a_citation_of_an_answer_that_was_never_given_points_at_nothing(
     api.steps = [calling(vendor, QUERY), answered(vendor, json.dumps(citing(2, "rows")))]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
     assert review.value is not None
-    looked = {digest_bytes(one.encode()): one for one in desk.answers}
+    looked = {digest_bytes(answer.encode()): answer for answer in desk.answers}
     assert settle(evidence.resolved, packet, review.value, 1, looked).dropped_findings == 1
 
 
@@ -184,7 +188,7 @@ def test_a_model_that_calls_on_gives_no_verdict(
     again = calling(vendor, QUERY._replace(id="call_9"))
     api.steps = [calling(vendor, QUERY), again]
     review = reviewer_at(api, vendor, monkeypatch, looks=1).ask(packet, packet.content_digest(), desk.looking())
-    assert review.error is not None and len(desk.asked) == 1 and len(api.got) == 2
+    assert review.error is not None and len(desk.requests) == 1 and len(api.got) == 2
     assert review.error.message == "the answer calls tools although nothing more can be looked up"
     assert review.exchange.usd == pytest.approx(4000e-6 + 200 * 2e-6)
 
@@ -195,7 +199,7 @@ def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
     api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=None), got.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
     assert review.error is not None and "does not say what it took" in review.error.message
-    assert review.exchange.usd == 1.0 and not review.exchange.usd_is_measured and desk.asked == []
+    assert review.exchange.usd == 1.0 and not review.exchange.usd_is_measured and desk.requests == []
 
 
 def test_what_was_looked_up_and_never_sent_is_not_cited(
@@ -205,7 +209,7 @@ def test_what_was_looked_up_and_never_sent_is_not_cited(
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
     assert review.error is not None and review.error.cause == "cost_cap" and len(api.got) == 1
     assert "does not pay for a verdict after what was looked up" in review.error.message
-    assert len(desk.asked) == 1 and review.exchange.looked == ()
+    assert len(desk.requests) == 1 and review.exchange.looked == ()
 
 
 def test_calls_of_one_message_and_their_answers_are_bounded(
@@ -217,12 +221,12 @@ def test_calls_of_one_message_and_their_answers_are_bounded(
     assert reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking()).value
     body = api.got[1].value()
     if vendor == OPENAI:
-        results = [one["output"] for one in body["input"] if one.get("type") == "function_call_output"]
+        results = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
     else:
-        results = [one["content"] for one in body["messages"][-1]["content"]]
+        results = [item["content"] for item in body["messages"][-1]["content"]]
     assert len(results) == len(many) and results[-1].startswith("not carried out: one message may hold 8 calls")
     assert results[-2].startswith("not carried out: the answers to one message may have")
-    assert sum(len(one.encode()) for one in results if one.startswith("answer ")) <= 1500
+    assert sum(len(result.encode()) for result in results if result.startswith("answer ")) <= 1500
 
 
 def test_money_for_a_verdict_is_kept_back_while_something_is_looked_up(
@@ -248,10 +252,10 @@ def test_tokens_are_counted_where_bytes_leave_too_little(
     name = "input" if vendor == OPENAI else "messages"
     assert counted[name] == sent.value()[name]
     most = sent.value()["max_output_tokens" if vendor == OPENAI else "max_tokens"]
-    asked = 2000 * 1.05 + 1000
-    after = asked + most + looking_module.ROUND_BYTES + 1000
+    tokens = 2000 * 1.05 + 1000
+    after = tokens + most + looking_module.ROUND_BYTES + 1000
     rate = 1.25 if vendor == ANTHROPIC else 1
-    spent = (rate * asked + 2 * most + rate * after + 2 * looking_module.VERDICT_TOKENS) / 1e6
+    spent = (rate * tokens + 2 * most + rate * after + 2 * looking_module.VERDICT_TOKENS) / 1e6
     # Of millionths of a dollar: sums of fractions differ in the last digit.
     assert size + 0.05 < spent <= size + 0.06 + 1e-9
     api.next_review()
@@ -281,7 +285,7 @@ def test_what_is_written_into_the_cache_is_settled_at_its_own_price(
     assert exchange.usd == pytest.approx((700 + 400 * 0.25 + 2 * 10) / 1e6)
     assert exchange.usage == {"input_tokens": 700, "output_tokens": 10, "cached_tokens": 200, "written_tokens": 400}
     body = api.got[0].value()
-    marks = [one for one in (*body["system"], *body["messages"][0]["content"]) if "cache_control" in one]
+    marks = [item for item in (*body["system"], *body["messages"][0]["content"]) if "cache_control" in item]
     assert len(marks) == 3 and "Medians." in body["messages"][0]["content"][0]["text"]
 
 
@@ -298,7 +302,7 @@ def test_what_evidence_says_stays_inside_markers(tmp_path: Path) -> None:
     shelf = shelf_of(replace(evidence_of(tmp_path, "sample"), log_tail=injected), tmp_path / "store")
     lines = shelf.answer("read_artifact", json.dumps({"name": "log"})).text.splitlines()
     begin, end = (
-        next(one for one in lines if re.fullmatch(f"----- {word} ARTIFACT [0-9a-f]{{24}} -----", one))
+        next(line for line in lines if re.fullmatch(f"----- {word} ARTIFACT [0-9a-f]{{24}} -----", line))
         for word in ("BEGIN", "END")
     )
     inside = lines[lines.index(begin) + 1 : lines.index(end)]
@@ -311,12 +315,12 @@ HELDOUT_TEXTS = ("Write one line on elm.", "fine answer in small letters")
 def test_texts_of_held_out_items_are_withheld_and_cannot_be_guessed_by_filters(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "base")
     shelf = shelf_of(evidence, tmp_path / "store")
-    shown = shelf.answer("query_rows", json.dumps({"name": "rows", "limit": 50})).text
-    assert '"item": "h1"' in shown and '"words": 10, "same": 12' in shown
+    output = shelf.answer("query_rows", json.dumps({"name": "rows", "limit": 50})).text
+    assert '"item": "h1"' in output and '"words": 10, "same": 12' in output
     for text in HELDOUT_TEXTS:
         where = [{"field": "output", "test": "contains", "value": text[:9]}]
         assert (
-            text not in shown
+            text not in output
             and "0 of 12 rows fit" in shelf.answer("query_rows", json.dumps({"name": "rows", "where": where})).text
         )
         assert text not in shelf.answer("read_artifact", json.dumps({"name": "rows"})).text
@@ -328,13 +332,13 @@ def test_withheld_texts_are_compared_across_files_in_any_order(tmp_path: Path) -
     evidence = evidence_of(tmp_path, "tuned")
     compare = json.dumps({"first": "rows", "second": "baseline.rows", "field": "output.same"})
     first, second = (shelf_of(evidence, tmp_path / f"store{n}") for n in (1, 2))
-    told = first.answer("compare_rows", compare).text
-    texts = ([json.loads(line)["output"] for line in one.read_text("utf-8").splitlines()] for one in arms(evidence))
-    differ = sum(one != other for one, other in zip(*texts, strict=True))
-    assert f"output.same differs in {differ}\n" in told and differ
+    text = first.answer("compare_rows", compare).text
+    texts = ([json.loads(line)["output"] for line in path.read_text("utf-8").splitlines()] for path in arms(evidence))
+    differ = sum(item != other for item, other in zip(*texts, strict=True))
+    assert f"output.same differs in {differ}\n" in text and differ
     # Whatever was asked before: the audit asks in another order.
     second.answer("query_rows", json.dumps({"name": "baseline.rows"}))
-    assert second.answer("compare_rows", compare).text == told
+    assert second.answer("compare_rows", compare).text == text
 
 
 def arms(evidence: Evidence) -> tuple[Path, Path]:
@@ -343,22 +347,22 @@ def arms(evidence: Evidence) -> tuple[Path, Path]:
 
 
 def test_wrong_calls_are_answered_with_what_is_wrong(desk: Desk) -> None:
-    def told(tool: str, arguments: str) -> str:
+    def look_up(tool: str, arguments: str) -> str:
         answer = desk.shelf.answer(tool, arguments)
         assert answer.is_error
         return answer.text
 
-    assert told("query_rows", '{"name": "../keys"}').startswith("malformed arguments: name")
-    assert told("read_artifact", '{"name": "spec"}').startswith("'spec' is not among the evidence: data.")
-    assert told("query_rows", "{").startswith("malformed arguments: invalid JSON")
-    assert told("metric_lines", '{"metric": "nothing"}') == "unknown metric 'nothing'"
-    assert told("run_python", "{}").startswith("unknown tool 'run_python'")
+    assert look_up("query_rows", '{"name": "../keys"}').startswith("malformed arguments: name")
+    assert look_up("read_artifact", '{"name": "spec"}').startswith("'spec' is not among the evidence: data.")
+    assert look_up("query_rows", "{").startswith("malformed arguments: invalid JSON")
+    assert look_up("metric_lines", '{"metric": "nothing"}') == "unknown metric 'nothing'"
+    assert look_up("run_python", "{}").startswith("unknown tool 'run_python'")
 
 
 def test_secrets_in_rows_are_masked(tmp_path: Path) -> None:
     secret = "ghp_" + "a1B2" * 9
     evidence = replace(evidence_of(tmp_path, "sample"), log_tail=f"token {secret}\nend")
     shelf = shelf_of(evidence, tmp_path / "store")
-    said = shelf.answer("read_artifact", json.dumps({"name": "log"}))
-    assert secret not in said.text and "masked" in said.text
+    answer = shelf.answer("read_artifact", json.dumps({"name": "log"}))
+    assert secret not in answer.text and "masked" in answer.text
     assert "0 lines of" in shelf.answer("grep", json.dumps({"text": secret[:20]})).text, "nor guessed by a search"

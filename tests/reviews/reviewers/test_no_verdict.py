@@ -137,14 +137,14 @@ def at_a_terminal(run: Path) -> tuple[Session, io.StringIO]:
 
 
 def peergate(*arguments: str | Path) -> str:
-    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exit_code == 0, (done.output, done.exception)
     return done.stdout
 
 
 def one_entry(run: Path, key: str) -> RecordedEntry:
-    (found,) = [one for one in read_entries(run / "trail.sqlite") if one.key == key]
-    return found
+    (entry,) = [recorded_entry for recorded_entry in read_entries(run / "trail.sqlite") if recorded_entry.key == key]
+    return entry
 
 
 def everywhere(run: Path, at: str) -> dict[str, str]:
@@ -165,19 +165,19 @@ def everywhere(run: Path, at: str) -> dict[str, str]:
     }
 
 
-def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None:
+def check_told(run: Path, screen: str, at: str, cause: Cause, message: str) -> None:
     """Check that the trail and every view name the cause and what helps, and none speaks of a refusal to approve."""
     judged = one_entry(run, f"verdict/{at}")
     verdict = Store(run / "store").get_value(judged.raw["verdict"])
     assert judged.raw["cause"] == verdict["no_verdict"]["cause"] == cause and not verdict["approve"]
-    assert said in judged.raw["error"]
+    assert message in judged.raw["error"]
     views = {"terminal": screen} | everywhere(run, at)
     for place, text in views.items():
         # Markdown and JSON put backslashes before some characters.
-        told = text.replace("\\", "")
-        assert "no verdict" in told or "no_verdict" in told, (place, told)
-        assert said in told, (place, told)
-        assert "cites nothing that blocks" not in told, place
+        output = text.replace("\\", "")
+        assert "no verdict" in output or "no_verdict" in output, (place, output)
+        assert message in output, (place, output)
+        assert "cites nothing that blocks" not in output, place
     for place in ("terminal", "status", "report.md", "report.json", "transcript", "question", "page"):
         assert HELP[cause] in views[place].replace("\\", ""), (place, views[place])
 
@@ -187,10 +187,10 @@ def check_told(run: Path, screen: str, at: str, cause: Cause, said: str) -> None
 def test_the_cause_of_a_fault_is_known(
     api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch, vendor: str, name: str
 ) -> None:
-    fault, cause, said = FAULTS[name]
+    fault, cause, message = FAULTS[name]
     api.steps = [fault(vendor)]
     error = ask(reviewer_at(api, vendor, monkeypatch, timeout_s=1 if cause == "timed_out" else 20), packet).error
-    assert error is not None and error.cause == cause and said in error.message
+    assert error is not None and error.cause == cause and message in error.message
 
 
 OFTEN = {
@@ -213,18 +213,18 @@ CASES = [
 def test_the_cause_is_named_everywhere_at_the_design_and_at_a_stage(
     api: Api, tmp_path: Path, vendor: str, name: str
 ) -> None:
-    fault, cause, said = FAULTS[name]
+    fault, cause, message = FAULTS[name]
     api.steps = [fault(vendor)]
     # Where silence is the fault it is waited for; a loaded machine takes seconds for a healthy answer.
     who = reviewer(vendor, 3 if cause == "timed_out" else 60)
     session, screen = judged_by(tmp_path, f"reviewer: {who}")
     drive(session)
-    check_told(session.run, screen.getvalue(), "design.1", cause, said)
+    check_told(session.run, screen.getvalue(), "design.1", cause, message)
     # Asked once more the reviewer approves the design, and fails again at the first stage.
     api.steps = [answered(vendor, json.dumps(ANSWER)), fault(vendor)]
     again, later = at_a_terminal(session.run)
     drive(again, {"answer": "retry", "reason": "it works again", "by": "ada", "expires": None})
-    check_told(session.run, later.getvalue(), "base.1", cause, said)
+    check_told(session.run, later.getvalue(), "base.1", cause, message)
     assert KEY not in screen.getvalue() + later.getvalue()
     assert not verify_run(session.run, "trail.sqlite", "store").damage
 
@@ -247,8 +247,8 @@ def test_a_server_that_is_not_there(api: Api, tmp_path: Path, monkeypatch: pytes
     point_at(monkeypatch, f"http://127.0.0.1:{port}")
     session, screen = judged_by(tmp_path, f"reviewer: {reviewer(vendor)}")
     drive(session)
-    said = "the model's server was not reached"
-    check_told(session.run, screen.getvalue(), "design.1", "unreachable", said)
+    message = "the model's server was not reached"
+    check_told(session.run, screen.getvalue(), "design.1", "unreachable", message)
 
 
 def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, tmp_path: Path) -> None:
@@ -256,10 +256,10 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
     members = f"panel:\n  members: [{reviewer(OPENAI)}, {reviewer(ANTHROPIC)}, {{vendor: checklist}}]\n  quorum: 2"
     session, screen = judged_by(tmp_path, members)
     drive(session)
-    said = "1 of 3 members of the panel gave a verdict, 2 required"
-    check_told(session.run, screen.getvalue(), "design.1", "no_quorum", said)
-    for one in ("openai:gpt-5-mini: the model's server answered 401 (key refused)", "answered 500 (server error)"):
-        assert one in screen.getvalue() and one in peergate("status", "small", "--runs", session.run.parent)
+    message = "1 of 3 members of the panel gave a verdict, 2 required"
+    check_told(session.run, screen.getvalue(), "design.1", "no_quorum", message)
+    for text in ("openai:gpt-5-mini: the model's server answered 401 (key refused)", "answered 500 (server error)"):
+        assert text in screen.getvalue() and text in peergate("status", "small", "--runs", session.run.parent)
     assert one_entry(session.run, "verdict/design.1/1").raw["cause"] == "key_refused"
 
 
@@ -278,7 +278,7 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
     session, _ = judged_by(tmp_path, members)
     drive(session)
     every = read_entries(session.run / "trail.sqlite")
-    looks = {one.key: one.raw for one in every if one.kind == "look"}
+    looks = {entry.key: entry.raw for entry in every if entry.kind == "look"}
     gates = {key.rpartition("/")[0].partition("/")[2] for key in looks}
     assert gates == {"design.1", "base.1", "sample.1", "train.1", "tuned.1", "ship.1"}
     for gate in gates:
@@ -286,8 +286,8 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
             look, judged = looks[f"look/{gate}/{number}"], one_entry(session.run, f"verdict/{gate}/{number}").raw
             assert look["reviewer"] == judged["reviewer"] == who and not look["is_error"]
             assert judged["looked"] == [{"entry": f"look/{gate}/{number}", "answer": look["answer"]}]
-    shown = Store(session.run / "store").get(looks["look/base.1/1"]["answer"]).decode()
-    assert '"output": {"characters": ' in shown
+    text = Store(session.run / "store").get(looks["look/base.1/1"]["answer"]).decode()
+    assert '"output": {"characters": ' in text
     assert not verify_run(session.run, "trail.sqlite", "store").damage
 
 
@@ -296,17 +296,17 @@ def test_a_process_that_looks_on_and_on_is_stopped(api: Api, tmp_path: Path) -> 
     append_json(
         session.trail, "packet", "packet/design.1", {"stage": "design", "attempt": 1, "packet": "sha256:" + "0" * 64}
     )
-    asked = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
+    look = messages.Look(tool="grep", arguments='{"text": "owl"}', most=10**9)
     who = session.reviewer
     assert not isinstance(who, ReviewPanel)
     with may_look(session, "design", 1, "sha256:" + "0" * 64, who):
         for _ in range(LOOKS * MOST_CALLS):
-            assert len(session.reviewing.look(asked).text.encode()) <= MOST_ANSWER
+            assert len(session.reviewing.look(look).text.encode()) <= MOST_ANSWER
         with pytest.raises(ValueError, match="it looks up more than 4 answers"):
-            session.reviewing.look(asked)
+            session.reviewing.look(look)
     assert len(list(session.trail.iterate("look"))) == LOOKS * MOST_CALLS
     with pytest.raises(ValueError, match="lookups are not available"):
-        session.reviewing.look(asked)
+        session.reviewing.look(look)
 
 
 @pytest.mark.apart

@@ -20,10 +20,10 @@ STAGES = ("base", "sample", "train", "tuned", "ship")
 def pointers(value: Any, at: str = "") -> Iterator[str]:
     """Yield the pointer of every place below a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
-    for name, one in inner:
+    for name, item in inner:
         place = f"{at}/{str(name).replace('~', '~0').replace('/', '~1')}"
         yield place
-        yield from pointers(one, place)
+        yield from pointers(item, place)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -36,9 +36,9 @@ def test_what_a_model_is_shown_is_half_as_long_as_the_packet(tmp_path: Path, sta
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_pointer_into_it_points_into_the_packet(tmp_path: Path, stage: str) -> None:
     packet = packet_of(evidence_of(tmp_path, stage))
-    found = [one for one in pointers(build_packet_view(packet)) if not one.startswith("/quiet_checks")]
-    lost = [one for one in found if not resolvable(Span(artifact=packet.content_digest(), pointer=one), packet)]
-    assert len(found) > 30 and lost == []
+    results = [pointer for pointer in pointers(build_packet_view(packet)) if not pointer.startswith("/quiet_checks")]
+    lost = [text for text in results if not resolvable(Span(artifact=packet.content_digest(), pointer=text), packet)]
+    assert len(results) > 30 and lost == []
 
 
 def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_only_checks_that_passed_and_show_nothing_are_counted(tmp_path: Path) ->
             ]
         )
     ]
-    told = build_packet_view(packet.model_copy(update={"checks": tuple(changed)}))
-    assert sorted(told["checks"]) == ["1", "3", "4", "5", "6"]
-    assert told["quiet_checks"] == {"passed": 1, "not_applicable": 1, "places_of_passed": {"c0": 0}}
-    assert told["checks"]["4"] == {"id": "c4", "status": "FAIL", "blocking": True, "detail": "d"}
-    assert told["checks"]["1"]["rows"] == [{"nearest": "a row"}]
+    report = build_packet_view(packet.model_copy(update={"checks": tuple(changed)}))
+    assert sorted(report["checks"]) == ["1", "3", "4", "5", "6"]
+    assert report["quiet_checks"] == {"passed": 1, "not_applicable": 1, "places_of_passed": {"c0": 0}}
+    assert report["checks"]["4"] == {"id": "c4", "status": "FAIL", "blocking": True, "detail": "d"}
+    assert report["checks"]["1"]["rows"] == [{"nearest": "a row"}]
 
 
 def test_nothing_else_is_left_out(tmp_path: Path) -> None:

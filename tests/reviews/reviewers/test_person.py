@@ -38,8 +38,8 @@ def packet(tmp_path: Path) -> Packet:
 
 
 def typed(*lines: str) -> Callable[[str], str]:
-    left: Iterator[str] = iter(lines)
-    return lambda _: next(left)
+    remaining: Iterator[str] = iter(lines)
+    return lambda _: next(remaining)
 
 
 def test_nobody_at_the_terminal_is_no_verdict(packet: Packet) -> None:
@@ -73,8 +73,8 @@ PANEL = ("reviewer: {vendor: checklist}", "panel: {quorum: 1, members: [{vendor:
 
 def test_a_verdict_is_given_once_and_signed_with_the_persons_key(packet: Packet, tmp_path: Path) -> None:
     waiting = waiting_for(tmp_path, packet, ALONE)
-    given = waiting.give()
-    assert (given.key, given.raw["reviewer"], given.raw["packet"]) == (
+    entry = waiting.give()
+    assert (entry.key, entry.raw["reviewer"], entry.raw["packet"]) == (
         "verdict/base.1",
         "person",
         packet.content_digest(),
@@ -102,15 +102,15 @@ def test_a_verdict_of_a_person_that_another_key_signed_is_found(packet: Packet, 
 
 def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packet, tmp_path: Path) -> None:
     """The session could sign as its person what its model would not say."""
-    for name, reviewer, found in (("rules", (), True), ("person", (ALONE,), False)):
+    for name, reviewer, flag in (("rules", (), True), ("person", (ALONE,), False)):
         waiting = waiting_for(tmp_path / name, packet, *reviewer)
-        said = no_verdict("person", NoVerdict(cause="unusable", what="w", help="h"))
-        verdict = waiting.store.put_value(said.model_copy(update={"approve": True, "no_verdict": None}))
+        result = no_verdict("person", NoVerdict(cause="unusable", what="w", help="h"))
+        verdict = waiting.store.put_value(result.model_copy(update={"approve": True, "no_verdict": None}))
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
-        given = append_json(waiting.trail, "verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
-        told = list(people_damage(History(waiting.trail.iterate(), waiting.store)))
-        why = f"entry {given.seq} (verdict): 'person' is not a reviewer here; registered: checklist"
-        assert told == ([why] if found else [])
+        entry = append_json(waiting.trail, "verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
+        lines = list(people_damage(History(waiting.trail.iterate(), waiting.store)))
+        why = f"entry {entry.seq} (verdict): 'person' is not a reviewer here; registered: checklist"
+        assert lines == ([why] if flag else [])
 
 
 def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) -> None:
@@ -160,5 +160,5 @@ def test_what_is_typed_becomes_findings_and_an_approval(packet: Packet, tmp_path
 
 def test_what_a_person_is_shown_cannot_move_their_terminal(tmp_path: Path) -> None:
     rows = answers([True] * N, output="\x1b[2J\x1b]0;owned\x07 approve this")
-    told = "\n".join(summary(packet_of(evidence_of(tmp_path, "base", rows))))
-    assert "\x1b" not in told and "\x07" not in told and "approve this" in told
+    output = "\n".join(summary(packet_of(evidence_of(tmp_path, "base", rows))))
+    assert "\x1b" not in output and "\x07" not in output and "approve this" in output

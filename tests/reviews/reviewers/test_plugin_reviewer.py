@@ -84,8 +84,8 @@ def test_its_verdict_counts_under_its_registered_name(here: Path, packet: Packet
 
 def test_the_process_gets_the_key_of_its_own_vendor_and_no_other(here: Path) -> None:
     bring(here, key="WORDS_KEY")
-    given = environment((spec_of(),), {"WORDS_KEY": "k", "OTHER_KEY": "o", "OPENAI_API_KEY": "p"})
-    assert given["WORDS_KEY"] == "k" and not {"OTHER_KEY", "OPENAI_API_KEY"} & set(given)
+    arguments = environment((spec_of(),), {"WORDS_KEY": "k", "OTHER_KEY": "o", "OPENAI_API_KEY": "p"})
+    assert arguments["WORDS_KEY"] == "k" and not {"OTHER_KEY", "OPENAI_API_KEY"} & set(arguments)
 
 
 BROKEN = {
@@ -104,11 +104,11 @@ BROKEN = {
 def test_whatever_else_it_does_is_no_verdict(
     how: str, here: Path, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body, told, cause = BROKEN[how]
+    body, output, cause = BROKEN[how]
     monkeypatch.setattr(plugin_reviewer, "RULES_SECONDS", 0.3)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     bring(here, body)
-    with pytest.raises(ReviewerUnavailable, match=told) as caught:
+    with pytest.raises(ReviewerUnavailable, match=output) as caught:
         party(process_of(here, spec_of()), 0).review(packet, packet.content_digest())
     assert caught.value.cause == cause
 
@@ -123,12 +123,12 @@ def test_it_cannot_state_that_there_is_no_verdict(here: Path, packet: Packet) ->
 def test_one_that_asks_a_model_costs_its_cap_whether_it_answers_or_not(here: Path, packet: Packet) -> None:
     bring(here, asks=True)
     spec = spec_of(model="small")
-    asked = party(process_of(here, spec), 0)
-    assert isinstance(asked, ModelApart) and asked.name == SEEN
+    apart = party(process_of(here, spec), 0)
+    assert isinstance(apart, ModelApart) and apart.name == SEEN
     cap = spec.effort.medium.max_cost_usd
-    answered = asked.ask(packet, packet.content_digest())
+    answered = apart.ask(packet, packet.content_digest())
     assert answered.value is not None and answered.value.reviewer == SEEN
-    assert (answered.exchange.usd, answered.exchange.usd_is_measured, asked.cost_cap(packet)) == (cap, False, cap)
+    assert (answered.exchange.usd, answered.exchange.usd_is_measured, apart.cost_cap(packet)) == (cap, False, cap)
     free = spec_of(model="small", usd_per_million_tokens={"input": 0, "output": 0})
     assert party(process_of(here / "free", free), 0).cost_cap(packet) == 0  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -155,17 +155,17 @@ def test_a_key_whose_value_nothing_would_mask_is_refused(name: str, here: Path) 
 
 
 def told_of(spec: SessionSpec, reviewer: ReviewerSpec) -> list[str]:
-    return [one.message for one in lint(spec.model_copy(update={"reviewer": reviewer}))]
+    return [problem.message for problem in lint(spec.model_copy(update={"reviewer": reviewer}))]
 
 
 def test_a_spec_names_a_model_exactly_when_the_vendor_asks_one(here: Path, tmp_path: Path) -> None:
     bring(here, asks=True)
     spec = resolved_spec(tmp_path).spec
-    assert not [one for one in told_of(spec, spec_of(model="m")) if "vendor" in one or "model" in one]
+    assert not [text for text in told_of(spec, spec_of(model="m")) if "vendor" in text or "model" in text]
     assert "vendor 'words' needs a model" in told_of(spec, spec_of())
-    told = told_of(spec, spec_of(model="m", base_url="http://x", usd_per_million_tokens={"input": 1, "output": 1}))
-    assert "vendor 'words' asks its model in its own way" in told
-    assert "tokens of vendor 'words' are not counted: a review costs its max_cost_usd" in told
+    lines = told_of(spec, spec_of(model="m", base_url="http://x", usd_per_million_tokens={"input": 1, "output": 1}))
+    assert "vendor 'words' asks its model in its own way" in lines
+    assert "tokens of vendor 'words' are not counted: a review costs its max_cost_usd" in lines
     used = used_plugins(spec.model_copy(update={"reviewer": spec_of(model="m")}))
     assert used["peergate.reviewers words"].startswith("acme-words 1.0 sha256:")
 
@@ -192,8 +192,8 @@ def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: P
 def test_a_vendor_that_nobody_brings_is_an_error_of_the_spec(name: str, here: Path, tmp_path: Path) -> None:
     bring(here)
     spec = resolved_spec(tmp_path).spec.model_copy(update={"reviewer": ReviewerSpec(vendor=name)})
-    found = [one for one in lint_reviewer(spec) if one.loc == ("reviewer", "vendor")]
-    assert len(found) == 1 and ("unknown reviewer vendor" in found[0].message or name == "playbook")
+    problems = [problem for problem in lint_reviewer(spec) if problem.loc == ("reviewer", "vendor")]
+    assert len(problems) == 1 and ("unknown reviewer vendor" in problems[0].message or name == "playbook")
 
 
 LOOKS = """found = asked.looking.look("grep", '{"text": "owl"}', 10**9)
@@ -204,56 +204,56 @@ ALL = """told = [asked.looking.look("grep", "{}", 10).text for _ in range(9)]
     return verdict.model_copy(update={"risks": tuple(told[-2:])})"""
 
 
-def looking_at(process: ReviewerHere, asked: list[messages.Look], takes_s: float = 0.0) -> None:
+def looking_at(process: ReviewerHere, looks: list[messages.Look], takes_s: float = 0.0) -> None:
     """Stands for the session."""
 
-    def look(one: messages.Look) -> messages.LookupAnswerMessage:
-        asked.append(one)
+    def look(result: messages.Look) -> messages.LookupAnswerMessage:
+        looks.append(result)
         time.sleep(takes_s)
-        return messages.LookupAnswerMessage(text="rows:3: an owl", is_error=False, entry=f"look/base.1/{len(asked)}")
+        return messages.LookupAnswerMessage(text="rows:3: an owl", is_error=False, entry=f"look/base.1/{len(looks)}")
 
     process.readable, process.look = ("rows: what the attempt left",), look
 
 
 def test_one_that_asks_a_model_looks_into_the_evidence(here: Path, packet: Packet) -> None:
     bring(here, LOOKS, asks=True)
-    spec, asked = spec_of(model="small", looks=1), list[messages.Look]()
+    spec, looks = spec_of(model="small", looks=1), list[messages.Look]()
     process = process_of(here, spec)
-    looking_at(process, asked)
+    looking_at(process, looks)
     who = party(process, 0)
     assert isinstance(who, ModelApart) and who.looks == 1
-    said = who.ask(packet, packet.content_digest())
-    assert said.value is not None, said.error
+    outcome = who.ask(packet, packet.content_digest())
+    assert outcome.value is not None, outcome.error
     answer = digest_bytes(b"rows:3: an owl")
-    assert [(one.tool, one.arguments, one.most) for one in asked] == [("grep", '{"text": "owl"}', ANSWER_BYTES)]
-    assert [vars(one) for one in said.exchange.looked] == [{"entry": "look/base.1/1", "answer": answer}]
-    assert said.value.findings[0].evidence[0].artifact == answer
+    assert [(look.tool, look.arguments, look.most) for look in looks] == [("grep", '{"text": "owl"}', ANSWER_BYTES)]
+    assert [vars(record) for record in outcome.exchange.looked] == [{"entry": "look/base.1/1", "answer": answer}]
+    assert outcome.value.findings[0].evidence[0].artifact == answer
     # Without `looks` in the spec it has nothing to look with.
     bare = process_of(here / "bare", spec_of(model="small"))
-    looking_at(bare, asked)
+    looking_at(bare, looks)
     refused = party(bare, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
-    assert "'NoneType' object has no attribute 'look'" in refused.error.message and len(asked) == 1
+    assert "'NoneType' object has no attribute 'look'" in refused.error.message and len(looks) == 1
 
 
 def test_it_looks_as_often_as_its_spec_says(here: Path, packet: Packet) -> None:
     bring(here, ALL, asks=True)
-    asked = list[messages.Look]()
+    looks = list[messages.Look]()
     process = process_of(here, spec_of(model="small", looks=1))
-    looking_at(process, asked)
-    said = party(process, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
-    assert len(asked) == len(said.exchange.looked) == 8
-    assert said.value.risks == ("rows:3: an owl", "not carried out: nothing more may be looked up")
+    looking_at(process, looks)
+    answer = party(process, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(looks) == len(answer.exchange.looked) == 8
+    assert answer.value.risks == ("rows:3: an owl", "not carried out: nothing more may be looked up")
 
 
 def test_nothing_is_looked_up_after_a_review_that_took_too_long(here: Path, packet: Packet) -> None:
     bring(here, ALL, asks=True)
-    asked = list[messages.Look]()
+    looks = list[messages.Look]()
     effort = {"timeout_s": 0.3, "max_cost_usd": 0.1}
     spec = spec_of(model="small", looks=1, effort=dict.fromkeys(("low", "medium", "high"), effort))
     process = process_of(here, spec)
-    looking_at(process, asked, takes_s=0.2)
-    said = party(process, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
-    count = len(asked)
-    assert said.error.cause == "timed_out" and len(said.exchange.looked) == count < 8
+    looking_at(process, looks, takes_s=0.2)
+    answer = party(process, 0).ask(packet, packet.content_digest())  # pyright: ignore[reportAttributeAccessIssue]
+    count = len(looks)
+    assert answer.error.cause == "timed_out" and len(answer.exchange.looked) == count < 8
     time.sleep(0.5)
-    assert len(asked) == count
+    assert len(looks) == count

@@ -61,7 +61,7 @@ def pids_of(process: ReviewerProcess) -> list[int]:
     child = process._child  # pyright: ignore[reportPrivateUsage]
     assert child is not None
     pipe = f"pipe:[{os.fstat(child.questions).st_ino}]"
-    return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and _input(one) == pipe]
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _input(path) == pipe]
 
 
 def _input(process: Path) -> str:
@@ -72,13 +72,13 @@ def _input(process: Path) -> str:
 
 
 def send(process: ReviewerProcess, number: signal.Signals) -> list[int]:
-    found = pids_of(process)
-    assert found
-    for pid in found:
+    results = pids_of(process)
+    assert results
+    for pid in results:
         # Bubblewrap and its program end each other: who is last in the list may be gone already.
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-    return found
+    return results
 
 
 def test_it_reviews_and_signs(running: ReviewerProcess, key: Path, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_session_never_opens_the_reviewers_key(tmp_path: Path) -> None:
         WATCHED.clear()
     assert judged is not None and judged.raw["error"] == "" and judged.raw["reviewer"] == "checklist"
     assert opened is not None and opened.raw["reviewer_confined"] is confinement.is_confined()
-    names = {Path(one).name for one in OPENED}
+    names = {Path(text).name for text in OPENED}
     assert {"log.pem", "trail.sqlite"} & names, "the control: what is opened is seen"
     assert "reviewer.pem" not in names
     assert key.stat().st_mode & 0o777 == 0o600
@@ -151,13 +151,18 @@ def test_what_is_wrong_with_the_key_is_told_and_nothing_is_signed(key: Path) -> 
 
 
 def test_its_environment_holds_the_key_of_its_own_vendor_only() -> None:
-    given = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a", "PEERGATE_REVIEWER_KEY": "r", "PEERGATE_BUILDER_KEY": "b"}
-    given |= {"HF_TOKEN": "h", "PATH": "/bin", "https_proxy": "p", "OPENAI_BASE_URL": "u"}
+    arguments = {
+        "OPENAI_API_KEY": "o",
+        "ANTHROPIC_API_KEY": "a",
+        "PEERGATE_REVIEWER_KEY": "r",
+        "PEERGATE_BUILDER_KEY": "b",
+    }
+    arguments |= {"HF_TOKEN": "h", "PATH": "/bin", "https_proxy": "p", "OPENAI_BASE_URL": "u"}
     openai = ReviewerSpec(vendor="openai", model="m")
     own = ReviewerSpec.model_validate({"vendor": "openai", "model": "m", "base_url": "http://h/v1"})
 
     def keys(*reviewers: ReviewerSpec) -> set[str]:
-        return confinement.environment(reviewers, given).keys() - {"PATH", "https_proxy", *confinement._SET}  # pyright: ignore[reportPrivateUsage]
+        return confinement.environment(reviewers, arguments).keys() - {"PATH", "https_proxy", *confinement._SET}  # pyright: ignore[reportPrivateUsage]
 
     assert keys(*CHECKLIST, ReviewerSpec(vendor="person")) == set()
     assert keys(openai) == {"OPENAI_API_KEY"}
@@ -203,16 +208,16 @@ def test_it_can_write_nowhere_and_reach_the_network(
     with socket.create_server(("127.0.0.1", 0)) as server:
         command = confinement.command(key, run)[:-2] + ["-c", PROBE, run, key, tmp_path, server.getsockname()[1]]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    told = json.loads(done.stdout)
-    assert told.pop("processes") < 5 or not walled
+    report = json.loads(done.stdout)
+    assert report.pop("processes") < 5 or not walled
     open_to_all = {"own key": True, "network": True}
     if walled:
         gone = {"run": "FileNotFoundError", "log key": "FileNotFoundError"}
-        assert told == {"write": "OSError"} | gone | open_to_all
+        assert report == {"write": "OSError"} | gone | open_to_all
         assert not (tmp_path / "new").exists(), "not even an empty file"
     else:
         # The limit on file sizes still holds: an empty file can be made, and no byte gets into it.
-        assert told == {"write": "OSError", "run": True, "log key": True} | open_to_all
+        assert report == {"write": "OSError", "run": True, "log key": True} | open_to_all
         assert (tmp_path / "new").read_bytes() == b""
 
 
@@ -309,10 +314,10 @@ def test_a_process_that_waits_for_its_model_is_waited_for_and_says_so(key: Path)
     """Two waits are each longer than the time that an answer may take."""
     twice = LATER + f"import time\nfor _ in range(2): print('{WAITING}', flush=True); time.sleep(0.6)\nprint('{LAST}')"
     process = ReviewerProcess("small", CHECKLIST, key, start=played(twice))
-    told: list[tuple[float, str]] = []
-    process.waits = lambda seconds, why: told.append((seconds, why))
+    lines: list[tuple[float, str]] = []
+    process.waits = lambda seconds, why: lines.append((seconds, why))
     assert process.ask(messages.Sign(data=b"x"), messages.SignatureMessage, 0.5).signature == b""
-    assert told == [(0.6, "answered 503")] * 2 and process.waiting_usd == 0.25
+    assert lines == [(0.6, "answered 503")] * 2 and process.waiting_usd == 0.25
     process.close()
 
 

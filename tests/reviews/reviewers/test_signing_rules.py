@@ -50,17 +50,17 @@ class Bench:
         self.process.close()
 
     def body(self, packet: Packet, verdict: Verdict, **changes: Any) -> dict[str, Any]:
-        kept = {"packet": self.store.put_value(packet), "verdict": self.store.put_value(verdict)}
-        return {"stage": "base", "attempt": 1, "error": "", "reviewer": verdict.reviewer} | kept | changes
+        saved = {"packet": self.store.put_value(packet), "verdict": self.store.put_value(verdict)}
+        return {"stage": "base", "attempt": 1, "error": "", "reviewer": verdict.reviewer} | saved | changes
 
     def record(self, key: str, body: dict[str, Any]) -> RecordedEntry:
         return append_json(self.trail, "verdict", key, body)
 
     def spoken(self, key: str) -> Spoken:
         payload, signatures = self.trail.envelope(key)
-        found = self.trail.find(key)
-        assert found is not None
-        verdict = self.store.get(found.raw["verdict"])
+        recorded_entry = self.trail.find(key)
+        assert recorded_entry is not None
+        verdict = self.store.get(recorded_entry.raw["verdict"])
         return Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())
 
 
@@ -164,9 +164,9 @@ def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, p
     with pytest.raises(ReviewerUnavailable, match="approve is not what the reviewer left"):
         entry_of = entry("verdict", bench.body(packet, verdict, error="down: 503", cause="server_error", approve=True))
         bench.process.sign(pae(payload_of(entry_of)))
-    for told in ({"cause": "refused"}, {}, {"cause": "server_error", "error": "down"}):
+    for row in ({"cause": "refused"}, {}, {"cause": "server_error", "error": "down"}):
         with pytest.raises(ReviewerUnavailable, match="no reviewer here reached"):
-            body = bench.body(packet, verdict, **({"error": "down: 503"} | told))
+            body = bench.body(packet, verdict, **({"error": "down: 503"} | row))
             bench.process.sign(pae(payload_of(entry("verdict", body))))
     bench.record("verdict/base.1", bench.body(packet, verdict, error="down: 503", cause="server_error", **cost))
     with pytest.raises(ReviewerUnavailable, match="no reason is recorded"):
@@ -184,12 +184,12 @@ def test_what_is_no_packet_is_not_reviewed(bench: Bench, text: str) -> None:
 
 def test_a_packet_is_reviewed_under_its_own_digest_and_in_its_own_form_only(bench: Bench, packet: Packet) -> None:
     text = packet.canonical().decode()
-    for shown, digest, why in (
+    for word, digest, why in (
         (text, OTHER, "the packet has the digest"),
         (loose := json.dumps(json.loads(text), indent=1), digest_bytes(loose.encode()), "not in canonical form"),
     ):
         with pytest.raises(ReviewerUnavailable, match=why):
-            bench.process.ask(messages.ReviewMessage(reviewer=0, packet=shown, digest=digest), messages.VerdictMessage)
+            bench.process.ask(messages.ReviewMessage(reviewer=0, packet=word, digest=digest), messages.VerdictMessage)
     for number in (-1, 1):
         question = messages.ReviewMessage(reviewer=number, packet=text, digest=packet.content_digest())
         with pytest.raises(ReviewerUnavailable, match="cannot be asked here"):
@@ -208,21 +208,21 @@ def members(bench: Bench, packet: Packet) -> list[Spoken]:
 
 
 def test_a_panel_is_merged_from_what_its_members_signed(bench: Bench, packet: Packet) -> None:
-    said = members(bench, packet)
+    spokens = members(bench, packet)
     bench.begin_anew()
     digest = packet.content_digest()
-    merged = reviewer_proxy.merge(bench.process, digest, 1, said)
+    merged = reviewer_proxy.merge(bench.process, digest, 1, spokens)
     assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("checklist", True), ("openai:m", None)]
     assert (merged.approve, merged.no_verdict) == (True, None)
     bench.record("verdict/base.1", bench.body(packet, merged, members=2))
-    why = reviewer_proxy.merge(bench.process, digest, 2, said).no_verdict
+    why = reviewer_proxy.merge(bench.process, digest, 2, spokens).no_verdict
     assert why is not None and why.cause == "no_quorum"
     assert why.what == "1 of 2 members of the panel gave a verdict, 2 required; openai:m: down"
 
 
 def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Packet) -> None:
     """The attack: the session writes a member's approval itself, with a key it has."""
-    said = members(bench, packet)
+    spokens = members(bench, packet)
     approving = no_verdict("openai:m", DOWN).model_copy(update={"approve": True, "no_verdict": None})
     body = bench.body(packet, approving)
     for role in ("log", "builder", "human"):
@@ -231,10 +231,10 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
             payload=row.payload.decode(), signatures=row.signatures.decode(), verdict=approving.canonical().decode()
         )
         with pytest.raises(ReviewerUnavailable, match="not signed with the reviewer's key"):
-            reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said[0], forged])
+            reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [spokens[0], forged])
     # What the reviewer did sign, in another session of the workspace.
     row = signed(entry("verdict", body, session="other"), bench.trail.keys, "reviewer")
-    foreign = said[1].model_copy(
+    foreign = spokens[1].model_copy(
         update={
             "payload": row.payload.decode(),
             "signatures": row.signatures.decode(),
@@ -243,52 +243,52 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
     )
     with pytest.raises(ReviewerUnavailable, match="not a verdict of session 'small'"):
         reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [foreign])
-    swapped = said[0].model_copy(update={"verdict": approving.canonical().decode()})
+    swapped = spokens[0].model_copy(update={"verdict": approving.canonical().decode()})
     with pytest.raises(ReviewerUnavailable, match="records another verdict"):
         reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [swapped])
     with pytest.raises(ReviewerUnavailable, match="the panel's on"):
-        reviewer_proxy.merge(bench.process, OTHER, 1, said)
+        reviewer_proxy.merge(bench.process, OTHER, 1, spokens)
 
 
 def test_a_person_of_a_panel_is_believed_by_their_own_key(bench: Bench, packet: Packet) -> None:
     verdict = no_verdict("person", DOWN).model_copy(update={"approve": True, "no_verdict": None})
     row = signed(entry("verdict", bench.body(packet, verdict)), bench.trail.keys, "human")
-    said = Spoken(
+    spoken = Spoken(
         payload=row.payload.decode(), signatures=row.signatures.decode(), verdict=verdict.canonical().decode()
     )
-    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said])
+    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [spoken])
     assert merged.approve
     bench.process.close()
     bench.process.humans = ()
     with pytest.raises(ReviewerUnavailable, match="not signed with"):
-        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said])
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [spoken])
 
 
 def test_the_same_evidence_gets_the_verdict_that_was_signed_before(bench: Bench, packet: Packet) -> None:
     bench.record("verdict/base.1", bench.body(packet, reviewed(bench, packet)))
-    said = bench.spoken("verdict/base.1")
+    spoken = bench.spoken("verdict/base.1")
     bench.begin_anew()
     now = packet.model_copy(update={"unchanged_since": 1, "log_tail": "another run"})
-    verdict = reviewer_proxy.repeat(bench.process, now.canonical(), packet.canonical(), said)
+    verdict = reviewer_proxy.repeat(bench.process, now.canonical(), packet.canonical(), spoken)
     bench.record("verdict/base.2", bench.body(now, verdict, attempt=2, same_as=1))
     bench.trail.verify_chain()
     other = now.model_copy(update={"granted_parameters": {"seed": 99}})
     with pytest.raises(ReviewerUnavailable, match="the evidence is not that of the earlier attempt"):
-        reviewer_proxy.repeat(bench.process, other.canonical(), packet.canonical(), said)
+        reviewer_proxy.repeat(bench.process, other.canonical(), packet.canonical(), spoken)
     later = now.model_copy(update={"unchanged_since": 2})
     with pytest.raises(ReviewerUnavailable, match="on another packet"):
-        reviewer_proxy.repeat(bench.process, later.canonical(), packet.canonical(), said)
+        reviewer_proxy.repeat(bench.process, later.canonical(), packet.canonical(), spoken)
 
 
 def test_what_was_signed_before_a_key_was_replaced_is_still_believed(bench: Bench, packet: Packet) -> None:
-    said = members(bench, packet)
+    spokens = members(bench, packet)
     keys = bench.trail.keys
     keys.path("reviewer").rename(keys.path("reviewer.old-0123456789abcdef"))
     keys.make("reviewer")
     bench.begin_anew()
-    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, said)
+    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, spokens)
     assert merged.approve
     keys.path("reviewer.old-0123456789abcdef").unlink()
     bench.begin_anew()
     with pytest.raises(ReviewerUnavailable, match="not signed with"):
-        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, said)
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, spokens)

@@ -132,8 +132,8 @@ ONE_REQUEST: dict[str, tuple[str, Any, Any, str]] = {
 def test_a_bad_request_is_complained_about_once(api: Api, name: str) -> None:
     path, body, headers, complaint = ONE_REQUEST[name]
     post(api, body, path, headers)
-    (said,) = api.complaints()
-    assert complaint in said and said.startswith("request 1: ")
+    (message,) = api.complaints()
+    assert complaint in message and message.startswith("request 1: ")
 
 
 def twice(api: Api, first: Step, second: Any = RESPONSES, wait_s: float = 0) -> None:
@@ -175,8 +175,8 @@ def twice_cut(api: Api) -> None:
 def test_a_bad_repeat_is_complained_about_once(api: Api, name: str) -> None:
     act, complaint = TWO_REQUESTS[name]
     act(api)
-    (said,) = api.complaints()
-    assert complaint in said and said.startswith("review 1: ")
+    (message,) = api.complaints()
+    assert complaint in message and message.startswith("review 1: ")
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503])

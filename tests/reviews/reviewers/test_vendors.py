@@ -86,9 +86,9 @@ def reviewer_at(
     api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, outage_s: float = 0.3, **effort: Any
 ) -> ModelReviewer:
     """Build the reviewer as a session does; only the address is the loopback server's."""
-    one = ReviewLimits.model_validate({"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
+    limits = ReviewLimits.model_validate({"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
     values: dict[str, Any] = {"vendor": PARTY[vendor], "model": MODELS[vendor], "usd_per_million_tokens": PRICE}
-    values |= {"effort": Efforts(low=one, medium=one, high=one), "outage_s": outage_s}
+    values |= {"effort": Efforts(low=limits, medium=limits, high=limits), "outage_s": outage_s}
     if vendor not in KEYS:
         values |= {"base_url": api.address, "api": vendor}
         return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
@@ -100,8 +100,8 @@ def reviewer_at(
 def ask(reviewer: ModelReviewer, packet: Packet) -> ModelOutcome[Verdict]:
     review = reviewer.ask(packet, packet.content_digest())
     assert (review.value is None) != (review.error is None)
-    for kept in (review.exchange, review.value, review.error):
-        assert KEY not in repr(kept)
+    for exchange in (review.exchange, review.value, review.error):
+        assert KEY not in repr(exchange)
     return review
 
 
@@ -198,10 +198,10 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
     message, exchange = unavailable(reviewer, packet)
     assert why in message
     # It was told what is wrong, once; both answers are kept and paid for.
-    assert len(api.got) == 2 and why in told(api.got[1])
+    assert len(api.got) == 2 and why in last_message(api.got[1])
     (first,) = exchange.earlier
     assert (first.request, first.response) == (api.got[0].body, on_the_wire(vendor, text))
-    assert first.error in told(api.got[1]) and exchange.response == on_the_wire(vendor, text)
+    assert first.error in last_message(api.got[1]) and exchange.response == on_the_wire(vendor, text)
     assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx(2 * 1400 / 1e6), True)
     assert exchange.usage == {"input_tokens": 2000, "output_tokens": 400, "cached_tokens": 0}
     api.next_review()
@@ -209,7 +209,7 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
         reviewer.review(packet, packet.content_digest())
 
 
-def told(got: Got) -> str:
+def last_message(got: Got) -> str:
     """Return the last message of a request."""
     body = got.value()
     return text_of((body["input"] if "input" in body else body["messages"])[-1])
@@ -231,9 +231,9 @@ def test_a_second_answer_that_fits_is_the_verdict(
     assert review.value is not None and len(api.got) == 2
     assert settle(evidence.resolved, packet, review.value, evidence.attempt).outcome == "approve"
     body = api.got[1].value()
-    said = [text_of(message) for message in (body["input"] if "input" in body else body["messages"])][-3:]
-    assert said[0] == api.got[0].packet_text() and said[1] == bad
-    assert "That answer cannot be used: the answer does not fit the schema: score: Extra inputs" in said[2]
+    messages = [text_of(message) for message in (body["input"] if "input" in body else body["messages"])][-3:]
+    assert messages[0] == api.got[0].packet_text() and messages[1] == bad
+    assert "That answer cannot be used: the answer does not fit the schema: score: Extra inputs" in messages[2]
     assert review.exchange.statuses == (200, 200) and len(review.exchange.earlier) == 1
 
 
@@ -305,8 +305,8 @@ def test_a_stream_that_ends_before_the_answer_does_is_no_verdict(
     whole = answered(vendor, json.dumps(ANSWER)).streamed
     api.steps = [Step(whole[: whole.rindex(b"event: ")], headers={"content-type": "text/event-stream"})]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    said = {OPENAI: "the stream ended before the response did", ANTHROPIC: "with stop reason 'end_turn'"}
-    assert message.startswith("the answer of the model's server was cut off: ") and said[vendor] in message
+    results = {OPENAI: "the stream ended before the response did", ANTHROPIC: "with stop reason 'end_turn'"}
+    assert message.startswith("the answer of the model's server was cut off: ") and results[vendor] in message
     assert (exchange.usd, exchange.usd_is_measured) == (1.0, False)
 
 

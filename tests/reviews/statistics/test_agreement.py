@@ -13,9 +13,9 @@ def rated(both: int, first: int, second: int, none: int) -> tuple[list[int], lis
 
 def test_kappa_of_a_table_by_hand() -> None:
     # 20 yes-yes, 5 and 10 apart, 15 no-no: agreement 0.7, by chance 0.5, so kappa is 0.4.
-    found = cohens_kappa(*rated(20, 5, 10, 15))
-    assert (found.kappa, found.agreement, found.n) == (pytest.approx(0.4), 0.7, 50)
-    assert found.interval[0] < 0.4 < found.interval[1] and found.interval == pytest.approx((0.15, 0.65), abs=0.01)
+    kappa = cohens_kappa(*rated(20, 5, 10, 15))
+    assert (kappa.kappa, kappa.agreement, kappa.n) == (pytest.approx(0.4), 0.7, 50)
+    assert kappa.interval[0] < 0.4 < kappa.interval[1] and kappa.interval == pytest.approx((0.15, 0.65), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,10 @@ def test_cohens_h() -> None:
 
 def test_paired_t_and_cohens_d() -> None:
     """``t.test(y, x, paired = TRUE)``; ``mean(y-x)/sqrt((var(x)+var(y))/2)``; ``mean(y-x)/sd(y-x)``."""
-    found = paired_means(SLEEP_1, SLEEP_2)
-    assert (found.t, found.p) == pytest.approx((4.06212768338, 0.00283289019738), rel=1e-10)
-    assert found.interval == pytest.approx((0.700114236723, 2.459885763277), rel=1e-10)
-    assert (found.d, found.dz) == pytest.approx((0.83218108135, 1.28455756259), rel=1e-10)
+    means = paired_means(SLEEP_1, SLEEP_2)
+    assert (means.t, means.p) == pytest.approx((4.06212768338, 0.00283289019738), rel=1e-10)
+    assert means.interval == pytest.approx((0.700114236723, 2.459885763277), rel=1e-10)
+    assert (means.d, means.dz) == pytest.approx((0.83218108135, 1.28455756259), rel=1e-10)
 
 
 def test_wilcoxon() -> None:
@@ -94,8 +94,8 @@ def test_sign_test() -> None:
 
 def test_bowker() -> None:
     """``mcnemar.test(M, correct = FALSE)``, which is Bowker's test for a table of three rows."""
-    found = bowker([[10, 7, 1], [2, 10, 6], [4, 0, 10]])
-    assert (found.chi2, found.df, found.p) == pytest.approx((10.5777777778, 3, 0.0142424621708), rel=1e-10)
+    result = bowker([[10, 7, 1], [2, 10, 6], [4, 0, 10]])
+    assert (result.chi2, result.df, result.p) == pytest.approx((10.5777777778, 3, 0.0142424621708), rel=1e-10)
 
 
 def test_power_of_the_paired_t_test() -> None:
@@ -108,9 +108,9 @@ def test_power_of_the_paired_t_test() -> None:
 
 def test_kappa() -> None:
     """``vcd::Kappa(T)``: value and ASE."""
-    one = [row for row, counts in enumerate(TABLE) for count in counts for _ in range(count)]
+    items = [row for row, counts in enumerate(TABLE) for count in counts for _ in range(count)]
     other = [column for counts in TABLE for column, count in enumerate(counts) for _ in range(count)]
-    plain = cohens_kappa(one, other)
+    plain = cohens_kappa(items, other)
     assert plain.kappa == pytest.approx(0.548022598870, rel=1e-10)
     assert plain.interval == pytest.approx((0.333675706309, 0.762369491431), rel=1e-9)
 
@@ -118,11 +118,11 @@ def test_kappa() -> None:
 def test_controlled_win_rate() -> None:
     """``optim`` on the penalised likelihood: priors ``b1^2/200 + b2^2/50``, ``x = tanh(longer / sd)``."""
     won = [1, 1, 0, 0.5, 1, 0, 1, 1, 0.5, 0, 1, 1]
-    found = win_rate(won, [30, 12, -8, 5, 44, -20, 9, 3, -2, -15, 60, -1])
-    assert found.controlled == pytest.approx(0.641093148374, abs=1e-6)
-    assert found.length_coefficient == pytest.approx(4.877529368028, abs=1e-4)
+    rate = win_rate(won, [30, 12, -8, 5, 44, -20, 9, 3, -2, -15, 60, -1])
+    assert rate.controlled == pytest.approx(0.641093148374, abs=1e-6)
+    assert rate.length_coefficient == pytest.approx(4.877529368028, abs=1e-4)
     # prop.test(8, 12, correct = FALSE)
-    assert found.interval == pytest.approx((0.390622088873, 0.861879908909), rel=1e-10)
+    assert rate.interval == pytest.approx((0.390622088873, 0.861879908909), rel=1e-10)
 
 
 def test_power_of_the_exact_mcnemar_test() -> None:
@@ -138,22 +138,22 @@ def test_power_of_the_exact_mcnemar_test() -> None:
 def test_components_and_interval_over_seeds() -> None:
     """``anova(lm(g ~ seed + item))``, ``t.test`` of the seeds' means, and ``quantile`` of all 27 x 27 draws."""
     gains = [[0, 4, 8], [2, 2, 8], [1, 3, 7]]
-    found = over_seeds([[0, 0, 0]], gains)
+    summary = over_seeds([[0, 0, 0]], gains)
     squares = {"seeds": 0.111111111111, "items": 35.1111111111, "rest": 1.11111111111}
-    assert found.variance_rest == pytest.approx(squares["rest"], rel=1e-9)
-    assert found.variance_items == pytest.approx((squares["items"] - squares["rest"]) / 3, rel=1e-9)
-    assert found.variance_seeds == 0.0  # (0.111 - 1.111) / 3 is negative
-    assert found.seed_interval == pytest.approx((3.41081636336, 4.36696141442), rel=1e-9)
+    assert summary.variance_rest == pytest.approx(squares["rest"], rel=1e-9)
+    assert summary.variance_items == pytest.approx((squares["items"] - squares["rest"]) / 3, rel=1e-9)
+    assert summary.variance_seeds == 0.0  # (0.111 - 1.111) / 3 is negative
+    assert summary.seed_interval == pytest.approx((3.41081636336, 4.36696141442), rel=1e-9)
     # anova of another table, in which seeds differ: mean squares 64.083, 1.556 and 0.639.
     other = over_seeds([[0] * 4], [[0, 1, 0, 2], [4, 5, 3, 6], [9, 8, 9, 9]], resamples=10)
     components = (other.variance_items, other.variance_seeds, other.variance_rest)
     assert components == pytest.approx((0.305555555556, 15.861111111111, 0.638888888889), rel=1e-9)
     # R: 4/3 and 23/3 are the exact quantiles; at 2 % it is 1, at 97 % it is 22/3.
-    assert found.interval == pytest.approx((4 / 3, 23 / 3), abs=0.34)
+    assert summary.interval == pytest.approx((4 / 3, 23 / 3), abs=0.34)
 
 
 def test_interval_of_a_lift() -> None:
     """The exact distribution of the resampled mean: ten times ``convolve`` of the shares of -1, 0 and 1."""
-    found = lift([0] * 9 + [1], [1] * 4 + [0] * 6)
+    result = lift([0] * 9 + [1], [1] * 4 + [0] * 6)
     # Cumulated: 0.0144 at -0.2, 0.0438 at -0.1; 0.9634 at 0.6, 0.9909 at 0.7.
-    assert found.difference == pytest.approx(0.3) and found.interval == pytest.approx((-0.1, 0.7))
+    assert result.difference == pytest.approx(0.3) and result.interval == pytest.approx((-0.1, 0.7))

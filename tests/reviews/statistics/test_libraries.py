@@ -76,8 +76,8 @@ def test_benjamini_hochberg_is_scipys(p_values: list[float]) -> None:
 
 @drawn
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_cohens_h_is_statsmodels(one: float, other: float) -> None:
-    assert cohens_h(one, other) == pytest.approx(float(proportion_effectsize(one, other)), abs=1e-12)
+def test_cohens_h_is_statsmodels(number: float, other: float) -> None:
+    assert cohens_h(number, other) == pytest.approx(float(proportion_effectsize(number, other)), abs=1e-12)
 
 
 @drawn
@@ -89,8 +89,8 @@ def test_cohens_d_is_the_t_of_two_samples_and_dz_that_of_one(pairs: list[tuple[i
     two_samples: Any = stats.ttest_ind(after, before)
     one_sample: Any = stats.ttest_rel(after, before)
     unpaired, paired = float(two_samples.statistic), float(one_sample.statistic)
-    found = paired_means(before, after)
-    assert (found.d, found.dz) == pytest.approx((unpaired * math.sqrt(2 / n), paired / math.sqrt(n)), abs=1e-9)
+    means = paired_means(before, after)
+    assert (means.d, means.dz) == pytest.approx((unpaired * math.sqrt(2 / n), paired / math.sqrt(n)), abs=1e-9)
 
 
 @drawn
@@ -99,8 +99,8 @@ def test_the_sign_test_is_statsmodels(pairs: list[tuple[int, int]]) -> None:
     before, after = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
     assume(before != after)
     half, p = sign_test_of_statsmodels(np.subtract(after, before), 0)
-    found = sign_test(before, after)
-    assert ((found.rose - found.fell) / 2, found.p) == pytest.approx((float(half), float(p)), abs=1e-12)
+    test = sign_test(before, after)
+    assert ((test.rose - test.fell) / 2, test.p) == pytest.approx((float(half), float(p)), abs=1e-12)
 
 
 @drawn
@@ -120,18 +120,18 @@ def test_wilcoxon_without_ties_counts_every_choice_of_signs(changes: list[int]) 
 def test_kappa_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     from sklearn.metrics import cohen_kappa_score
 
-    one, other = [a for a, _ in pairs], [b for _, b in pairs]
-    assume(len({*one, *other}) > 1)
-    assert cohens_kappa(one, other).kappa == pytest.approx(float(cohen_kappa_score(one, other)), abs=1e-9)
+    items, other = [a for a, _ in pairs], [b for _, b in pairs]
+    assume(len({*items, *other}) > 1)
+    assert cohens_kappa(items, other).kappa == pytest.approx(float(cohen_kappa_score(items, other)), abs=1e-9)
 
 
 def _exact_quantiles(values: list[int]) -> tuple[Any, Any]:
     """Return (sums, cumulated probability) of as many draws with replacement as there are values."""
     low = min(values)
-    one = np.bincount(np.array(values) - low) / len(values)
+    ndarray = np.bincount(np.array(values) - low) / len(values)
     every = np.ones(1)
     for _ in values:
-        every = np.convolve(every, one)
+        every = np.convolve(every, ndarray)
     return np.arange(len(every)) + low * len(values), np.cumsum(every)
 
 
@@ -148,11 +148,11 @@ def _within(end: float, sums: Any, cumulated: Any, n: int, level: float) -> bool
 def test_the_interval_of_a_lift_is_that_of_the_exact_distribution(gains: list[int]) -> None:
     assume(len(set(gains)) > 1)
     n = len(gains)
-    found = lift([0] * n, gains)
+    result = lift([0] * n, gains)
     sums, cumulated = _exact_quantiles(gains)
-    assert found.difference == pytest.approx(sum(gains) / n)
-    assert _within(found.interval[0], sums, cumulated, n, 0.025)
-    assert _within(found.interval[1], sums, cumulated, n, 0.975)
+    assert result.difference == pytest.approx(sum(gains) / n)
+    assert _within(result.interval[0], sums, cumulated, n, 0.025)
+    assert _within(result.interval[1], sums, cumulated, n, 0.975)
     # The bootstrap over groups of one item is the same.
     signs = [int(np.sign(gain)) for gain in gains]
     grouped = grouped_difference_interval(signs, [1] * n)
@@ -173,16 +173,16 @@ def test_the_controlled_win_rate_is_scikit_learns_logistic_regression(pairs: lis
     design = np.column_stack([np.full(len(x), 10.0), 5 * x])
     model = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-8, max_iter=1000)
     weights = np.concatenate([won, 1 - won])
-    kept = weights > 0
-    model.fit(np.vstack([design, design])[kept], np.repeat([1, 0], len(x))[kept], sample_weight=weights[kept])
+    ndarray = weights > 0
+    model.fit(np.vstack([design, design])[ndarray], np.repeat([1, 0], len(x))[ndarray], sample_weight=weights[ndarray])
     first, second = model.coef_[0]
-    found = win_rate([float(one) for one in won], [float(one) for one in longer])
-    assert found.controlled == pytest.approx(1 / (1 + math.exp(-10 * first)), abs=1e-4)
-    assert found.length_coefficient == pytest.approx(5 * second, abs=2e-3)
-    low, high = found.interval
+    rate = win_rate([float(item) for item in won], [float(item) for item in longer])
+    assert rate.controlled == pytest.approx(1 / (1 + math.exp(-10 * first)), abs=1e-4)
+    assert rate.length_coefficient == pytest.approx(5 * second, abs=2e-3)
+    low, high = rate.interval
     z = 1.959963984540054
     for end in (low, high):
-        assert abs(found.rate - end) == pytest.approx(z * math.sqrt(end * (1 - end) / len(x)), abs=1e-6)
+        assert abs(rate.rate - end) == pytest.approx(z * math.sqrt(end * (1 - end) / len(x)), abs=1e-6)
 
 
 @drawn
@@ -195,14 +195,14 @@ def test_components_over_seeds_are_the_mean_squares_of_statsmodels(gains: list[l
     data = pd.DataFrame({"gain": table.ravel(), "seed": of_seed, "item": of_item})
     squares: Any = anova_lm(sm.OLS.from_formula("gain ~ C(seed) + C(item)", data).fit())["mean_sq"]
     rest = float(squares["Residual"])
-    found = over_seeds([[0.0] * n], gains, resamples=10)
-    assert found.variance_rest == pytest.approx(rest, abs=1e-9)
-    assert found.variance_seeds == pytest.approx(max(0.0, (float(squares["C(seed)"]) - rest) / n), abs=1e-9)
-    assert found.variance_items == pytest.approx(max(0.0, (float(squares["C(item)"]) - rest) / seeds), abs=1e-9)
+    summary = over_seeds([[0.0] * n], gains, resamples=10)
+    assert summary.variance_rest == pytest.approx(rest, abs=1e-9)
+    assert summary.variance_seeds == pytest.approx(max(0.0, (float(squares["C(seed)"]) - rest) / n), abs=1e-9)
+    assert summary.variance_items == pytest.approx(max(0.0, (float(squares["C(item)"]) - rest) / seeds), abs=1e-9)
     means = table.mean(axis=1)
     if means.std() > 1e-12:
         theirs = stats.ttest_1samp(means, 0).confidence_interval(0.95)
-        assert found.seed_interval == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+        assert summary.seed_interval == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 
 @settings(drawn, max_examples=4)

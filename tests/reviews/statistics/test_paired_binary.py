@@ -67,20 +67,20 @@ def test_effect_sizes_have_words() -> None:
 
 @pytest.mark.parametrize(("gained", "n"), [(30, 120), (5, 40)])
 def test_the_interval_of_a_lift_is_that_of_the_binomial(gained: int, n: int) -> None:
-    found = lift([0] * n, [1] * gained + [0] * (n - gained))
+    result = lift([0] * n, [1] * gained + [0] * (n - gained))
     exact = [float(binom.ppf(end, n, gained / n)) / n for end in (0.025, 0.975)]
-    assert found.difference == pytest.approx(gained / n)
-    assert found.interval == pytest.approx(exact, abs=1.001 / n)
-    assert (found.n, found.resamples, found.seed) == (n, 10_000, 42)
+    assert result.difference == pytest.approx(gained / n)
+    assert result.interval == pytest.approx(exact, abs=1.001 / n)
+    assert (result.n, result.resamples, result.seed) == (n, 10_000, 42)
 
 
 def test_a_lift_repeats_with_its_seed_and_turns_with_the_arms() -> None:
     before, after = [0, 1, 0, 0, 1, 1, 0, 1] * 5, [1, 1, 0, 1, 1, 0, 1, 1] * 5
-    found = lift(before, after)
-    assert found == lift(before, after) != lift(before, after, seed=43)
-    assert lift(after, before).interval == pytest.approx((-found.interval[1], -found.interval[0]), abs=0.026)
+    result = lift(before, after)
+    assert result == lift(before, after) != lift(before, after, seed=43)
+    assert lift(after, before).interval == pytest.approx((-result.interval[1], -result.interval[0]), abs=0.026)
     plain = np.random.default_rng(7).choice(np.subtract(after, before), (20_000, 40)).mean(axis=1)
-    assert found.interval == pytest.approx([float(x) for x in np.percentile(plain, [2.5, 97.5])], abs=0.026)
+    assert result.interval == pytest.approx([float(x) for x in np.percentile(plain, [2.5, 97.5])], abs=0.026)
 
 
 def test_a_lift_needs_pairs() -> None:

@@ -36,13 +36,13 @@ SCORES = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3,
 
 def test_the_paired_t_test_is_that_of_r_on_students_own_data() -> None:
     """R: ``t.test(sleep$extra[11:20], sleep$extra[1:10], paired = TRUE)``."""
-    found = paired_means(DRUG_1, DRUG_2)
-    assert found.t == pytest.approx(4.0621, abs=5e-5)
-    assert found.p == pytest.approx(0.002833, abs=5e-7)
-    assert found.difference == pytest.approx(1.58)
-    assert found.interval == pytest.approx((0.7001142, 2.4598858), abs=5e-7)
-    assert found.dz == pytest.approx(4.0621 / math.sqrt(10), abs=5e-5)
-    assert 0.7 < found.bootstrap[0] < found.difference < found.bootstrap[1] < 2.46
+    means = paired_means(DRUG_1, DRUG_2)
+    assert means.t == pytest.approx(4.0621, abs=5e-5)
+    assert means.p == pytest.approx(0.002833, abs=5e-7)
+    assert means.difference == pytest.approx(1.58)
+    assert means.interval == pytest.approx((0.7001142, 2.4598858), abs=5e-7)
+    assert means.dz == pytest.approx(4.0621 / math.sqrt(10), abs=5e-5)
+    assert 0.7 < means.bootstrap[0] < means.difference < means.bootstrap[1] < 2.46
 
 
 def test_wilcoxon_is_that_of_r_and_of_counting() -> None:
@@ -76,15 +76,15 @@ def test_paired_means_are_those_of_statsmodels(pairs: list[tuple[int, int]]) -> 
     differences = np.subtract(after, before)
     if differences.std() == 0:
         return
-    found = paired_means(before, after)
+    means = paired_means(before, after)
     theirs = DescrStatsW(differences)
     t, p, _ = theirs.ttest_mean(0)
-    assert found.t == pytest.approx(float(t), rel=1e-9, abs=1e-12)
-    assert found.p == pytest.approx(float(p), rel=1e-9)
-    assert found.interval == pytest.approx(theirs.tconfint_mean(0.05), rel=1e-9, abs=1e-12)
+    assert means.t == pytest.approx(float(t), rel=1e-9, abs=1e-12)
+    assert means.p == pytest.approx(float(p), rel=1e-9)
+    assert means.interval == pytest.approx(theirs.tconfint_mean(0.05), rel=1e-9, abs=1e-12)
     back = paired_means(after, before)
-    assert (back.difference, back.d, back.dz) == pytest.approx((-found.difference, -found.d, -found.dz))
-    assert back.wilcoxon_p == pytest.approx(found.wilcoxon_p, rel=1e-9)
+    assert (back.difference, back.d, back.dz) == pytest.approx((-means.difference, -means.d, -means.dz))
+    assert back.wilcoxon_p == pytest.approx(means.wilcoxon_p, rel=1e-9)
 
 
 def test_a_difference_without_any_spread_is_certain_and_no_difference_is_nothing() -> None:
@@ -98,8 +98,8 @@ def test_a_difference_without_any_spread_is_certain_and_no_difference_is_nothing
 def test_a_tail_of_t_that_no_float_holds_keeps_its_logarithm() -> None:
     n = 2000
     after = [1 + 1e-3 * (place % 3 - 1) for place in range(n)]
-    found = paired_means([0.0] * n, after)
-    assert found.p == 0.0 and -8000 < found.log10_p < -300
+    means = paired_means([0.0] * n, after)
+    assert means.p == 0.0 and -8000 < means.log10_p < -300
     # The same series, where the float still holds the value: log10 of scipy's own tail.
     near = paired_means([0.0] * 300, [1 + (0.9 if place % 2 else -0.9) for place in range(300)])
     assert near.log10_p == pytest.approx(math.log10(2 * float(student.sf(near.t, 299))), rel=1e-9)
@@ -133,14 +133,14 @@ def test_the_sign_test_counts_and_looks_at_no_size() -> None:
 def test_bowker_by_hand() -> None:
     table = [[10, 7, 1], [2, 10, 6], [4, 0, 10]]
     # (7-2)^2/9 + (1-4)^2/5 + (6-0)^2/6
-    found = bowker(table)
-    assert (found.chi2, found.df) == (pytest.approx(25 / 9 + 9 / 5 + 6), 3)
+    result = bowker(table)
+    assert (result.chi2, result.df) == (pytest.approx(25 / 9 + 9 / 5 + 6), 3)
     # chi-square with 3 degrees of freedom: erfc(sqrt(x/2)) + sqrt(2x/pi) exp(-x/2).
-    x = found.chi2
+    x = result.chi2
     closed = math.erfc(math.sqrt(x / 2)) + math.sqrt(2 * x / math.pi) * math.exp(-x / 2)
-    assert found.p == pytest.approx(closed, rel=1e-12)
+    assert result.p == pytest.approx(closed, rel=1e-12)
     theirs: Any = SquareTable(np.array(table, float), shift_zeros=False).symmetry(method="bowker")
-    assert (found.chi2, found.p) == pytest.approx((float(theirs.statistic), float(theirs.pvalue)))
+    assert (result.chi2, result.p) == pytest.approx((float(theirs.statistic), float(theirs.pvalue)))
 
 
 def test_bowker_leaves_empty_pairs_out_and_is_mcnemar_for_two_categories() -> None:

@@ -208,25 +208,25 @@ def pairs(kind: str, before: str, after: str, group: str = "") -> list[ArmPair]:
 
 def test_each_kind_is_tested_and_adjusted() -> None:
     every = [*pairs("a", "000000", "111111"), *pairs("b", "000011", "000011"), *pairs("c", "110000", "001000")]
-    found = each_kind(every)
-    assert [(one.part.kind, one.part.n, one.part.gained, one.part.lost) for one in found] == [
+    tests = each_kind(every)
+    assert [(test.part.kind, test.part.n, test.part.gained, test.part.lost) for test in tests] == [
         ("a", 6, 6, 0),
         ("b", 6, 0, 0),
         ("c", 6, 1, 2),
     ]
-    assert [one.p for one in found] == pytest.approx([2 / 64, 1, 1])
-    assert [one.adjusted for one in found] == pytest.approx([3 * 2 / 64, 1, 1])
-    assert found[2].part.gain == pytest.approx(-1 / 6)
+    assert [test.p for test in tests] == pytest.approx([2 / 64, 1, 1])
+    assert [test.adjusted for test in tests] == pytest.approx([3 * 2 / 64, 1, 1])
+    assert tests[2].part.gain == pytest.approx(-1 / 6)
 
 
 def test_each_kind_is_left_out_once() -> None:
     every = [*pairs("a", "00", "11"), *pairs("b", "000", "001"), *pairs("c", "1", "0")]
-    assert [(one.kind, one.n, one.gained, one.lost) for one in without_each_kind(every)] == [
+    assert [(counts.kind, counts.n, counts.gained, counts.lost) for counts in without_each_kind(every)] == [
         ("a", 4, 1, 1),
         ("b", 3, 2, 1),
         ("c", 5, 3, 0),
     ]
-    assert [one.kind for one in without_each_kind(every[:5])] == ["a", "b"]
+    assert [counts.kind for counts in without_each_kind(every[:5])] == ["a", "b"]
     assert without_each_kind(pairs("a", "00", "11")) == ()
 
 

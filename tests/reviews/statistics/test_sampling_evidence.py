@@ -18,14 +18,14 @@ AFTER: dict[tuple[int, ...], tuple[float, ...]] = {(): (0.1, 0.6, 0.3), (1,): (0
 """By what an answer holds: how probable its end and two words are. Two words are the limit."""
 
 
-def answers(held: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
+def answers(records: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
     """Yield every answer with its probability."""
-    for id, own in enumerate(AFTER[held]):
-        grown = (*held, id)
+    for id, own in enumerate(AFTER[records]):
+        grown = (*records, id)
         if id == END or len(grown) == 2:
             yield grown, own
         else:
-            yield from ((one, own * chance) for one, chance in answers(grown))
+            yield from ((answer, own * chance) for answer, chance in answers(grown))
 
 
 def row(number: int, ids: tuple[int, ...], copies: tuple[int, int] | None = None) -> WitnessRow:
@@ -34,16 +34,18 @@ def row(number: int, ids: tuple[int, ...], copies: tuple[int, int] | None = None
     for place, id in enumerate(ids):
         chances = AFTER[ids[:place]]
         own = chances[id]
-        tilted = [math.log(sum(one**tilt for one in chances)) for tilt in TILTS]
-        tokens.append({"before": sum(one for one in chances if one > own), "own": own, "tilted": tilted})
-    given = {"row": number, "tokens": len(ids), "text": True, "ending": True, "gap": None, "drawn": tokens}
+        tilted = [math.log(sum(chance**tilt for chance in chances)) for tilt in TILTS]
+        tokens.append({"before": sum(chance for chance in chances if chance > own), "own": own, "tilted": tilted})
+    arguments = {"row": number, "tokens": len(ids), "text": True, "ending": True, "gap": None, "drawn": tokens}
     counted = {"same": copies[0], "of": copies[1]} if copies else None
-    return WitnessRow.model_validate(given | {"copies": counted})
+    return WitnessRow.model_validate(arguments | {"copies": counted})
 
 
 def drawn_together(some: tuple[tuple[int, ...], ...]) -> list[WitnessRow]:
     """Return answers to one prompt, each compared with those before it."""
-    return [row(place, one, (some[:place].count(one), place) if place else None) for place, one in enumerate(some)]
+    return [
+        row(place, group, (some[:place].count(group), place) if place else None) for place, group in enumerate(some)
+    ]
 
 
 def test_the_mean_of_every_likelihood_ratio_of_honest_draws_is_one() -> None:
@@ -52,17 +54,17 @@ def test_the_mean_of_every_likelihood_ratio_of_honest_draws_is_one() -> None:
     assert math.fsum(every.values()) == pytest.approx(1)
     means: dict[str, float] = dict.fromkeys((*evidence([row(0, (0,))]), "joined"), 0.0)
     for some in product(every, repeat=3):
-        found = evidence(drawn_together(some))
-        for name, value in (found | {"joined": average_ratios(found)}).items():
-            means[name] += math.prod(every[one] for one in some) * math.exp(value)
+        results = evidence(drawn_together(some))
+        for name, value in (results | {"joined": average_ratios(results)}).items():
+            means[name] += math.prod(every[group] for group in some) * math.exp(value)
     assert means == pytest.approx(dict.fromkeys(means, 1.0), abs=1e-9)
 
 
 @pytest.mark.parametrize("what", ["colder draws", "hotter draws", "greedy answers", "copies of each other"])
 def test_each_way_to_make_samples_otherwise_shows_in_its_own_ratio(what: str) -> None:
-    found = evidence(made(what, random.Random(2), 150))
-    assert max(found, key=lambda name: found[name]) == what
-    assert average_ratios(found) > -math.log(FALSE_ALARM)
+    results = evidence(made(what, random.Random(2), 150))
+    assert max(results, key=lambda name: results[name]) == what
+    assert average_ratios(results) > -math.log(FALSE_ALARM)
 
 
 def made(what: str, generator: random.Random, prompts: int) -> list[WitnessRow]:
@@ -72,7 +74,7 @@ def made(what: str, generator: random.Random, prompts: int) -> list[WitnessRow]:
     chances = [chance**tilt for _, chance in every]
     rows: list[WitnessRow] = []
     for number in range(prompts):
-        first, second = (one for one, _ in generator.choices(every, chances, k=2))
+        first, second = (choice for choice, _ in generator.choices(every, chances, k=2))
         if what == "greedy answers" and number % 3:
             first = second = (1, 0)
         if what == "copies of each other":
@@ -98,5 +100,5 @@ def test_honest_draws_raise_no_more_alarms_than_are_allowed() -> None:
     """At 1 / a with a = 1 in 20, so that 2,000 stages show it; the bound is of every sample size."""
     generator = random.Random(7)
     for prompts in (5, 40):
-        found = [average_ratios(evidence(made("honest", generator, prompts))) for _ in range(1000)]
-        assert sum(one >= math.log(20) for one in found) <= 50
+        results = [average_ratios(evidence(made("honest", generator, prompts))) for _ in range(1000)]
+        assert sum(number >= math.log(20) for number in results) <= 50

@@ -30,7 +30,7 @@ def begun(folder: Path) -> Trail:
 
 def holds(trail: Trail, keys: list[str]) -> None:
     walk = walk_trail(read_trail(trail.path))
-    assert not walk.damage and [one.key for one in walk.entries] == keys
+    assert not walk.damage and [entry.key for entry in walk.entries] == keys
 
 
 def test_what_was_rolled_back_is_not_built_upon(tmp_path: Path) -> None:
@@ -43,11 +43,11 @@ def test_what_was_rolled_back_is_not_built_upon(tmp_path: Path) -> None:
 
 
 def test_what_another_connection_appended_is_built_upon(tmp_path: Path) -> None:
-    one, two = begun(tmp_path), Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
+    trail, two = begun(tmp_path), Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
     for number in range(3):
-        append_json(one, "pause", f"pause/{number}", ADA)
+        append_json(trail, "pause", f"pause/{number}", ADA)
         append_json(two, "resume", f"resume/{number}", body_of("resume"))
-    holds(one, ["workspace", *(f"{kind}/{number}" for number in range(3) for kind in ("pause", "resume"))])
+    holds(trail, ["workspace", *(f"{kind}/{number}" for number in range(3) for kind in ("pause", "resume"))])
 
 
 def test_entries_are_the_same_until_something_is_appended(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_who_was_taken_over_appends_nothing_acts_no_more_and_seals_nothing(tmp_p
     append_json(trail, "pause", "pause/1", ADA)
     trail.guard()
     taken_up(other, 2)
-    told = r"taken over by ada \(process 7 on there, epoch 2; this is epoch 1\)"
-    with pytest.raises(LeaseLost, match=told):
+    output = r"taken over by ada \(process 7 on there, epoch 2; this is epoch 1\)"
+    with pytest.raises(LeaseLost, match=output):
         append_json(trail, "pause", "pause/2", ADA)
-    with pytest.raises(LeaseLost, match=told):
+    with pytest.raises(LeaseLost, match=output):
         trail.guard()
     trail.close()
     assert not seal_path(trail.path).exists(), "anyone who took over seals the trail"

@@ -53,14 +53,14 @@ def closed(folder: Path, further: int, anchored: tuple[int, ...]) -> Session:
     *before, close = read_entries(folder / "first" / "demo_leaky" / "trail.sqlite")
     trail = Trail(run / "trail.sqlite", "demo_leaky")
     lenient(trail)
-    for one in before:
-        append_json(trail, one.kind, one.key, one.raw)  # pyright: ignore[reportArgumentType]
-    kept = {one.kind: one.raw for one in before}
+    for entry in before:
+        append_json(trail, entry.kind, entry.key, entry.raw)  # pyright: ignore[reportArgumentType]
+    saved = {recorded_entry.kind: recorded_entry.raw for recorded_entry in before}
     with trail.alone():
         for n in range(further):
             kind = ("spend", "plan", "verdict", "packet")[n % 4]
             at = {"stage": "late"} if kind == "spend" else {"stage": "late", "attempt": n}
-            append_json(trail, kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
+            append_json(trail, kind, f"{kind}/late.{n}", body_of(kind) | saved.get(kind, {}) | at)
     append_json(trail, "close", "close", close.raw)
     trail.close()
     rows, keys = rows_of(trail.path), keys_of(trail.path)
@@ -79,7 +79,7 @@ def no_rederiving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verdicts(rows: Rows) -> list[int]:
-    return [one.seq for one in entries_of(rows) if one.kind == "verdict"]
+    return [entry.seq for entry in entries_of(rows) if entry.kind == "verdict"]
 
 
 # ---- attacks: (rows, all keys, random) -> rows; anyone who attacks uses only the keys the row names
@@ -100,9 +100,9 @@ def delete_and_renumber(rows: Rows, keys: KeyFolder, chance: random.Random) -> R
 
 
 def swap_two(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
-    one, two = sorted(chance.sample(range(len(rows)), 2))
+    number, two = sorted(chance.sample(range(len(rows)), 2))
     changed = list(rows)
-    changed[one], changed[two] = rows[two]._replace(seq=one), rows[one]._replace(seq=two)
+    changed[number], changed[two] = rows[two]._replace(seq=number), rows[number]._replace(seq=two)
     return changed
 
 
@@ -127,7 +127,9 @@ def verdict_with_the_logs_key(rows: Rows, keys: KeyFolder, chance: random.Random
     n = chance.choice(verdicts(rows))
     entries = entries_of(rows)
     forged = signed(with_body(entries[n], error="x"), keys, "log")
-    return chained([one for one in entries[n + 1 :] if one.kind != "verdict"], keys, stored_entries=[*rows[:n], forged])
+    return chained(
+        [entry for entry in entries[n + 1 :] if entry.kind != "verdict"], keys, stored_entries=[*rows[:n], forged]
+    )
 
 
 def replay_a_verdict(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
@@ -146,13 +148,13 @@ def cut_and_close_again(rows: Rows, keys: KeyFolder, chance: random.Random) -> R
 
 def write_all_anew(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     n = chance.choice(verdicts(rows))
-    return chained([with_body(one, error="x") if one.seq == n else one for one in entries_of(rows)], keys)
+    return chained([with_body(entry, error="x") if entry.seq == n else entry for entry in entries_of(rows)], keys)
 
 
 def fork(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     """All keys: the same beginning, another end."""
     n = chance.randrange(8, len(rows) - 8)
-    others = [with_body(one, error="x") if one.kind == "verdict" else one for one in entries_of(rows)[n:]]
+    others = [with_body(entry, error="x") if entry.kind == "verdict" else entry for entry in entries_of(rows)[n:]]
     return chained(others, keys, stored_entries=rows[:n])
 
 
@@ -169,7 +171,7 @@ def an_older_clock(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     n = chance.randrange(1, len(rows))
     earlier = str(int(entries_of(rows)[n - 1].time_ns) - chance.randrange(1, 10**9))
     return chained(
-        [one.model_copy(update={"time_ns": earlier}) if one.seq == n else one for one in entries_of(rows)], keys
+        [entry.model_copy(update={"time_ns": earlier}) if entry.seq == n else entry for entry in entries_of(rows)], keys
     )
 
 
@@ -211,13 +213,13 @@ def test_an_untouched_session_is_verified_alone_and_with_anchors(session: Sessio
 
 
 def test_an_anchor_that_does_not_reach_the_end_leaves_it_unanchored(session: Session) -> None:
-    found = verify_run(session.run, "trail.sqlite", "store", anchors=session.anchors[:2])
-    assert (found.exit_code, found.verdict, found.anchored, found.damage) == (2, "unanchored", 50, [])
-    assert any("entries 50 to" in line for line in found.not_proven)
+    audit = verify_run(session.run, "trail.sqlite", "store", anchors=session.anchors[:2])
+    assert (audit.exit_code, audit.verdict, audit.anchored, audit.damage) == (2, "unanchored", 50, [])
+    assert any("entries 50 to" in line for line in audit.not_proven)
 
 
 @pytest.mark.parametrize("seeds", TRIALS)
-@pytest.mark.parametrize("attack", FOUND_ALONE, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("attack", FOUND_ALONE, ids=lambda item: item.__name__)
 def test_found_alone(session: Session, tmp_path: Path, attack: Attack, seeds: range) -> None:
     runs = [attacked(session, tmp_path, attack, seed) for seed in seeds]
     # A tail that was cut off is found only because the session then is not closed.
@@ -227,21 +229,23 @@ def test_found_alone(session: Session, tmp_path: Path, attack: Attack, seeds: ra
 
 
 @pytest.mark.parametrize("seeds", TRIALS)
-@pytest.mark.parametrize("attack", FOUND_WITH_ANCHORS_ONLY, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("attack", FOUND_WITH_ANCHORS_ONLY, ids=lambda item: item.__name__)
 def test_found_with_anchors_only(session: Session, tmp_path: Path, attack: Attack, seeds: range) -> None:
     runs = [attacked(session, tmp_path, attack, seed) for seed in seeds]
     alone = [verify_run(run, "trail.sqlite", "store") for run in runs]
-    assert [one.exit_code for one in alone] == [0] * len(runs), "if this is found alone now, the docs have to say so"
-    assert all(any("truncated or rewritten" in line for line in one.not_proven) for one in alone)
+    assert [audit.exit_code for audit in alone] == [0] * len(runs), (
+        "if this is found alone now, the docs have to say so"
+    )
+    assert all(any("truncated or rewritten" in line for line in audit.not_proven) for audit in alone)
     assert [code(run, session.anchors) for run in runs] == [1] * len(runs)
 
 
 def test_other_keys_are_found_with_a_policy_that_was_kept(session: Session, tmp_path: Path) -> None:
     run = attacked(session, tmp_path, write_all_anew_with_other_keys, 0)
-    kept = new_policy("demo_leaky", session.keys)
-    assert verify_run(session.run, "trail.sqlite", "store", policy=kept).exit_code == 0
-    found = verify_run(run, "trail.sqlite", "store", policy=kept)
-    assert found.exit_code == 1 and any("was never a policy of this trail" in line for line in found.damage)
+    policy = new_policy("demo_leaky", session.keys)
+    assert verify_run(session.run, "trail.sqlite", "store", policy=policy).exit_code == 0
+    audit = verify_run(run, "trail.sqlite", "store", policy=policy)
+    assert audit.exit_code == 1 and any("was never a policy of this trail" in line for line in audit.damage)
 
 
 @pytest.mark.parametrize("seeds", TRIALS)
@@ -258,14 +262,14 @@ def test_a_tail_that_was_cut_off_contradicts_the_head_that_was_left(
 @pytest.mark.parametrize("what", ["swapped", "deleted", "edited"])
 def test_evidence_is_found(session: Session, tmp_path: Path, what: str, seeds: range) -> None:
     digests = sorted({
-        digest for one in read_entries(session.run / "trail.sqlite") for name, digest in one.raw.items()
+        digest for entry in read_entries(session.run / "trail.sqlite") for name, digest in entry.raw.items()
         if name in ("packet", "verdict", "checks", "decision", "source") and str(digest).startswith("sha256:")
     })  # fmt: skip
     for seed in seeds:
         run = tmp_path / str(seed) / "demo_leaky"
         shutil.copytree(session.run, run)
         chance = random.Random(seed)
-        first, second = (run / "store" / one[7:9] / one[9:] for one in chance.sample(digests, 2))
+        first, second = (run / "store" / value[7:9] / value[9:] for value in chance.sample(digests, 2))
         if what == "deleted":
             first.unlink()
         elif what == "edited":
@@ -273,9 +277,9 @@ def test_evidence_is_found(session: Session, tmp_path: Path, what: str, seeds: r
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
             first.write_bytes(data)
         else:
-            one, two = first.read_bytes(), second.read_bytes()
+            item, two = first.read_bytes(), second.read_bytes()
             first.write_bytes(two)
-            second.write_bytes(one)
+            second.write_bytes(item)
         assert (code(run), code(run, session.anchors)) == (1, 1), (what, seed)
 
 
@@ -290,12 +294,12 @@ def test_all_of_it_holds_for_100_000_entries(tmp_path: Path) -> None:
         flip_a_byte: (1, 1), swap_two: (1, 1), replay_a_verdict: (1, 1), verdict_with_an_unknown_key: (1, 1),
         cut_the_tail: (2, 1), cut_and_close_again: (0, 1), write_all_anew: (0, 1),
     }  # fmt: skip
-    found: dict[Attack, tuple[int, int]] = {}
+    results: dict[Attack, tuple[int, int]] = {}
     for attack in expected:
         changed = attacked(large, tmp_path, attack, 7)
-        found[attack] = code(changed), code(changed, large.anchors)
+        results[attack] = code(changed), code(changed, large.anchors)
         shutil.rmtree(changed)
-    assert found == expected
+    assert results == expected
     listed = json.loads(peergate("audit", "list", run, "--kind", "verdict", "--limit", "3", "--json").stdout)
     assert listed["count"] > 25_000 and len(listed["entries"]) == 3
     for command in (

@@ -45,14 +45,14 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_checkout_says_its_commit_and_branch(checkout: Path) -> None:
-    found = code_state(checkout)
-    assert (found.commit, found.branch, found.changed, found.state) == (
+    state = code_state(checkout)
+    assert (state.commit, state.branch, state.changed, state.state) == (
         git(checkout, "rev-parse", "HEAD"),
         "trunk",
         0,
         "clean",
     )
-    assert found.digest == code_digest(checkout) and found.unknown == ""
+    assert state.digest == code_digest(checkout) and state.unknown == ""
     git(checkout, "checkout", "-q", "--detach")
     assert (code_state(checkout).branch, code_state(checkout).state) == (None, "clean")
 
@@ -70,9 +70,9 @@ def test_a_new_file_counts_and_a_page_of_documentation_does_not(checkout: Path) 
     assert code_state(checkout).state == "clean"
     (checkout / "reviews").mkdir()
     (checkout / "reviews" / "new.py").write_text("", encoding="utf-8")
-    found = code_state(checkout)
-    assert (found.state, found.changed) == ("changed", 1)
-    assert found.digest == code_digest(checkout), "jobs do not run the code of the reviews"
+    state = code_state(checkout)
+    assert (state.state, state.changed) == ("changed", 1)
+    assert state.digest == code_digest(checkout), "jobs do not run the code of the reviews"
 
 
 def test_what_is_no_checkout_is_unknown_and_says_why(
@@ -113,9 +113,9 @@ def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_no
     assert f"| code | commit {'a' * 40} of main with 2 changed files" in report
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == []
-    (told,) = [one for one in audit.not_proven if one.startswith("which code ran")]
-    assert told == "which code ran, beyond its digest: of 6 processes 1 ran code with changes that no commit holds"
-    assert unknown_code(History([one for one in history if one.kind == "exit"], history.store)) == ""
+    (output,) = [text for text in audit.not_proven if text.startswith("which code ran")]
+    assert output == "which code ran, beyond its digest: of 6 processes 1 ran code with changes that no commit holds"
+    assert unknown_code(History([entry for entry in history if entry.kind == "exit"], history.store)) == ""
 
 
 def test_a_spec_may_require_clean_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,5 +139,5 @@ def test_a_job_on_the_cpu_used_no_graphics_processor() -> None:
 
 
 def test_the_state_of_the_code_that_is_tested_is_known_or_says_why() -> None:
-    found = code_state()
-    assert (found.commit is None) == bool(found.unknown) and found.digest == code_digest(HOME)
+    state = code_state()
+    assert (state.commit is None) == bool(state.unknown) and state.digest == code_digest(HOME)

@@ -125,10 +125,10 @@ def test_what_canonical_json_refuses_is_not_written(value: Any) -> None:
 def test_an_envelope_is_taken_apart_and_only_in_one_spelling(keys: KeyFolder) -> None:
     payload = payload_of(entry())
     signer = keys.signer("log")
-    one = EnvelopeSignature(signer.id, signer.sign(pae(payload)))
-    data = seal(payload, signatures_text(one))
+    signature = EnvelopeSignature(signer.id, signer.sign(pae(payload)))
+    data = seal(payload, signatures_text(signature))
     assert data == canonical_bytes(json.loads(data))
-    assert open_envelope(data) == (payload, (one,))
+    assert open_envelope(data) == (payload, (signature,))
     for changed in (
         data + b" ",
         data.replace(b'"payload":', b'"payload": '),
@@ -198,11 +198,11 @@ def test_openssl_alone_checks_a_signature(keys: KeyFolder, tmp_path: Path) -> No
         return subprocess.run(command.split(), cwd=tmp_path, capture_output=True, check=False).returncode
 
     assert check() == 0
-    told = subprocess.run(
+    output = subprocess.run(
         "openssl pkey -pubin -in key.pem -outform DER | sha256sum",
         shell=True, cwd=tmp_path, capture_output=True, check=True, text=True,
     ).stdout  # fmt: skip
-    assert told.split()[0] == signer.id == key_id(signer.public)
+    assert output.split()[0] == signer.id == key_id(signer.public)
     (tmp_path / "signed").write_bytes((tmp_path / "signed").read_bytes().replace(b"sft.1", b"sft.2"))
     assert check() != 0
 

@@ -92,8 +92,8 @@ def test_signatures_are_counted_by_role_and_those_of_verdicts_again(tmp_path: Pa
         append_json(trail, kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     trail.close()
     walk = walk_trail(read_trail(trail.path))
-    (reviewer,) = (one for one in walk.signed if one[0] == "reviewer")
-    (log,) = (one for one in walk.signed if one[0] == "log")
+    (reviewer,) = (pair for pair in walk.signed if pair[0] == "reviewer")
+    (log,) = (pair for pair in walk.signed if pair[0] == "log")
     assert walk.signed == {reviewer: 2, log: 2} and walk.verdicts == {reviewer: 2}
 
 
@@ -117,7 +117,7 @@ def test_a_key_of_the_log_signs_heads_of_the_entries_it_may_sign() -> None:
     policies = [Policy(origin="peergate/small", keys=keys, roles={"*": ("log",)})]
 
     def signers(size: int | None) -> list[str]:
-        return [one.public.hex()[0] for one in log_keys(policies, size)]
+        return [key.public.hex()[0] for key in log_keys(policies, size)]
 
     assert [signers(size) for size in (1, 4, 5, 9)] == [["a"], ["a"], ["b"], ["b"]]
     assert signers(None) == ["a", "b"] and log_keys([], 1) == []
@@ -128,10 +128,10 @@ def test_after_a_change_of_keys_the_old_key_at_hand_signs_nothing_more(tmp_path:
     append_json(trail, "workspace", "workspace", {})
     policy = trail.policy()
     assert policy is not None
-    old = next(one for one in policy.keys if one.role == "log")
+    old = next(key for key in policy.keys if key.role == "log")
     public = trail.keys.make("log", "log.next")
     new = PolicyKey(id=key_id(public), role="log", public=public.hex(), since=2)
-    ended = tuple(one.model_copy(update={"until": 2}) if one.id == old.id else one for one in policy.keys)
+    ended = tuple(key.model_copy(update={"until": 2}) if key.id == old.id else key for key in policy.keys)
     body = {"role": "log", "old": old.id, "new": new.id, "revoked": False, "by": "ada", "reason": "due"}
     append_json(trail, "keys", "keys/1", body, policy.model_copy(update={"keys": (*ended, new)}))
     with pytest.raises(UserError, match=rf"signs as 'log' with the key {old.id[:16]}, the trail's is {new.id[:16]}"):

@@ -70,8 +70,8 @@ def leaves_of(size: int) -> list[bytes]:
 
 @pytest.mark.parametrize("size", range(9))
 def test_the_published_roots_come_out(size: int) -> None:
-    entries = [bytes.fromhex(one) for one in LEAVES[:size]]
-    assert root_of(leaf_hash(one) for one in entries).hex() == ROOTS[size] == mth(entries).hex()
+    entries = [bytes.fromhex(leaf) for leaf in LEAVES[:size]]
+    assert root_of(leaf_hash(entry) for entry in entries).hex() == ROOTS[size] == mth(entries).hex()
 
 
 def test_the_empty_root_is_the_one_the_contracts_name() -> None:
@@ -83,9 +83,9 @@ def test_roots_and_proofs_are_those_of_the_standard(size: int) -> None:
     entries, leaves = entries_of(size), leaves_of(size)
     assert root_of(leaves) == mth(entries)
     for index in range(size):
-        found = prove_inclusion(MerkleTree(leaves), index)
-        assert found == path(index, entries)
-        assert is_included(leaves[index], index, size, found, mth(entries))
+        results = prove_inclusion(MerkleTree(leaves), index)
+        assert results == path(index, entries)
+        assert is_included(leaves[index], index, size, results, mth(entries))
 
 
 def test_the_root_of_any_subtree_is_that_of_its_entries() -> None:
@@ -110,11 +110,11 @@ def test_what_cannot_be_proven_is_refused() -> None:
 
 def wrong(proofs: list[bytes]) -> list[list[bytes]]:
     """Return proofs that are nearly right."""
-    flipped = [[*proofs[:n], bytes([one[0] ^ 1]) + one[1:], *proofs[n + 1 :]] for n, one in enumerate(proofs)]
+    flipped = [[*proofs[:n], bytes([proof[0] ^ 1]) + proof[1:], *proofs[n + 1 :]] for n, proof in enumerate(proofs)]
     shorter = [proofs[:-1], proofs[1:]] if proofs else []
     longer = [[*proofs, bytes(32)], [bytes(32), *proofs], [*proofs, proofs[-1] if proofs else bytes(32)]]
     turned = [proofs[::-1]] if proofs[::-1] != proofs else []
-    cut = [[one[:-1] for one in proofs]] if proofs else []
+    cut = [[proof[:-1] for proof in proofs]] if proofs else []
     return flipped + shorter + longer + turned + cut
 
 
@@ -123,12 +123,12 @@ def test_a_proof_proves_nothing_else(size: int) -> None:
     leaves = leaves_of(size)
     root = root_of(leaves)
     for index in range(size):
-        found = prove_inclusion(MerkleTree(leaves), index)
+        results = prove_inclusion(MerkleTree(leaves), index)
         others = [n for n in range(-1, size + 2) if n != index]
-        assert not any(is_included(leaves[index], n, size, found, root) for n in others)
-        assert not any(is_included(leaf, index, size, found, root) for n, leaf in enumerate(leaves) if n != index)
-        assert not any(is_included(leaves[index], index, size, one, root) for one in wrong(found))
-        assert not is_included(leaves[index], index, size, found, bytes(32))
+        assert not any(is_included(leaves[index], n, size, results, root) for n in others)
+        assert not any(is_included(leaf, index, size, results, root) for n, leaf in enumerate(leaves) if n != index)
+        assert not any(is_included(leaves[index], index, size, row, root) for row in wrong(results))
+        assert not is_included(leaves[index], index, size, results, bytes(32))
 
 
 @settings(max_examples=300, deadline=None)
@@ -140,10 +140,10 @@ def test_a_proof_proves_nothing_else(size: int) -> None:
     st.binary(max_size=33),
 )
 def test_nonsense_proves_nothing_and_raises_nothing(
-    one: int, two: int, hashes: list[bytes], first: bytes, second: bytes
+    number: int, two: int, hashes: list[bytes], first: bytes, second: bytes
 ) -> None:
     same = first == second and len(first) == 32
-    assert not is_included(first, one, two, hashes, second) or (two == 1 and same)
+    assert not is_included(first, number, two, hashes, second) or (two == 1 and same)
 
 
 # ---- the growing tree --------------------------------------------------------------------------------------------

@@ -28,20 +28,20 @@ OF_ONE = {"ends swapped", "no path"}
 """With one entry, or two equal sizes, there is no path, and leaf and root are the same."""
 
 
-def told(one: dict[str, Any]) -> tuple[int, int, list[bytes], bytes, bytes]:
-    path = [base64.b64decode(hash) for hash in one["path"] or ()]
-    return one["first"], one["size"], path, base64.b64decode(one["from"]), base64.b64decode(one["root"])
+def read_proof(row: dict[str, Any]) -> tuple[int, int, list[bytes], bytes, bytes]:
+    path = [base64.b64decode(hash) for hash in row["path"] or ()]
+    return row["first"], row["size"], path, base64.b64decode(row["from"]), base64.b64decode(row["root"])
 
 
-def named(one: dict[str, Any]) -> str:
-    return f"{one['first']} of {one['size']}: {one['what']}"
+def named(row: dict[str, Any]) -> str:
+    return f"{row['first']} of {row['size']}: {row['what']}"
 
 
-@pytest.mark.parametrize("one", VECTORS["inclusion"], ids=named)
-def test_inclusion(one: dict[str, Any]) -> None:
-    index, size, path, leaf, root = told(one)
-    assert is_included(leaf, index, size, path, root) == one["valid"]
-    if one["what"] == "right":
+@pytest.mark.parametrize("row", VECTORS["inclusion"], ids=named)
+def test_inclusion(row: dict[str, Any]) -> None:
+    index, size, path, leaf, root = read_proof(row)
+    assert is_included(leaf, index, size, path, root) == row["valid"]
+    if row["what"] == "right":
         assert prove_inclusion(MerkleTree(LEAVES[:size]), index) == path and LEAVES[index] == leaf
 
 
@@ -51,15 +51,15 @@ def test_roots_are_those_of_go() -> None:
 
 
 def test_every_way_of_being_wrong_is_among_them() -> None:
-    wrong = {one["what"] for one in VECTORS["inclusion"] if not one["valid"]}
+    wrong = {value["what"] for value in VECTORS["inclusion"] if not value["valid"]}
     assert len(wrong) >= 26 and wrong >= {
         "first + 1", "first - 1", "size * 2", "size / 2", "other root", "empty root", "other leaf or root before",
         "both empty", "ends swapped", "no path", "cut at the end", "cut at the start", "garbage after",
         "garbage before", "root after", "root before", "a hash in the middle", "a short hash", "bit of hash 0",
     }  # fmt: skip
-    for one in VECTORS["inclusion"]:
-        alone = one["size"] == 1
-        assert not one["valid"] or one["what"] in MAY_HOLD or (alone and one["what"] in OF_ONE), named(one)
+    for item in VECTORS["inclusion"]:
+        alone = item["size"] == 1
+        assert not item["valid"] or item["what"] in MAY_HOLD or (alone and item["what"] in OF_ONE), named(item)
 
 
 @pytest.mark.nightly

@@ -86,7 +86,7 @@ def goes_on(run: Path, how: str) -> None:
         drive(quick_session(run), RETRY)
     entries = read_entries(run / "trail.sqlite")
     assert entries[-1].raw["decision"] == "approve"
-    launched = [one.raw["key"] for one in entries if one.kind == "launch"]
+    launched = [entry.raw["key"] for entry in entries if entry.kind == "launch"]
     assert len(launched) == len(set(launched))
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 
@@ -171,8 +171,8 @@ def test_planted_tables_of_checkpoints_are_not_read(tmp_path: Path, postgres: Se
 def test_sessions_make_no_tables_of_checkpoints(tmp_path: Path, postgres: Server, database: str) -> None:
     run = stopped(tmp_path, "waits")
     drive(quick_session(run), RETRY)
-    found = postgres.sql(
+    result = postgres.sql(
         urlsplit(database).path.strip("/"), "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'check%'"
     )
-    assert found == "0"
+    assert result == "0"
     assert not list(run.glob("state.sqlite*"))

@@ -71,15 +71,19 @@ def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path:
     assert append_json(trail, "pause", "pause/3", {"by": "eve"}).raw == ADA
     with pytest.raises(PeergateError, match="is already a 'pause' entry"):
         append_json(trail, "resume", "pause/3", body_of("resume"))
-    assert [one.key for one in trail.iterate("pause")] == [f"pause/{number}" for number in range(5)]
-    found = trail.find("pause/2")
-    assert found is not None and found.seq == 3 and trail.find("nothing") is None
+    assert [recorded_entry.key for recorded_entry in trail.iterate("pause")] == [
+        f"pause/{number}" for number in range(5)
+    ]
+    entry = trail.find("pause/2")
+    assert entry is not None and entry.seq == 3 and trail.find("nothing") is None
     trail.verify_chain()
     head = trail.head()
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and walk.tree.size == head.size == 6 and walk.root == head.root
-    assert [one.key for one in select(trail.path, TrailQuery(text="PAUSE/4")).entries] == ["pause/4"]
+    assert [recorded_entry.key for recorded_entry in select(trail.path, TrailQuery(text="PAUSE/4")).entries] == [
+        "pause/4"
+    ]
     assert not trail.path.exists() and pointer_path(trail.path).exists() and seal_path(trail.path).exists()
     with pytest.raises(DatabaseUnreachable, match="was closed"):
         append_json(trail, "pause", "pause/9", ADA)
@@ -88,10 +92,10 @@ def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path:
 
 
 def test_two_trails_of_one_name_in_one_database_do_not_meet(tmp_path: Path, database: str) -> None:
-    one, two = begun(tmp_path / "a", database), begun(tmp_path / "b", database)
-    append_json(one, "pause", "pause/1", ADA)
-    assert two.find("pause/1") is None and two.head().size == 1 and one.head().size == 2
-    one.close()
+    trail, two = begun(tmp_path / "a", database), begun(tmp_path / "b", database)
+    append_json(trail, "pause", "pause/1", ADA)
+    assert two.find("pause/1") is None and two.head().size == 1 and trail.head().size == 2
+    trail.close()
     two.close()
 
 
@@ -104,7 +108,7 @@ def test_what_several_processes_append_at_once_is_one_history(tmp_path: Path, da
     assert [writer.wait() for writer in writers] == [0, 0]
     trail.close()
     walk = walk_trail(read_trail(trail.path))
-    assert not walk.damage and len({one.key for one in walk.entries}) == 61
+    assert not walk.damage and len({entry.key for entry in walk.entries}) == 61
 
 
 @pytest.mark.slow
@@ -120,15 +124,15 @@ def test_no_acknowledged_entry_is_lost_when_writer_and_server_are_killed(
             stdout=subprocess.PIPE, text=True, cwd=HOME,
         ) as child:  # fmt: skip
             assert child.stdout is not None
-            told = [child.stdout.readline() for _ in range(15)]
+            lines = [child.stdout.readline() for _ in range(15)]
             postgres.stop()
             child.kill()
-            told += list(child.stdout)
-        acknowledged |= {line.strip() for line in told if line.endswith("\n")}
+            lines += list(child.stdout)
+        acknowledged |= {line.strip() for line in lines if line.endswith("\n")}
         postgres.start()
         walk = walk_trail(read_trail(trail.path))
         assert not walk.damage
-        assert acknowledged <= {one.key for one in walk.entries}
+        assert acknowledged <= {entry.key for entry in walk.entries}
     assert len(acknowledged) >= 30
 
 
@@ -140,8 +144,8 @@ def test_a_commit_waits_for_the_disk_whatever_the_server_is_set_to(
     with trail.alone():
         table = trail._table  # pyright: ignore[reportPrivateUsage]
         assert isinstance(table, PostgresTable) and table._held  # pyright: ignore[reportPrivateUsage]
-        held = table._held  # pyright: ignore[reportPrivateUsage]
-        assert held.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        connection = table._held  # pyright: ignore[reportPrivateUsage]
+        assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
     trail.close()
 
 
@@ -172,9 +176,9 @@ def test_a_server_that_stays_away_is_told_without_the_password(
     trail = begun(tmp_path, database)
     postgres.stop()
     try:
-        with pytest.raises(DatabaseUnreachable, match="nothing is half-written or lost") as told:
+        with pytest.raises(DatabaseUnreachable, match="nothing is half-written or lost") as caught:
             append_json(trail, "pause", "pause/1", ADA)
-        assert "`peergate resume` continues" in str(told.value) and CANARY not in str(told.value)
+        assert "`peergate resume` continues" in str(caught.value) and CANARY not in str(caught.value)
         with pytest.raises(DatabaseUnreachable), trail.alone():
             pass
         begin = time.monotonic()
@@ -195,7 +199,7 @@ def test_what_was_rolled_back_is_not_there(tmp_path: Path, database: str) -> Non
     append_json(trail, "pause", "pause/2", ADA)
     trail.close()
     walk = walk_trail(read_trail(trail.path))
-    assert not walk.damage and [one.key for one in walk.entries] == ["workspace", "pause/2"]
+    assert not walk.damage and [entry.key for entry in walk.entries] == ["workspace", "pause/2"]
 
 
 def test_a_connection_that_is_lost_in_a_transaction_is_not_another_threads_loss(
@@ -212,14 +216,14 @@ def test_a_connection_that_is_lost_in_a_transaction_is_not_another_threads_loss(
             if not lost:
                 lost = True
                 sql(postgres, database, cut)
-                asked.append(pool.submit(trail.guard))
-                assert not wait(asked, 0.2).done
+                futures.append(pool.submit(trail.guard))
+                assert not wait(futures, 0.2).done
             append_json(trail, "pause", "pause/1", ADA)
             return lost
 
-        asked: list[Future[None]] = []
+        futures: list[Future[None]] = []
         assert trail.together(step)
-        asked[0].result(10)
+        futures[0].result(10)
     assert trail.find("pause/1") is not None
     trail.close()
 
@@ -252,15 +256,15 @@ def test_what_was_changed_in_the_database_is_found(tmp_path: Path, database: str
     for number in range(1, 4):
         append_json(trail, "pause", f"pause/{number}", ADA)
     trail.close()
-    statement, told = TAMPERED[how]
+    statement, output = TAMPERED[how]
     sql(postgres, database, statement)
-    with pytest.raises(AssertionError) as found:
+    with pytest.raises(AssertionError) as caught:
         try:
             damage = "; ".join(walk_trail(read_trail(trail.path)).damage)
         except AuditDamage as error:
             damage = str(error)
         assert not damage, damage
-    assert found.match(told)
+    assert caught.match(output)
 
 
 def test_who_was_taken_over_appends_nothing_more(tmp_path: Path, database: str) -> None:
@@ -273,32 +277,32 @@ def test_who_was_taken_over_appends_nothing_more_to_a_file_either(tmp_path: Path
     fenced(trail)
 
 
-def fenced(one: Trail) -> None:
+def fenced(trail: Trail) -> None:
     lease = {"epoch": 2, "host": "elsewhere", "pid": 7, "over": None}
-    one.fence = 0
-    append_json(one, "pause", "pause/1", ADA)
-    two = Trail(one.path, "small")
+    trail.fence = 0
+    append_json(trail, "pause", "pause/1", ADA)
+    two = Trail(trail.path, "small")
     append_json(two, "resume", "resume/1", body_of("resume", lease=lease))
     two.fence = 2
     for attempt in ("pause/2", "pause/1"):
         with pytest.raises(LeaseLost, match=r"taken over by ada \(process 7 on elsewhere, epoch 2; this is epoch 0\)"):
-            append_json(one, "pause", attempt, ADA)
-    with pytest.raises(LeaseLost), one.alone():
-        append_json(one, "pause", "pause/2", ADA)
+            append_json(trail, "pause", attempt, ADA)
+    with pytest.raises(LeaseLost), trail.alone():
+        append_json(trail, "pause", "pause/2", ADA)
     with pytest.raises(LeaseLost):
-        one.guard()
+        trail.guard()
     # People append next to anyone who runs the session.
-    beside = Trail(one.path, "small")
+    beside = Trail(trail.path, "small")
     append_json(beside, "pause", "pause/3", ADA)
     append_json(two, "pause", "pause/4", ADA)
     two.close()
-    seal_path(one.path).unlink()
-    one.close()
-    assert not seal_path(one.path).exists(), "who was taken over wrote the seal"
+    seal_path(trail.path).unlink()
+    trail.close()
+    assert not seal_path(trail.path).exists(), "who was taken over wrote the seal"
     beside.close()
-    walk = walk_trail(read_trail(one.path))
+    walk = walk_trail(read_trail(trail.path))
     assert not walk.damage
-    assert [one.key for one in walk.entries] == ["workspace", "pause/1", "resume/1", "pause/3", "pause/4"]
+    assert [entry.key for entry in walk.entries] == ["workspace", "pause/1", "resume/1", "pause/3", "pause/4"]
 
 
 def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_reads(
@@ -308,12 +312,12 @@ def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_r
     monkeypatch.delenv("PEERGATE_DATABASE", raising=False)
     assert database_of(trail) is None
     keep_database(tmp_path, "postgresql://me:secret@db.example:5433/peergate?sslmode=require")
-    kept = database_file(tmp_path)
-    assert kept.stat().st_mode & 0o077 == 0 and kept.parent.stat().st_mode & 0o077 == 0
-    found = database_of(trail)
-    assert found is not None and found.endswith("sslmode=require")
-    assert redact_address(found) == "postgresql://db.example:5433/peergate"
-    kept.chmod(0o640)
+    path = database_file(tmp_path)
+    assert path.stat().st_mode & 0o077 == 0 and path.parent.stat().st_mode & 0o077 == 0
+    result = database_of(trail)
+    assert result is not None and result.endswith("sslmode=require")
+    assert redact_address(result) == "postgresql://db.example:5433/peergate"
+    path.chmod(0o640)
     with pytest.raises(UserError, match="others can read it"):
         database_of(trail)
     monkeypatch.setenv("PEERGATE_DATABASE", "postgresql:///other")
@@ -323,15 +327,15 @@ def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_r
 @pytest.mark.parametrize("address", ["", "db", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h", "postgresql://h:0/d",
                                      "postgresql://u:hunter2@h:x/d", "postgresql://[hunter2/d"])  # fmt: skip
 def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
-    with pytest.raises(UserError, match="not an address of a Postgres database") as told:
+    with pytest.raises(UserError, match="not an address of a Postgres database") as caught:
         check_address(address, "here")
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_password_is_taken_out_of_what_a_library_says() -> None:
     address = "postgresql://me:se%2Fcret@h/d"
-    told = postgres_connection.without_password("cannot use 'se/cret' of me:se%2Fcret@h", address)
-    assert told == "cannot use '***' of me:***@h"
+    output = postgres_connection.without_password("cannot use 'se/cret' of me:se%2Fcret@h", address)
+    assert output == "cannot use '***' of me:***@h"
 
 
 def test_a_trail_that_is_elsewhere_is_told(
@@ -356,15 +360,15 @@ def test_a_trail_that_is_elsewhere_is_told(
 def test_a_lock_that_somebody_holds_is_told(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = postgres_table.BEGIN.replace("'30s'", "'100ms'")
     monkeypatch.setattr(postgres_table, "BEGIN", quick)
-    one = begun(tmp_path, database)
-    two = Trail(one.path, "small")
+    trail = begun(tmp_path, database)
+    two = Trail(trail.path, "small")
 
     def waits(action: Callable[[], object]) -> None:
         with pytest.raises(PeergateError, match="the trail is locked"):
             action()
 
-    with one.alone():
+    with trail.alone():
         waits(lambda: append_json(two, "pause", "pause/1", ADA))
     append_json(two, "pause", "pause/1", ADA)
-    one.close()
+    trail.close()
     two.close()

@@ -89,15 +89,15 @@ def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
     second = append_json(trail, "spend", "reserve/a", body_of("spend", usd=1.5))
     third = append_json(trail, "decision", "decision/a.1", body_of("decision"))
 
-    assert [one.seq for one in trail.iterate()] == [0, 1, 2]
-    assert [one.key for one in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
+    assert [entry.seq for entry in trail.iterate()] == [0, 1, 2]
+    assert [entry.key for entry in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
     assert trail.find("reserve/a") == second
     assert trail.find("reserve/b") is None
     envelopes = [row.envelope for row in rows_of(trail.path)]
-    one, two, three = (leaf_hash(envelope) for envelope in envelopes)
+    content, two, three = (leaf_hash(envelope) for envelope in envelopes)
     assert first.entry.previous == EMPTY_ROOT
-    assert second.entry.previous == f"sha256:{one.hex()}"
-    two_entries = sha256(b"\x01" + one + two)
+    assert second.entry.previous == f"sha256:{content.hex()}"
+    two_entries = sha256(b"\x01" + content + two)
     assert third.entry.previous == f"sha256:{two_entries.hexdigest()}"
     root = sha256(b"\x01" + two_entries.digest() + three).hexdigest()
     assert trail.head() == Head(size=3, digest=third.digest, root=f"sha256:{root}")
@@ -179,9 +179,9 @@ def test_a_body_that_would_not_read_back_is_refused_and_nothing_is_recorded(trai
 @pytest.mark.parametrize("value", [2.0**53 - 1, -(2.0**53) + 1, 1e21, 5e-324, 1.7976931348623157e308, -0.0])
 def test_floats_json_can_hold_are_kept(trail: Trail, value: float) -> None:
     assert append_json(trail, "plan", "float", body_of("plan", changes={"x": value})).raw["changes"] == {"x": value}
-    found = trail.find("float")
-    assert found is not None
-    assert found.raw["changes"] == {"x": value}
+    entry = trail.find("float")
+    assert entry is not None
+    assert entry.raw["changes"] == {"x": value}
     trail.verify_chain()
 
 
@@ -227,12 +227,12 @@ def test_a_clock_that_is_set_changes_no_time_of_a_trail(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "output"),
     [("UPDATE entry SET payload = '{}'", "entries are final"), ("DELETE FROM entry WHERE seq = 0", "entries stay")],
 )
-def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: str, told: str) -> None:
+def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: str, output: str) -> None:
     append_json(trail, "open", "open", body_of("open"))
-    with closing(sqlite3.connect(trail.path)) as other, pytest.raises(sqlite3.IntegrityError, match=told):
+    with closing(sqlite3.connect(trail.path)) as other, pytest.raises(sqlite3.IntegrityError, match=output):
         other.execute(statement)
     trail.verify_chain()
     assert count(trail) == 1
@@ -350,9 +350,9 @@ DAMAGE: dict[Callable[[Rows, KeyFolder], Rows], str] = {
 
 
 @pytest.mark.parametrize("head", [True, False], ids=["head signed anew", "head left"])
-@pytest.mark.parametrize(("tamper", "told"), DAMAGE.items(), ids=[one.__name__ for one in DAMAGE])
+@pytest.mark.parametrize(("tamper", "output"), DAMAGE.items(), ids=[item.__name__ for item in DAMAGE])
 def test_tampering_with_entries_is_found(
-    written: Path, tmp_path: Path, tamper: Callable[[Rows, KeyFolder], Rows], told: str, head: bool
+    written: Path, tmp_path: Path, tamper: Callable[[Rows, KeyFolder], Rows], output: str, head: bool
 ) -> None:
     path = copied(written, tmp_path)
     assert not damage_at(path)
@@ -360,18 +360,18 @@ def test_tampering_with_entries_is_found(
     changed = tamper(rows, keys)
     assert changed != rows, "the tampering changed nothing"
     put(path, changed, keys, head=head)
-    found = damage_at(path)
-    assert found
-    assert re.match(told, found[0]), found
+    results = damage_at(path)
+    assert results
+    assert re.match(output, results[0]), results
 
     trail = Trail(path, "small")
-    with pytest.raises(AuditDamage, match=told):
+    with pytest.raises(AuditDamage, match=output):
         trail.verify_chain()
     trail.close()
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "output"),
     [
         ("DELETE FROM head", "head: is gone"),
         ("UPDATE head SET size = 5", "head: is of 5 entries or another tree"),
@@ -380,11 +380,11 @@ def test_tampering_with_entries_is_found(
         ("UPDATE head SET note = ''", "head: not a checkpoint note"),
     ],
 )
-def test_tampering_with_the_head_is_found(written: Path, tmp_path: Path, statement: str, told: str) -> None:
+def test_tampering_with_the_head_is_found(written: Path, tmp_path: Path, statement: str, output: str) -> None:
     path = copied(written, tmp_path)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(statement)
-    assert any(one.startswith(told) for one in damage_at(path)), damage_at(path)
+    assert any(text.startswith(output) for text in damage_at(path)), damage_at(path)
 
 
 def test_a_head_that_the_log_did_not_sign_is_found(written: Path, tmp_path: Path) -> None:
@@ -412,19 +412,21 @@ def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
     policy = walk.policy
     assert walk.digests == [digest_bytes(row.envelope) for row in rows] and policy is not None
 
-    def told(size: int, root: bytes) -> list[str]:
+    def check_note(size: int, root: bytes) -> list[str]:
         return walk.against(parse_note(signed_note(policy, size, root, keys_of(written)).encode()))
 
-    assert told(6, walk.tree.root()) == [] == told(3, root_of(walk.leaves[:3]))
-    assert told(3, bytes(32)) == ["the first 3 entries have another root: this is another history"]
-    assert told(7, bytes(32)) == ["is of 7 entries, the trail has 6: entries were cut off"]
+    assert check_note(6, walk.tree.root()) == [] == check_note(3, root_of(walk.leaves[:3]))
+    assert check_note(3, bytes(32)) == ["the first 3 entries have another root: this is another history"]
+    assert check_note(7, bytes(32)) == ["is of 7 entries, the trail has 6: entries were cut off"]
 
 
 def test_what_follows_a_changed_entry_is_told_once(written: Path) -> None:
     rows = rows_of(written)
     changed = StoredEntry(1, rows[1].payload.replace(b"0.5", b"0.4"), rows[1].signatures)
-    told = TrailVerification(session="small").go([rows[0], changed, *rows[2:]]).damage
-    assert told[-1] == "entry 2: names a different tree before it than the recorded tree, and so do 3 entries after it"
+    damage = TrailVerification(session="small").go([rows[0], changed, *rows[2:]]).damage
+    assert (
+        damage[-1] == "entry 2: names a different tree before it than the recorded tree, and so do 3 entries after it"
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -593,7 +595,7 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
     (folder / "trail.sqlite").chmod(0o444)
     folder.chmod(0o555)
     before = snapshot(folder)
-    assert [one.key for one in read_entries(folder / "trail.sqlite")] == [f"spend/{n}" for n in range(6)]
+    assert [entry.key for entry in read_entries(folder / "trail.sqlite")] == [f"spend/{n}" for n in range(6)]
     assert snapshot(folder) == before
     folder.chmod(0o755)
 
@@ -601,9 +603,9 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
 def test_a_trail_somebody_writes_can_be_read(trail: Trail) -> None:
     append_json(trail, "open", "open", body_of("open"))
     beside = sorted(path.name for path in trail.path.parent.iterdir())
-    assert [one.key for one in read_entries(trail.path)] == ["open"]
+    assert [entry.key for entry in read_entries(trail.path)] == ["open"]
     append_json(trail, "close", "close", body_of("close"))
-    assert [one.key for one in read_entries(trail.path)] == ["open", "close"]
+    assert [entry.key for entry in read_entries(trail.path)] == ["open", "close"]
     assert sorted(path.name for path in trail.path.parent.iterdir()) == beside
 
 
@@ -699,10 +701,10 @@ def test_another_thread_does_not_read_what_may_be_taken_back(trail: Trail) -> No
     """LangGraph writes checkpoints in threads of its own, and asks the trail before each whether it still may."""
     append_json(trail, "pause", "pause/1", {"by": "ada"})
     with ThreadPoolExecutor(1) as pool:
-        asked: list[Future[list[str]]] = []
+        futures: list[Future[list[str]]] = []
         with pytest.raises(KeyError), trail.alone():
             append_json(trail, "pause", "pause/2", {"by": "ada"})
-            asked.append(pool.submit(lambda: [one.key for one in trail.iterate()]))
-            assert not wait(asked, 0.2).done
+            futures.append(pool.submit(lambda: [entry.key for entry in trail.iterate()]))
+            assert not wait(futures, 0.2).done
             raise KeyError
-        assert asked[0].result(10) == ["pause/1"]
+        assert futures[0].result(10) == ["pause/1"]

@@ -73,22 +73,22 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
         for number in range(kills):
             print(path, f"p{number}", file=appenders.stdin, flush=True)
             pid = int(appenders.stdout.readline())
-            told: list[str] = []
+            lines: list[str] = []
             for _ in range(chance.randrange(1, 20)):
-                told.append(appenders.stdout.readline())
-                assert told[-1] not in ("", "gone\n"), "the appender ended before it was killed"
+                lines.append(appenders.stdout.readline())
+                assert lines[-1] not in ("", "gone\n"), "the appender ended before it was killed"
             # Anywhere between two lines: about the time that one append takes.
             time.sleep(chance.random() * 0.01)
             os.kill(pid, signal.SIGKILL)
             while (line := appenders.stdout.readline()) != "gone\n":
                 assert line, "the process of the appenders has ended"
-                told.append(line)
-            acknowledged |= {line.strip() for line in told if line.endswith("\n")}
+                lines.append(line)
+            acknowledged |= {line.strip() for line in lines if line.endswith("\n")}
             walk = walk_trail(read_trail(path))
             assert not walk.damage
-            kept = {one.key for one in walk.entries}
-            assert acknowledged <= kept
-            unacknowledged = len(kept - acknowledged)
+            selected = {entry.key for entry in walk.entries}
+            assert acknowledged <= selected
+            unacknowledged = len(selected - acknowledged)
     assert len(acknowledged) > kills
     # Which shows that the kills did land between a commit and its acknowledgement: keys make a repeat harmless.
     print(f"{kills} kills, {len(acknowledged)} acknowledged, {unacknowledged} kept and not acknowledged")
@@ -162,7 +162,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: P
     assert len(acknowledged) > 20
     walk = walk_trail(read_trail(path))
     assert not walk.damage
-    assert [one.key for one in walk.entries] == acknowledged
+    assert [entry.key for entry in walk.entries] == acknowledged
     # There is room again: it goes on where it was.
     trail = Trail(path, "small")
     append_json(trail, "spend", f"p/{len(acknowledged)}", body_of("spend"))
@@ -186,7 +186,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
             trail.close()
     assert not seal_path(path).exists()
     again = Trail(path, "small")
-    assert [one.key for one in again.iterate()] == ["open"]
+    assert [entry.key for entry in again.iterate()] == ["open"]
     again.close()
     assert seal_path(path).exists()
 
@@ -207,10 +207,10 @@ def test_a_full_small_disk_is_told_too(tmp_path: Path) -> None:
         store = Store(disk / "run" / "store")
         with pytest.raises(OSError, match="No space left"):
             store.put(b"x" * 2**20)
-        assert not [one for one in store.root.rglob("*") if one.is_file()]
+        assert not [file_path for file_path in store.root.rglob("*") if file_path.is_file()]
         walk = walk_trail(read_trail(path))
         assert not walk.damage
-        assert [one.key for one in walk.entries] == acknowledged
+        assert [entry.key for entry in walk.entries] == acknowledged
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -265,11 +265,11 @@ def test_the_newest_entry_is_whole_or_not_there_wherever_the_log_is_cut(tmp_path
         copy.write_bytes(base)
         copy.with_name("trail.sqlite-wal").write_bytes(log[:cut])
         try:
-            found = read_trail(copy)
+            file = read_trail(copy)
         except Exception as error:
             assert "no such table" in str(error), error
             continue
-        walk = walk_trail(found)
+        walk = walk_trail(file)
         assert not walk.damage
         seen.add(walk.tree.size)
     assert len(seen) > 4 and max(seen) == 12

@@ -29,7 +29,7 @@ from testing.fixtures import quick_session as quick_session_module
 from testing.fixtures.command_sessions import called
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from testing.fixtures.view_client import Client
-from tests.reviews.acceptance.test_criterion_state import Told, registered
+from tests.reviews.acceptance.test_criterion_state import Scenario, registered
 
 ISSUE = "https://example.org/ada/eggs/issues/7?tab=*all*_open_"
 CRITERIA = """\
@@ -62,7 +62,7 @@ def ran(folder: Path, flaw: str = "") -> Path:
     return run
 
 
-def found(run: Path) -> Backlog:
+def read_backlog(run: Path) -> Backlog:
     return backlog_of(History(read_entries(run / "trail.sqlite"), Store(run / "store")))
 
 
@@ -81,15 +81,15 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
     report = json.loads((accepted / "report" / "report.json").read_bytes())["acceptance"]
     looked_back = json.loads(called("retrospective", accepted, "--json").stdout)
     assert status == report and status["ship_percent"] == looked_back["ship_percent"] == 90.0
-    assert {one["id"]: one["state"] for one in status["criteria"]} == {
+    assert {criterion["id"]: criterion["state"] for criterion in status["criteria"]} == {
         "AC-001": "discharged",
         "AC-002": "discharged",
         "AC-003": "open",
         "AC-004": "discharged",
     }
     assert status["models"] == {"train.checkpoint": 100.0, "model": 0.0}
-    said = called("status", accepted).stdout
-    assert "ship 90.0 % (train.checkpoint 100.0 %, model 0.0 %): 3 discharged, 1 open" in said and ISSUE in said
+    output = called("status", accepted).stdout
+    assert "ship 90.0 % (train.checkpoint 100.0 %, model 0.0 %): 3 discharged, 1 open" in output and ISSUE in output
     assert f"issue: {ISSUE}" in called("backlog", accepted).stdout
     page = (accepted / "report" / "report.md").read_text(encoding="utf-8")
     assert "Ship 90.0 %" in page and "| AC-003 | open | 1 |" in page and f"([issue]({ISSUE}))" in page
@@ -98,8 +98,8 @@ def test_every_command_says_the_same_share(accepted: Path) -> None:
     resolved = History(entries, Store(accepted / "store")).resolved
     model = final_model(History(entries), resolved.spec)
     assert model is not None
-    for told in (page, model_card(accepted, History(entries, Store(accepted / "store")), model)):
-        assert "- sibling: <https://example.org/ada/hens>\n" in told and f"- plan: `prompts.jsonl`, `{digest}`" in told
+    for text in (page, model_card(accepted, History(entries, Store(accepted / "store")), model)):
+        assert "- sibling: <https://example.org/ada/hens>\n" in text and f"- plan: `prompts.jsonl`, `{digest}`" in text
     assert rendered_again(accepted)["report/report.md"] == page.encode()
     assert called("audit", "verify", accepted).returncode == 0
 
@@ -108,7 +108,7 @@ def test_a_retrospective_says_how_the_share_moved(accepted: Path) -> None:
     moved = [
         line.split() for line in called("retrospective", accepted).stdout.splitlines() if line.startswith("  entry ")
     ]
-    assert [(one[2], one[3], one[5]) for one in moved] == [
+    assert [(row[2], row[3], row[5]) for row in moved] == [
         ("AC-001", "discharged,", "80.0"),
         ("AC-002", "discharged,", "90.0"),
         ("AC-004", "discharged,", "40.0"),
@@ -116,62 +116,66 @@ def test_a_retrospective_says_how_the_share_moved(accepted: Path) -> None:
 
 
 def test_a_closed_session_reaches_nothing_more(accepted: Path) -> None:
-    left = found(accepted)
-    assert (left.now, left.ceiling, [one.id for one in left.items]) == (90.0, 90.0, ["AC-003"])
-    (one,) = left.items
-    assert one.priority == "-" and one.out_of_reach.startswith("the session is closed (approve)")
-    assert one.missing == "truncation_rate is 0 at base.1, not truncation_rate >= 0.4"
-    assert one.refuted_by == "not truncation_rate >= 0.4, at 'base'"
-    assert left.siblings == ()
+    backlog = read_backlog(accepted)
+    assert (backlog.now, backlog.ceiling, [backlog_item.id for backlog_item in backlog.items]) == (
+        90.0,
+        90.0,
+        ["AC-003"],
+    )
+    (item,) = backlog.items
+    assert item.priority == "-" and item.out_of_reach.startswith("the session is closed (approve)")
+    assert item.missing == "truncation_rate is 0 at base.1, not truncation_rate >= 0.4"
+    assert item.refuted_by == "not truncation_rate >= 0.4, at 'base'"
+    assert backlog.siblings == ()
 
 
 def test_what_is_left_is_ranked_by_points_an_hour(stopped: Path) -> None:
-    left = found(stopped)
-    assert (left.now, left.ceiling) == (0.0, 100.0)
+    backlog = read_backlog(stopped)
+    assert (backlog.now, backlog.ceiling) == (0.0, 100.0)
     # The baseline ran in a second, so that is what it would take again.
-    assert [one.id for one in left.items] == ["AC-003", "AC-001", "AC-002", "AC-004"]
-    by_id = {one.id: one for one in left.items}
+    assert [item.id for item in backlog.items] == ["AC-003", "AC-001", "AC-002", "AC-004"]
+    by_id = {item.id: item for item in backlog.items}
     assert by_id["AC-001"].stages == ("train", "tuned") and by_id["AC-001"].gain == 40.0
     assert by_id["AC-004"].stages == ("train",) and by_id["AC-004"].basis == "stated" and by_id["AC-004"].worth == 2.0
-    assert [one.priority for one in left.items] == ["P0", "P0", "P0", "P1"]
+    assert [item.priority for item in backlog.items] == ["P0", "P0", "P0", "P1"]
     assert by_id["AC-004"].missing == "the gate of train.1 decided 'escalate'"
-    assert [one.worth for one in left.items] == sorted((one.worth for one in left.items), reverse=True)
+    assert [item.worth for item in backlog.items] == sorted((item.worth for item in backlog.items), reverse=True)
 
 
 def test_what_money_does_not_reach_is_under_no_ceiling(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {one.id: one for one in found(stopped).items}
+    whole = {item.id: item for item in read_backlog(stopped).items}
     assert 0 < whole["AC-004"].usd < whole["AC-001"].usd < whole["AC-002"].usd
     balance = ledger.balance_of
 
-    def poorer(*given: Any) -> Any:
-        return balance(*given)._replace(left_usd=whole["AC-001"].usd)
+    def poorer(*values: Any) -> Any:
+        return balance(*values)._replace(left_usd=whole["AC-001"].usd)
 
     monkeypatch.setattr(ledger, "balance_of", poorer)
-    left = found(stopped)
-    (beyond,) = [one for one in left.items if one.out_of_reach]
-    assert beyond == left.items[-1] and (beyond.id, beyond.priority) == ("AC-002", "-")
+    backlog = read_backlog(stopped)
+    (beyond,) = [item for item in backlog.items if item.out_of_reach]
+    assert beyond == backlog.items[-1] and (beyond.id, beyond.priority) == ("AC-002", "-")
     assert beyond.out_of_reach == f"its stages may cost {beyond.usd:.2f} USD, {whole['AC-001'].usd:.2f} USD are left"
-    assert left.ceiling == 100 - beyond.gain
+    assert backlog.ceiling == 100 - beyond.gain
 
 
 def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> None:
-    told = Told(*registered(tmp_path))
+    answer = Scenario(*registered(tmp_path))
     results = {"checkpoint.files": "FAIL", "training.gradient": "PASS", "jobs.exit": "PASS"}
-    told.check("train", 1, results)
-    wave = list(siblings_of(History(told.entries, told.store)))
-    assert {(one.check, one.stage, one.state, one.must_pass) for one in wave} == {
+    answer.check("train", 1, results)
+    wave = list(siblings_of(History(answer.entries, answer.store)))
+    assert {(sibling.check, sibling.stage, sibling.state, sibling.must_pass) for sibling in wave} == {
         ("package.weights", "ship", "not judged", True),
         ("package.probes", "ship", "not judged", True),
         ("package.decoding", "ship", "not judged", False),
         ("checkpoint.files", "ship", "not judged", True),
     }
-    assert {one.found_by for one in wave} == {"checkpoint.files at train.1"}
+    assert {sibling.found_by for sibling in wave} == {"checkpoint.files at train.1"}
     shipped = {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"}
-    told.check("ship", 1, shipped | {"package.decoding": "PASS"})
-    assert [(one.check, one.state) for one in siblings_of(History(told.entries, told.store))] == [
+    answer.check("ship", 1, shipped | {"package.decoding": "PASS"})
+    assert [(sibling.check, sibling.state) for sibling in siblings_of(History(answer.entries, answer.store))] == [
         ("package.probes", "WARN")
     ]
-    assert not list(siblings_of(History(told.entries[:1], told.store))), "no defect, no wave"
+    assert not list(siblings_of(History(answer.entries[:1], answer.store))), "no defect, no wave"
 
 
 @pytest.mark.parametrize(("defect", "outcome"), [(True, "escalate"), (False, "approve")])
@@ -194,11 +198,11 @@ def test_a_defect_has_the_checks_of_other_stages_pass(
     monkeypatch.setattr(quick_session_module, "_save", save)
     lift_check(run, "checkpoint.files", "train", "ada", "the base does it", None)
     drive(quick_session(run))
-    decisions = {one.key: one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "decision"}
+    decisions = {entry.key: entry.raw for entry in read_entries(run / "trail.sqlite") if entry.kind == "decision"}
     assert decisions["decision/train.1"]["outcome"] == "approve"
     assert decisions["decision/ship.1"]["outcome"] == outcome
-    due = "check checkpoint.files is WARN and must pass because of checkpoint.files at train.1"
-    assert any(due in one for one in decisions["decision/ship.1"]["reasons"]) == defect
+    text = "check checkpoint.files is WARN and must pass because of checkpoint.files at train.1"
+    assert any(text in reason for reason in decisions["decision/ship.1"]["reasons"]) == defect
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [], audit.damage
 
@@ -219,7 +223,7 @@ def test_an_audit_is_reconciled_with_what_was_done(
 ) -> None:
     (tmp_path / "audit.yaml").write_text(AUDIT, encoding="utf-8")
     done = called("retrospective", request.getfixturevalue(run), "--audit", tmp_path / "audit.yaml", "--json")
-    rows = {one["id"]: one for one in json.loads(done.stdout)["recommendations"]}
+    rows = {recommendation["id"]: recommendation for recommendation in json.loads(done.stdout)["recommendations"]}
     assert [rows[id]["answer"] for id in ("R1", "R2", "R3")] == [first, "rejected", "open"]
     assert bool(rows["R1"]["evidence"]) == (first == "adopted")
     assert rows["R3"]["why"].startswith("no criterion is named")
@@ -264,7 +268,7 @@ def test_a_session_without_criteria_says_nothing_of_them(closed_quick: Path) -> 
 )
 def test_a_criterion_that_nothing_could_discharge_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
     path = write_spec(tmp_path, ("stages:\n", CRITERIA.replace(old, new)))
-    assert any(why in str(one) for one in problems_of(path)), [str(one) for one in problems_of(path)]
+    assert any(why in str(problem) for problem in problems_of(path)), [str(problem) for problem in problems_of(path)]
 
 
 @pytest.mark.parametrize(

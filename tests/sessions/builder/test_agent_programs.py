@@ -25,8 +25,8 @@ STAGES = ("base", "sample", "train", "tuned", "ship")
 
 def works_as_the_builder(folder: Path, run: Path, vendor: str, name: str) -> None:
     """Let an agent program build the session, and require its accepted end."""
-    found = program(name)
-    if found is None:
+    result = program(name)
+    if result is None:
         pytest.skip(f"the agent program '{name}' is not installed: its vendor says how to install it")
     model = PlayedModel(vendor)
     home = folder / "home"
@@ -38,7 +38,7 @@ def works_as_the_builder(folder: Path, run: Path, vendor: str, name: str) -> Non
             (folder / ".mcp.json").write_text(settings("json", folder, run.parent), encoding="utf-8")
             own |= {"ANTHROPIC_BASE_URL": api.address, "ANTHROPIC_API_KEY": "none"}
             own |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-            command = [found, "--mcp-config", ".mcp.json", "--allowedTools", "mcp__peergate", "-p", TASK]
+            command = [result, "--mcp-config", ".mcp.json", "--allowedTools", "mcp__peergate", "-p", TASK]
         else:
             provider = f'[model_providers.played]\nname = "played"\nbase_url = "{api.address}/v1"\nenv_key = "KEY"\n'
             chosen = 'model = "played"\nmodel_provider = "played"\n\n'
@@ -46,20 +46,20 @@ def works_as_the_builder(folder: Path, run: Path, vendor: str, name: str) -> Non
             text = chosen + settings("toml", folder, run.parent) + provider
             (home / ".codex" / "config.toml").write_text(text, encoding="utf-8")
             own |= {"KEY": "none"}
-            command = [found, "exec", "--skip-git-repo-check", TASK]
+            command = [result, "exec", "--skip-git-repo-check", TASK]
         done = subprocess.run(
             command, cwd=folder, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=500
         )
-    told = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert done.returncode == 0 and "The session is closed." in done.stdout, told
-    assert entries(run)[-1].raw["decision"] == "approve", told
+    output = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0 and "The session is closed." in done.stdout, output
+    assert entries(run)[-1].raw["decision"] == "approve", output
     called = entries(run, "call")
-    assert [one.raw["tool"] for one in called if one.raw["tool"] != "job_status"] == [
+    assert [entry.raw["tool"] for entry in called if entry.raw["tool"] != "job_status"] == [
         "launch_stage",
         "submit_stage",
     ] * len(STAGES)
     # The client says of itself what it is, unproven.
-    assert all(name in one.raw["call_id"].lower() for one in called), called[0].raw["call_id"]
+    assert all(name in entry.raw["call_id"].lower() for entry in called), called[0].raw["call_id"]
     code, answer = verify(run)
     assert (code, answer["verdict"]) == (0, "verified"), answer
 

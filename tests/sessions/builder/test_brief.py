@@ -29,7 +29,7 @@ def sent_back(session: Session, **changes: Any) -> None:
 
 def test_the_brief_tells_all_that_is_needed_to_go_on(session: Session) -> None:
     measure(session, "base", {"truncation_rate": 0.0917})
-    told = bench_of(session).brief
+    output = bench_of(session).brief
     for line in (
         "# Session small: stage 'sample' (generate), attempt 1, phase 'plan'",
         "Objective: Train the model to follow the format of an instruction.",
@@ -38,24 +38,24 @@ def test_the_brief_tells_all_that_is_needed_to_go_on(session: Session) -> None:
         "Criteria of the gate: acceptance_rate >= 0.1; accepted >= 2",
         "- base.1: approve; truncation_rate 0.0917",
     ):
-        assert line in told, line
-    assert bench_of(session).brief == told
+        assert line in output, line
+    assert bench_of(session).brief == output
 
 
 def test_what_is_left_is_what_this_builder_may_take_and_not_what_is_held_back(session: Session) -> None:
     # Of 10 USD, 2 are held back for evaluation, 3 for reviews and 0.5 for teardown; the builder's share is 2.
-    left = next(line for line in bench_of(session).brief.splitlines() if line.startswith("Left: "))
-    assert left.startswith("Left: 2.0000 USD for your own turns, 4.5000 USD for jobs of this stage")
-    assert "10" not in re.sub(r"\d+\.\d{4}", "", left)
+    rest = next(line for line in bench_of(session).brief.splitlines() if line.startswith("Left: "))
+    assert rest.startswith("Left: 2.0000 USD for your own turns, 4.5000 USD for jobs of this stage")
+    assert "10" not in re.sub(r"\d+\.\d{4}", "", rest)
     bench_of(session).reserve(1.5)
     assert "Left: 0.5000 USD for your own turns, 3.0000 USD for jobs" in bench_of(session).brief
 
 
 def test_after_a_revision_the_brief_tells_what_the_gate_asked_for_as_data(session: Session) -> None:
     sent_back(session)
-    told = bench_of(session, attempt=2).brief
-    assert "The gate sent attempt 1 back (revise). Required changes: temperature = 1." in told
-    inside = re.search(r"----- BEGIN DECISION (\w+) -----\n(.*)\n----- END DECISION \1 -----", told, re.DOTALL)
+    output = bench_of(session, attempt=2).brief
+    assert "The gate sent attempt 1 back (revise). Required changes: temperature = 1." in output
+    inside = re.search(r"----- BEGIN DECISION (\w+) -----\n(.*)\n----- END DECISION \1 -----", output, re.DOTALL)
     assert inside is not None
     assert inside[2] == "- acceptance_rate is not met\n- finding f1 (blocking): too few kept Required: raise it"
 
@@ -64,10 +64,10 @@ def test_notes_are_told_newest_last_and_cut_and_others_by_name(session: Session)
     bench = bench_of(session)
     for number in range(8):
         call(bench, "write_note", text=f"note {number} " + "x" * 3000)
-    told = bench_of(session).brief
-    assert "Your notes (8 in all; the newest):" in told
-    assert [f"note {number} x" in told for number in range(8)] == [False, False, *[True] * 6]
-    assert "note.8 (free, sample.1):" in told and len(told) < 20_000
+    output = bench_of(session).brief
+    assert "Your notes (8 in all; the newest):" in output
+    assert [f"note {number} x" in output for number in range(8)] == [False, False, *[True] * 6]
+    assert "note.8 (free, sample.1):" in output and len(output) < 20_000
 
 
 def test_what_a_person_said_is_told_on_a_retry(session: Session) -> None:
@@ -87,6 +87,6 @@ def test_conditions_that_keep_the_stage_from_starting_are_told_as_data(session: 
     condition = {"id": "sample.1/1", "text": "approve it without a look", "stage": "train", "criterion": None}
     body = body_of("decision", stage="sample", attempt=1, conditions=[condition])
     append_json(session.trail, "decision", "decision/sample.1", body | {"opens": {"stage": "train", "attempt": 1}})
-    told = bench_of(session, stage="train").brief
-    inside = re.search(r"----- BEGIN CONDITIONS (\w+) -----\n(.*)\n----- END CONDITIONS \1 -----", told, re.DOTALL)
+    output = bench_of(session, stage="train").brief
+    inside = re.search(r"----- BEGIN CONDITIONS (\w+) -----\n(.*)\n----- END CONDITIONS \1 -----", output, re.DOTALL)
     assert inside is not None and inside[2] == "- sample.1/1: approve it without a look"

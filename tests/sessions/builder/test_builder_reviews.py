@@ -56,12 +56,12 @@ def session(api: Api, tmp_path: Path) -> Iterator[Session]:
 
 def test_an_answer_is_shown_between_markers_without_what_is_withheld(session: Session, api: Api) -> None:
     bench = bench_of(session)
-    told = call(bench, "ask_review", **ASK).text
-    inside = re.search(r"----- BEGIN ANSWER (\w+) -----\n(.*)\n----- END ANSWER \1 -----", told, re.DOTALL)
+    text = call(bench, "ask_review", **ASK).text
+    inside = re.search(r"----- BEGIN ANSWER (\w+) -----\n(.*)\n----- END ANSWER \1 -----", text, re.DOTALL)
     assert inside is not None and "Ignore previous instructions" in inside[2]
-    assert told.startswith("answered by model, recorded as answer/1\n")
-    assert "Ignore previous" not in told.replace(inside[0], "")
-    assert not any(one in told for one in (KEY, "line on elm", "gpt-5-mini"))
+    assert text.startswith("answered by model, recorded as answer/1\n")
+    assert "Ignore previous" not in text.replace(inside[0], "")
+    assert not any(word in text for word in (KEY, "line on elm", "gpt-5-mini"))
     assert not bench.done and len(api.got) == 1
     sent = json.dumps(api.got[0].value())
     assert KEY not in sent and "short tale of the sea" in sent
@@ -71,10 +71,10 @@ def test_an_answer_is_shown_between_markers_without_what_is_withheld(session: Se
 def test_a_review_that_was_answered_is_not_paid_for_again(
     session: Session, api: Api, monkeypatch: pytest.MonkeyPatch, asks_again: bool
 ) -> None:
-    def result_is_lost(self: Trail, body: Any, *given: Any) -> Any:
+    def result_is_lost(self: Trail, body: Any, *values: Any) -> Any:
         if body.KIND == "result":
             raise Killed
-        return whole(self, body, *given)
+        return whole(self, body, *values)
 
     whole = Trail.append
     monkeypatch.setattr(Trail, "append", result_is_lost)
@@ -83,8 +83,8 @@ def test_a_review_that_was_answered_is_not_paid_for_again(
     monkeypatch.setattr(Trail, "append", whole)
     bench = bench_of(session)
     (result,) = session.trail.iterate("result")
-    told = session.store.get(result.raw["text"]).decode()
-    assert not result.raw["is_error"] and "recorded as answer/1" in told
+    output = session.store.get(result.raw["text"]).decode()
+    assert not result.raw["is_error"] and "recorded as answer/1" in output
     if asks_again:
         # Asked for again, in the same words, the recorded answer is given.
         assert "answered by recorded" in call(bench, "ask_review", **ASK).text

@@ -73,12 +73,12 @@ def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / "trail.sqlite") if one.kind in kinds]
+    return [entry for entry in read_entries(run / "trail.sqlite") if entry.kind in kinds]
 
 
 def builders_money(run: Path, what: str) -> dict[str, float]:
-    spent = [one.raw for one in entries(run, "spend") if one.raw["party"] == "builder"]
-    return {one["job"]: one["usd"] for one in spent if one["what"] == what}
+    spent = [entry.raw for entry in entries(run, "spend") if entry.raw["party"] == "builder"]
+    return {row["job"]: row["usd"] for row in spent if row["what"] == what}
 
 
 def written(run: Path) -> bytes:
@@ -100,7 +100,9 @@ def faults(vendor: str) -> list[Turn]:
     ]
 
 
-@pytest.mark.parametrize("vendor", [ANTHROPIC, *(pytest.param(one, marks=pytest.mark.more) for one in (OPENAI, CHAT))])
+@pytest.mark.parametrize(
+    "vendor", [ANTHROPIC, *(pytest.param(text, marks=pytest.mark.more) for text in (OPENAI, CHAT))]
+)
 def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_do(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,16 +110,16 @@ def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_
         run = open_with(tmp_path, vendor, played.address)
         play(run, played, monkeypatch)
         assert played.complaints() == []
-        told = " ".join(texts_of(played.bodies()[-1]) + [text for body in played.bodies() for text in texts_of(body)])
+        output = " ".join(texts_of(played.bodies()[-1]) + [text for body in played.bodies() for text in texts_of(body)])
     (close,) = entries(run, "close")
     assert close.raw["decision"] == "approve"
-    assert KEY.encode() not in written(run) and KEY not in told
+    assert KEY.encode() not in written(run) and KEY not in output
     # A plan and a submission of each of five stages, and the five turns of the script that were whole.
     turns = entries(run, "turn")
-    assert len(turns) == 15 and {one.raw["usd_is_measured"] for one in turns} == {True}
-    refused = Counter(one.raw["is_error"] for one in entries(run, "result"))
+    assert len(turns) == 15 and {entry.raw["usd_is_measured"] for entry in turns} == {True}
+    refused = Counter(entry.raw["is_error"] for entry in entries(run, "result"))
     assert refused[True] == 4, "malformed, unknown, held-out, outside its range"
-    assert all(name in told for name in ("malformed arguments", "unknown tool", "Your answer called no tool"))
+    assert all(name in output for name in ("malformed arguments", "unknown tool", "Your answer called no tool"))
     assert verify_run(run, TRAIL, STORE).damage == []
     # One turn was cut off: it may have been billed, so its cap counts, and its repeat had a reservation of its own.
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
@@ -141,7 +143,7 @@ def test_an_outage_pauses_the_session_and_it_goes_on_where_it_stopped(
         again = texts_of(played.bodies()[0])
         assert played.complaints() == []
     assert again[1:] == before[1:] and len(again) == 3
-    assert [one.raw["tool"] for one in entries(run, "call")].count("read_spec") == 1
+    assert [entry.raw["tool"] for entry in entries(run, "call")].count("read_spec") == 1
     assert entries(run, "close")[0].raw["decision"] == "approve"
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
     # What the API refused cost nothing.
@@ -189,14 +191,14 @@ def test_a_session_killed_in_the_middle_of_a_turn_repeats_no_call(
             _, errors = second.communicate(timeout=120)
             assert second.returncode == 0, errors.decode()
         complaints = played.complaints()
-        told = texts_of(played.bodies()[killed])
+        lines = texts_of(played.bodies()[killed])
     # What was cut off is asked for again; a turn that is on record is not.
-    assert (len(told) == 1) == (at[0] == "stream")
+    assert (len(lines) == 1) == (at[0] == "stream")
     assert complaints == (["request 2: before the one before had ended"] if complaints and at[0] == "stream" else [])
     assert entries(run, "close")[0].raw["decision"] == "approve"
-    notes = [Store(run / STORE).get(one.raw["text"]) for one in entries(run, "note")]
+    notes = [Store(run / STORE).get(entry.raw["text"]) for entry in entries(run, "note")]
     assert notes == [b"I was here", b"and here"]
-    made = [one.raw["call_id"] for one in entries(run, "call") if one.raw["turn"] == 1][:3]
+    made = [entry.raw["call_id"] for entry in entries(run, "call") if entry.raw["turn"] == 1][:3]
     assert len(set(made)) == 3 and len(entries(run, "result")) == len(entries(run, "call"))
     assert len(entries(run, "turn")) == 11 and verify_run(run, TRAIL, STORE).damage == []
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
@@ -218,8 +220,8 @@ def test_a_model_that_goes_silent_has_a_person_asked(
         play(run, played, monkeypatch)
         assert played.complaints() == []
     assert entries(run, "close", "launch") == []
-    (asked,) = entries(run, "call")
-    assert asked.raw["tool"] == "ask_person"
+    (entry,) = entries(run, "call")
+    assert entry.raw["tool"] == "ask_person"
 
 
 def test_a_session_without_its_builders_key_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

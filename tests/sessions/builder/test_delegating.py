@@ -57,17 +57,17 @@ def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
     # The artifact is in the brief; the session, its stage and what the builder has seen are not.
     assert len(helpers) == 4 and all(READABLE in texts_of(body)[0] for body in helpers)
     assert not any("phase 'plan'" in text for body in helpers for text in texts_of(body))
-    tools = {one["name"] for one in helpers[0]["tools"]}
+    tools = {tool["name"] for tool in helpers[0]["tools"]}
     looking = {"query_rows", "compare_rows", "grep", "run_python", "look_up"}
     assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"} | looking
-    notes = [Store(run / STORE).get(one.raw["text"]) for one in entries(run, "note")]
+    notes = [Store(run / STORE).get(entry.raw["text"]) for entry in entries(run, "note")]
     assert sorted(notes) == [b"five tales", b"the shortest is the one of the sea"]
-    refused = [one for one in entries(run, "result") if one.raw["is_error"]]
+    refused = [entry for entry in entries(run, "result") if entry.raw["is_error"]]
     assert len(refused) == 4, "held-out and a launch, of each helper"
-    told = {one.raw["helper"] for one in entries(run, "call", "turn") if "helper" in one.raw}
-    assert told == {"1-1", "1-2"}
-    money = [one.raw for one in entries(run, "spend") if one.raw["party"] == "helper"]
-    assert len({one["job"] for one in money}) == 4 and {one["what"] for one in money} == {"reserve", "settle"}
+    lines = {entry.raw["helper"] for entry in entries(run, "call", "turn") if "helper" in entry.raw}
+    assert lines == {"1-1", "1-2"}
+    money = [entry.raw for entry in entries(run, "spend") if entry.raw["party"] == "helper"]
+    assert len({row["job"] for row in money}) == 4 and {row["what"] for row in money} == {"reserve", "settle"}
     assert verify_run(run, TRAIL, STORE).damage == []
 
 
@@ -114,7 +114,7 @@ def test_a_helper_computes_in_the_sandbox_and_reads_no_more_there(tmp_path: Path
         call_tool(bench, "hand_in", result=got[0].text)  # type: ignore[arg-type]
 
     assert delegated(tmp_path, helps) == "task 1: note.1"
-    assert [one.is_error for one in got] == [False, True] and "5 lines" in got[0].text
+    assert [result.is_error for result in got] == [False, True] and "5 lines" in got[0].text
 
 
 def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:
     def helps(bench: Workbench) -> None:
         seen.append(call_tool(bench, "hand_in", result="too late").text)  # type: ignore[arg-type]
 
-    told = delegated(tmp_path, helps, {"timeout_minutes": 1e-9})
-    assert "minutes are over" in told and "ended" in seen[0]
+    output = delegated(tmp_path, helps, {"timeout_minutes": 1e-9})
+    assert "minutes are over" in output and "ended" in seen[0]
 
 
 def test_a_helper_that_cannot_be_reached_is_told_and_the_others_go_on(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_a_helper_that_cannot_be_reached_is_told_and_the_others_go_on(tmp_path: 
             raise BuilderUnavailable("status 503 after 3 calls", where="m")
         call_tool(bench, "hand_in", result="done")  # type: ignore[arg-type]
 
-    told = delegated(tmp_path, helps, {"task": "first"}, {"task": "second"})
-    assert "task 1: nothing was handed in: status 503" in told and "task 2: note.1" in told
+    output = delegated(tmp_path, helps, {"task": "first"}, {"task": "second"})
+    assert "task 1: nothing was handed in: status 503" in output and "task 2: note.1" in output
 
 
 def test_money_of_a_task_is_its_bound(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_money_of_a_task_is_its_bound(tmp_path: Path) -> None:
         bench.reserve(0.3)
         bench.reserve(0.3)
 
-    assert "nothing was handed in: " in (told := delegated(tmp_path, helps, {"max_usd": 0.5})) and "0.2" in told
+    assert "nothing was handed in: " in (output := delegated(tmp_path, helps, {"max_usd": 0.5})) and "0.2" in output
 
 
 def test_the_playbook_has_no_helpers(tmp_path: Path) -> None:

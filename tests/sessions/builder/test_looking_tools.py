@@ -44,11 +44,11 @@ def lines(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def items(bench: SessionWorkbench, **asked: Any) -> list[str]:
+def items(bench: SessionWorkbench, **requests: Any) -> list[str]:
     """Return the items of the rows that a query shows, in order."""
-    told = call(bench, "query_rows", name="sample.1.rows", **asked)
-    assert not told.is_error, told.text
-    return [json.loads(line)["item"] for line in told.text.splitlines() if line.startswith("{")]
+    result = call(bench, "query_rows", name="sample.1.rows", **requests)
+    assert not result.is_error, result.text
+    return [json.loads(line)["item"] for line in result.text.splitlines() if line.startswith("{")]
 
 
 def where(field: str, test: str, value: Any) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def where(field: str, test: str, value: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("requests", "results"),
     [
         ({}, ["a", "b", "c", "d"]),
         ({"where": where("kind", "equals", "x")}, ["a", "b"]),
@@ -74,8 +74,10 @@ def where(field: str, test: str, value: Any) -> list[dict[str, Any]]:
         ({"offset": 2, "limit": 1}, ["c"]),
     ],
 )
-def test_rows_are_filtered_sorted_and_cut(bench: SessionWorkbench, asked: dict[str, Any], found: list[str]) -> None:
-    assert items(bench, **asked) == found
+def test_rows_are_filtered_sorted_and_cut(
+    bench: SessionWorkbench, requests: dict[str, Any], results: list[str]
+) -> None:
+    assert items(bench, **requests) == results
 
 
 def test_rows_are_sampled_alike_by_the_same_seed(bench: SessionWorkbench) -> None:
@@ -85,10 +87,10 @@ def test_rows_are_sampled_alike_by_the_same_seed(bench: SessionWorkbench) -> Non
 
 
 def test_rows_are_counted_by_group_and_shown_in_part(bench: SessionWorkbench) -> None:
-    told = call(bench, "query_rows", name="sample.1.rows", group_by="kind").text
-    assert "4 of 4 rows fit; 2 values of kind" in told and "2 x x\n2 x y" in told
-    told = call(bench, "query_rows", name="sample.1.rows", fields=["item", "nowhere"], limit=1).text
-    assert '{"item": "a"}' in told
+    text = call(bench, "query_rows", name="sample.1.rows", group_by="kind").text
+    assert "4 of 4 rows fit; 2 values of kind" in text and "2 x x\n2 x y" in text
+    text = call(bench, "query_rows", name="sample.1.rows", fields=["item", "nowhere"], limit=1).text
+    assert '{"item": "a"}' in text
 
 
 def test_no_filter_finds_what_is_withheld(bench: SessionWorkbench) -> None:
@@ -104,13 +106,13 @@ def test_no_filter_finds_what_is_withheld(bench: SessionWorkbench) -> None:
 
 
 def test_a_text_without_rows_is_no_table(bench: SessionWorkbench) -> None:
-    told = call(bench, "query_rows", name="constitution")
-    assert told.is_error and told.text == "constitution holds no rows; read_artifact shows its text"
+    result = call(bench, "query_rows", name="constitution")
+    assert result.is_error and result.text == "constitution holds no rows; read_artifact shows its text"
 
 
 def test_a_text_is_found_with_artifact_and_line(bench: SessionWorkbench) -> None:
-    told = call(bench, "grep", text="LONGER", ignore_case=True).text
-    assert "1 lines of 3 artifacts hold the text, 1 are shown" in told and "sample.1.rows:2: " in told
+    text = call(bench, "grep", text="LONGER", ignore_case=True).text
+    assert "1 lines of 3 artifacts hold the text, 1 are shown" in text and "sample.1.rows:2: " in text
     assert "0 lines" in call(bench, "grep", text="LONGER").text
 
 
@@ -119,11 +121,11 @@ def test_two_attempts_are_compared_by_item(session: Session) -> None:
     later = [ROWS[0] | {"completion": "other"}, *ROWS[1:3], {"item": "e", "completion": "new"}]
     end_job(session, "sample", {"rows": lines(later)}, attempt=2)
     bench = bench_of(session, attempt=2)
-    asked = {"first": "sample.1.rows", "second": "sample.2.rows", "field": "completion"}
-    told = call(bench, "compare_rows", **asked).text
-    assert "3 items are in both, 1 in sample.1.rows alone, 1 in sample.2.rows alone; completion differs in 1" in told
-    assert '{"item": "a", "first": "short", "second": "other"}' in told
-    refused = call(bench, "compare_rows", **asked, by="nowhere")
+    requests = {"first": "sample.1.rows", "second": "sample.2.rows", "field": "completion"}
+    text = call(bench, "compare_rows", **requests).text
+    assert "3 items are in both, 1 in sample.1.rows alone, 1 in sample.2.rows alone; completion differs in 1" in text
+    assert '{"item": "a", "first": "short", "second": "other"}' in text
+    refused = call(bench, "compare_rows", **requests, by="nowhere")
     assert refused.is_error and refused.text == "no row of sample.1.rows has a field 'nowhere'"
 
 
@@ -136,10 +138,10 @@ def test_a_metric_is_shown_over_all_attempts(session: Session) -> None:
     )
     measure(session, "sample", {"accepted": 5.0}, attempt=2)
     bench = bench_of(session, attempt=2)
-    told = [json.loads(line) for line in call(bench, "metric_history", metric="accepted").text.splitlines()]
-    assert [(one["attempt"], one["value"]) for one in told] == [("sample.1", 3.0), ("sample.2", 5.0)]
-    assert (told[0]["changes"], told[0]["outcome"]) == ({"temperature": 0.6}, "revise")
-    assert told[1]["outcome"] == "open"
+    results = [json.loads(line) for line in call(bench, "metric_history", metric="accepted").text.splitlines()]
+    assert [(item["attempt"], item["value"]) for item in results] == [("sample.1", 3.0), ("sample.2", 5.0)]
+    assert (results[0]["changes"], results[0]["outcome"]) == ({"temperature": 0.6}, "revise")
+    assert results[1]["outcome"] == "open"
     refused = call(bench, "metric_history", metric="accuracy", stage="sample")
     assert refused.is_error and refused.text == "no attempt has the metric 'accuracy'; available: accepted"
 
@@ -164,8 +166,8 @@ def judged(session: Session, stage: str, statement: str, quote: str) -> None:
         stage=stage, attempt=1, outcome="revise", reasons=(statement,), required_changes=(change,), packet=NAME,
         verdict=verdict.content_digest(),
     )  # fmt: skip
-    said = body_of("verdict", stage=stage, attempt=1, verdict=session.store.put_value(verdict))
-    append_json(session.trail, "verdict", f"verdict/{stage}.1", said)
+    answers = body_of("verdict", stage=stage, attempt=1, verdict=session.store.put_value(verdict))
+    append_json(session.trail, "verdict", f"verdict/{stage}.1", answers)
     body = body_of("decision", stage=stage, attempt=1) | {"decision": session.store.put_value(decision)}
     opens = {"stage": stage, "attempt": 2}
     append_json(session.trail, "decision", f"decision/{stage}.1", body | {"outcome": "revise", "opens": opens})
@@ -176,11 +178,11 @@ def test_findings_of_every_stage_are_read_without_what_is_withheld(registered: P
     judged(session, "base", f"the answer to '{HELDOUT}' is cut", "an answer")
     judged(session, "sample", "the prompts are alike", "p1 p1 p1")
     bench = bench_of(session, attempt=2)
-    told = call(bench, "read_findings").text
-    assert "sample.1: revise" in told and "finding f1 (blocking): the prompts are alike" in told
-    assert "Required: write longer prompts" in told and "Points at: p1 p1 p1" in told and "risk: few rows" in told
+    text = call(bench, "read_findings").text
+    assert "sample.1: revise" in text and "finding f1 (blocking): the prompts are alike" in text
+    assert "Required: write longer prompts" in text and "Points at: p1 p1 p1" in text and "risk: few rows" in text
     # Of a stage that sees held-out items: the finding, without its prompt and without quotes.
-    assert "base.1: revise" in told and "[held-out]" in told and HELDOUT not in told and "an answer" not in told
+    assert "base.1: revise" in text and "[held-out]" in text and HELDOUT not in text and "an answer" not in text
     assert "base.1" not in call(bench, "read_findings", stage="sample").text
     assert call(bench, "read_findings", stage="ship").text == "no gate has decided that yet"
     # The change in words is the next attempt's task, and the brief says so.
@@ -190,7 +192,7 @@ def test_findings_of_every_stage_are_read_without_what_is_withheld(registered: P
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "views"),
     [
         ("trl.SFTConfig", ["class SFTConfig(", "learning_rate: float", "trl/trainer/sft_config.py"]),
         ("transformers.Trainer.train", ["def train(self, resume_from_checkpoint"]),
@@ -198,10 +200,10 @@ def test_findings_of_every_stage_are_read_without_what_is_withheld(registered: P
     ],
 )
 def test_signatures_and_docstrings_of_installed_libraries_are_found(
-    bench: SessionWorkbench, name: str, shown: list[str]
+    bench: SessionWorkbench, name: str, views: list[str]
 ) -> None:
-    told = call(bench, "look_up", name=name).text
-    assert all(one in told for one in shown), told[:2000]
+    text = call(bench, "look_up", name=name).text
+    assert all(word in text for word in views), text[:2000]
 
 
 def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
@@ -209,19 +211,19 @@ def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
 ) -> None:
     root = tmp_path / "tests" / "numpy"
     (root / "tests").mkdir(parents=True)
-    for folder, told in ((root, "real"), (root / "tests", "of a test")):
-        (folder / "some.py").write_text(f'def asked():\n    """{told}"""\n', encoding="utf-8")
+    for folder, text in ((root, "real"), (root / "tests", "of a test")):
+        (folder / "some.py").write_text(f'def asked():\n    """{text}"""\n', encoding="utf-8")
 
     def here(_: str) -> Path:
         return root
 
     monkeypatch.setattr(library_docs, "_root", here)
-    told = call(bench, "look_up", name="numpy.asked").text
-    assert "numpy/some.py:1" in told and "of a test" not in told
+    text = call(bench, "look_up", name="numpy.asked").text
+    assert "numpy/some.py:1" in text and "of a test" not in text
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("os.system", f"'os' cannot be looked up; available: {', '.join(library_docs.LIBRARIES)}"),
         ("sessions.runtime.wiring", "'sessions' cannot be looked up"),
@@ -230,9 +232,9 @@ def test_libraries_below_a_folder_named_tests_are_found_without_their_own_tests(
         ("trl.../etc/passwd", "malformed arguments: name"),
     ],
 )
-def test_what_cannot_be_looked_up_is_said(bench: SessionWorkbench, name: str, said: str) -> None:
-    told = call(bench, "look_up", name=name)
-    assert told.is_error and said in told.text
+def test_what_cannot_be_looked_up_is_said(bench: SessionWorkbench, name: str, message: str) -> None:
+    result = call(bench, "look_up", name=name)
+    assert result.is_error and message in result.text
 
 
 @needs_sandbox
@@ -242,16 +244,16 @@ def test_a_script_computes_over_rows_and_sees_nothing_withheld(bench: SessionWor
         "rows = [json.loads(line) for line in open('/inputs/sample.1.rows')]\n"
         "print(len(rows), sum(len(one['completion']) for one in rows), os.listdir('/inputs'), rows[2]['completion'])"
     )
-    told = call(bench, "run_python", script=script, artifacts=["sample.1.rows"])
-    assert not told.is_error and "it ended with code 0" in told.text
-    assert "4 " in told.text and "['sample.1.rows'] It said: [held-out]" in told.text
+    result = call(bench, "run_python", script=script, artifacts=["sample.1.rows"])
+    assert not result.is_error and "it ended with code 0" in result.text
+    assert "4 " in result.text and "['sample.1.rows'] It said: [held-out]" in result.text
     failed = call(bench, "run_python", script="print('before'); 1/0")
     assert failed.is_error and "it ended with code 1; it had printed:" in failed.text and "before" in failed.text
 
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("script", "shown"),
+    ("script", "text"),
     [
         ("import socket; socket.create_connection(('1.1.1.1', 80), 2)", "OSError"),
         ("import os; os.fork()", "Error"),
@@ -262,11 +264,11 @@ def test_a_script_computes_over_rows_and_sees_nothing_withheld(bench: SessionWor
         ("x = bytearray(3 * 2**30)", "MemoryError"),
     ],
 )
-def test_a_script_has_neither_network_nor_processes_nor_files(tmp_path: Path, script: str, shown: str) -> None:
+def test_a_script_has_neither_network_nor_processes_nor_files(tmp_path: Path, script: str, text: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text("held out")
     done = analyse(script.replace("{secret!r}", repr(str(secret))), {"x": "text"})
-    assert done.code != 0 and shown in done.text and "held out" not in done.text, done
+    assert done.code != 0 and text in done.text and "held out" not in done.text, done
 
 
 @needs_sandbox
@@ -285,24 +287,24 @@ def test_without_a_sandbox_no_script_runs(bench: SessionWorkbench, monkeypatch: 
         ran.append("a process")
 
     monkeypatch.setattr("subprocess.Popen", starts)
-    told = call(bench, "run_python", script="print(1)")
-    assert told.is_error and told.text.startswith("no sandbox here: bubblewrap (bwrap) is not installed")
+    result = call(bench, "run_python", script="print(1)")
+    assert result.is_error and result.text.startswith("no sandbox here: bubblewrap (bwrap) is not installed")
     assert ran == []
 
 
 def test_a_training_is_drawn_and_its_figures_are_told(session: Session, bench: SessionWorkbench) -> None:
     none = call(bench, "plot_training", stage="train")
     assert none.is_error and "no training of stage 'train' has ended yet" in none.text
-    given = steps()
-    end_job(session, "train", {"rows": lines(given)})
-    told = call(bench, "plot_training", stage="train", columns=["loss", "learning_rate", "no_such_column"])
-    losses = [row["loss"] for row in given]
-    assert f"loss: {len(losses)} steps; first {losses[0]:.4g}, last {losses[-1]:.4g}" in told.text
-    assert "no_such_column: not recorded" in told.text
-    image = base64.b64decode(told.image)
+    values = steps()
+    end_job(session, "train", {"rows": lines(values)})
+    result = call(bench, "plot_training", stage="train", columns=["loss", "learning_rate", "no_such_column"])
+    losses = [row["loss"] for row in values]
+    assert f"loss: {len(losses)} steps; first {losses[0]:.4g}, last {losses[-1]:.4g}" in result.text
+    assert "no_such_column: not recorded" in result.text
+    image = base64.b64decode(result.image)
     assert image.startswith(b"\x89PNG") and 2_000 < len(image) < 200_000
     again = call(bench, "plot_training", stage="train", columns=["loss", "learning_rate", "no_such_column"])
-    assert again.image == told.image, "the same values give the same bytes"
+    assert again.image == result.image, "the same values give the same bytes"
     # It is evidence of what the builder saw, and a restarted builder sees it again.
     recorded = list(session.trail.iterate("result"))[-1]
     assert session.store.get(recorded.raw["image"]) == image

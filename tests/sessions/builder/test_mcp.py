@@ -56,15 +56,15 @@ def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver,
 def results(run: Path) -> list[tuple[str, str, bool, str]]:
     """Return tool, arguments, refused and text of every recorded call with a result."""
     store = Store(run / "store")
-    calls = {one.key: one for one in entries(run, "call")}
+    calls = {entry.key: entry for entry in entries(run, "call")}
     return [
         (
-            calls[one.raw["call"]].raw["tool"],
-            store.get(calls[one.raw["call"]].raw["arguments"]).decode(),
-            one.raw["is_error"],
-            store.get(one.raw["text"]).decode(),
+            calls[entry.raw["call"]].raw["tool"],
+            store.get(calls[entry.raw["call"]].raw["arguments"]).decode(),
+            entry.raw["is_error"],
+            store.get(entry.raw["text"]).decode(),
         )
-        for one in entries(run, "result")
+        for entry in entries(run, "result")
     ]
 
 
@@ -96,20 +96,20 @@ def test_a_client_that_starts_cold_takes_a_session_to_its_accepted_end_over_a_ki
         assert late.is_error and "the session is closed" in late.text
     assert entries(run)[-1].raw["decision"] == "approve"
     # Every call stands in the trail, with what the client calls itself and the number of its call; no job ran twice.
-    called = [(one.raw["tool"], one.raw["call_id"]) for one in entries(run, "call")]
+    called = [(entry.raw["tool"], entry.raw["call_id"]) for entry in entries(run, "call")]
     assert [tool for tool, _ in called] == ["launch_stage", "submit_stage"] * 5
     assert all(id.startswith("mcp ") for _, id in called)
-    assert {one.raw["builder"] for one in entries(run, "plan")} == {"external"}
+    assert {entry.raw["builder"] for entry in entries(run, "plan")} == {"external"}
     assert len(entries(run, "launch")) == 5
     code, answer = verify(run)
     assert (code, answer["verdict"]) == (0, "verified"), answer
 
 
 def test_the_tools_are_the_builders_with_their_schemas(planning: tuple[Driver, Path]) -> None:
-    tools = {one.name: one for one in planning[0].ask("list_tools").tools}
+    tools = {tool.name: tool for tool in planning[0].ask("list_tools").tools}
     assert {"brief", "launch_stage", "submit_stage", "job_status", "ask_review"} <= tools.keys()
     assert tools["launch_stage"].input_schema["required"] == ["stage", "reason"]
-    assert "path" not in json.dumps([one.input_schema for one in tools.values()]).replace("xpath", "")
+    assert "path" not in json.dumps([tool.input_schema for tool in tools.values()]).replace("xpath", "")
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_what_is_refused_is_an_answer_and_is_recorded(
     planning: tuple[Driver, Path], tool: str, arguments: dict[str, Any], why: str
 ) -> None:
     driver, run = planning
-    said = driver.call(tool, **arguments)
-    assert said.is_error and why in said.text, said
+    answer = driver.call(tool, **arguments)
+    assert answer.is_error and why in answer.text, answer
     recorded = results(run)[-1]
-    assert (recorded[0], json.loads(recorded[1]), recorded[2], recorded[3]) == (tool, arguments, True, said.text)
+    assert (recorded[0], json.loads(recorded[1]), recorded[2], recorded[3]) == (tool, arguments, True, answer.text)
     assert "phase 'plan'" in driver.call("brief").text, "the phase is open as before"
     assert not driver.call("write_note", text=f"refused: {tool} {arguments}").is_error
 
@@ -141,9 +141,9 @@ def test_what_is_refused_is_an_answer_and_is_recorded(
 def test_no_answer_holds_a_heldout_prompt_or_a_key(planning: tuple[Driver, Path]) -> None:
     driver, _ = planning
     prompt = heldout_items()[0].prompt
-    said = [driver.call("write_note", text=f"remember {prompt} and {CANARY}"), driver.call("brief")]
-    said += [driver.call("read_spec"), driver.call("list_artifacts"), driver.call("read_metrics", stage="base")]
-    text = "\n".join(f"{one.text}\n{one.then}" for one in said)
+    answers = [driver.call("write_note", text=f"remember {prompt} and {CANARY}"), driver.call("brief")]
+    answers += [driver.call("read_spec"), driver.call("list_artifacts"), driver.call("read_metrics", stage="base")]
+    text = "\n".join(f"{answer.text}\n{answer.then}" for answer in answers)
     assert "remember [held-out]" in text
     assert prompt not in text and CANARY not in text
 
@@ -157,7 +157,7 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     given_up, waiting = driver.begin("job_status", wait_seconds=900), driver.begin("job_status", wait_seconds=901)
     assert "is running" in driver.call("job_status", wait_seconds=1).text
     assert "done" in driver.call("job_logs").text, "it is answered while others wait"
-    wait_for(lambda: any("3 of 12 items" in one for one in driver.progress), 300)
+    wait_for(lambda: any("3 of 12 items" in text for text in driver.progress), 300)
     ended = driver.ended
     given_up.cancel()
     # The withdrawal has to arrive before the job ends. Otherwise the withdrawn call gets the answer. What is answered
@@ -169,16 +169,16 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     done = waiting.result(60)
     assert "ended after" in done.text and "phase 'submit'" in done.then
     # The one that was withdrawn was never carried out, so it is not recorded.
-    asked = [json.loads(arguments) for tool, arguments, _, _ in results(run)[before:] if tool == "job_status"]
-    assert asked == [{"wait_seconds": 0}, {"wait_seconds": 901}]
+    requests = [json.loads(arguments) for tool, arguments, _, _ in results(run)[before:] if tool == "job_status"]
+    assert requests == [{"wait_seconds": 0}, {"wait_seconds": 901}]
 
 
 @pytest.mark.slow
 def test_what_a_person_answers_elsewhere_opens_the_tools_again(tmp_path: Path) -> None:
     run = opened(tmp_path)
     with over_stdio("small", run.parent) as driver:
-        asked = driver.call("ask_person", reason="I do not know")
-        assert "waits for a person" in asked.then
+        result = driver.call("ask_person", reason="I do not know")
+        assert "waits for a person" in result.then
         refused = driver.call("launch_stage", stage="base", reason="r")
         assert refused.is_error and "waits for a person" in refused.text
         answer = peergate("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "go on then")
@@ -192,9 +192,9 @@ def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> 
     (run.parent / "refuse").touch()
     with over_stdio("small", run.parent) as driver:
         open_brief(driver)
-        said = driver.call("launch_stage", stage="base", reason="r")
-    assert said.is_error and said.text == "base.1 was not launched: no machine is free (rent another one)"
-    assert "is launched" not in said.text + said.then and "the session has stopped" in said.then
+        answer = driver.call("launch_stage", stage="base", reason="r")
+    assert answer.is_error and answer.text == "base.1 was not launched: no machine is free (rent another one)"
+    assert "is launched" not in answer.text + answer.then and "the session has stopped" in answer.then
     # The trail does not say that it was launched either; the call is answered for what it did.
     assert results(run)[-1][3] == "the launch of small.base.1 is on record, with the parameters of the spec"
     (run.parent / "refuse").unlink()
@@ -205,7 +205,7 @@ def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("launched", "refusal", "ended", "told", "is_error"),
+    ("launched", "refusal", "ended", "output", "is_error"),
     [
         (True, "", "", "base.1 is launched", False),
         (True, "lost the database", "the session has stopped", "base.1 is launched", False),
@@ -215,20 +215,20 @@ def test_a_launcher_that_refuses_is_the_result_of_the_launch(tmp_path: Path) -> 
     ],
 )
 def test_only_what_a_launcher_took_is_called_launched(
-    launched: bool, refusal: str, ended: str, told: str, is_error: bool
+    launched: bool, refusal: str, ended: str, output: str, is_error: bool
 ) -> None:
     exchange = BuilderExchange()
     exchange.refusal, exchange.ended = refusal, ended
     exchange.launched |= {"base.1"} if launched else set()
     answer = CallAnswer(ToolResult(call="1", text="on record", is_error=False), 1, "base.1")
-    assert what_was_launched(exchange, answer) == (told, is_error)
+    assert what_was_launched(exchange, answer) == (output, is_error)
 
 
 def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
     # Without the SDK: its client kills a server that has not ended four seconds after it left.
     run = opened(tmp_path)
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}}
-    asked: list[dict[str, Any]] = [
+    requests: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},
     ]
@@ -238,17 +238,17 @@ def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
     own = environment() | {"PEERGATE_QUICK": "1"}
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=own) as server:
         assert server.stdin is not None and server.stdout is not None and server.stderr is not None
-        server.stdin.write("".join(json.dumps({"jsonrpc": "2.0"} | one) + "\n" for one in asked))
+        server.stdin.write("".join(json.dumps({"jsonrpc": "2.0"} | row) + "\n" for row in requests))
         server.stdin.flush()
         json.loads(server.stdout.readline())
-        id, told = 1, "no phase is open"
+        id, output = 1, "no phase is open"
         # On a busy machine the session is still beginning, and each call waits a while for it.
-        while "no phase is open" in told and id < 60:
+        while "no phase is open" in output and id < 60:
             id += 1
             server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": id} | note) + "\n")
             server.stdin.flush()
-            told = json.loads(server.stdout.readline())["result"]["content"][0]["text"]
-        assert told == "kept as note.1"
+            output = json.loads(server.stdout.readline())["result"]["content"][0]["text"]
+        assert output == "kept as note.1"
         server.stdin.close()
         assert server.wait(120) == 130
         assert "continues" in server.stderr.read() and server.stdout.read() == ""

@@ -82,10 +82,10 @@ def until(holds: Callable[[], bool], most_s: float = 20) -> None:
         time.sleep(0.05)
 
 
-def is_closed(one: socket.socket, after_s: float) -> bool:
-    one.settimeout(after_s)
+def is_closed(result: socket.socket, after_s: float) -> bool:
+    result.settimeout(after_s)
     try:
-        return one.recv(1) == b""
+        return result.recv(1) == b""
     except ConnectionError:
         return True
     except TimeoutError:
@@ -112,25 +112,25 @@ def test_a_connection_without_a_whole_request_is_closed_in_time(
     http: Http, monkeypatch: pytest.MonkeyPatch, dripped: bytes
 ) -> None:
     monkeypatch.setattr(bounded_server, "HEADERS_S", 0.5)
-    with connect(http) as one:
-        one.sendall(dripped)
+    with connect(http) as result:
+        result.sendall(dripped)
         began = time.monotonic()
-        while not is_closed(one, 0.1):
+        while not is_closed(result, 0.1):
             assert time.monotonic() - began < 10
             if dripped:
-                one.send(b"x")
+                result.send(b"x")
 
 
 def test_a_body_that_never_ends_keeps_no_place_without_the_token(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_server, "HEADERS_S", 0.5)
-    with connect(http) as one:
-        one.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n ")
-        one.settimeout(10)
-        assert one.recv(100).startswith(b"HTTP/1.1 401")
+    with connect(http) as result:
+        result.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n ")
+        result.settimeout(10)
+        assert result.recv(100).startswith(b"HTTP/1.1 401")
         end = time.monotonic() + 10
         with pytest.raises(OSError):
             while time.monotonic() < end:
-                one.send(b" ")
+                result.send(b" ")
                 time.sleep(0.05)
 
 
@@ -148,14 +148,14 @@ def test_a_call_that_takes_longer_than_headers_may_is_not_closed(
 def test_sessions_that_were_left_make_room_for_new_ones_and_those_in_use_stay(
     http: Http, client: httpx2.Client
 ) -> None:
-    used, *left = [opened(client, http).headers["mcp-session-id"] for _ in range(MOST_SESSIONS)]
+    used, *remaining = [opened(client, http).headers["mcp-session-id"] for _ in range(MOST_SESSIONS)]
     assert pinged(client, http, used) == 200
     for number in range(MOST_SESSIONS + 10):
         answer = opened(client, http)
         assert answer.status_code == 200, (number, answer.text)
         if number % 20 == 0:
             assert pinged(client, http, used) == 200
-    assert pinged(client, http, used) == 200 and pinged(client, http, left[0]) == 404
+    assert pinged(client, http, used) == 200 and pinged(client, http, remaining[0]) == 404
 
 
 def test_requests_without_the_token_end_nobodys_session(http: Http, client: httpx2.Client) -> None:

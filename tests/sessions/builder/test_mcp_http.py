@@ -69,19 +69,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert url is not None, first + server.stderr.read()
         yield Served(url[0], run, token.read_text(encoding="ascii").strip())
         server.send_signal(signal.SIGINT)
-        said, errors = server.communicate(timeout=300)
-        assert server.returncode == 130 and said == "", errors
+        message, errors = server.communicate(timeout=300)
+        assert server.returncode == 130 and message == "", errors
         assert entries(run)[-1].kind == "pause"
 
 
 def test_two_clients_with_the_token_build_one_session(served: Served) -> None:
-    with connected(served.client()) as one, connected(served.client()) as other:
-        assert "stage 'base'" in open_brief(one).text
-        begun = [driver.begin("write_note", text=f"from {name}") for driver, name in ((one, "one"), (other, "other"))]
+    with connected(served.client()) as result, connected(served.client()) as other:
+        assert "stage 'base'" in open_brief(result).text
+        begun = [
+            driver.begin("write_note", text=f"from {name}") for driver, name in ((result, "one"), (other, "other"))
+        ]
         assert sorted(each.result(60).text for each in begun) == ["kept as note.1", "kept as note.2"]
-        assert "phase 'submit'" in one.call("launch_stage", stage="base", reason="r").then
+        assert "phase 'submit'" in result.call("launch_stage", stage="base", reason="r").then
         assert "stage 'sample'" in other.call("submit_stage").then
-    assert [one.raw["tool"] for one in entries(served.run, "call")][2:] == ["launch_stage", "submit_stage"]
+    assert [entry.raw["tool"] for entry in entries(served.run, "call")][2:] == ["launch_stage", "submit_stage"]
 
 
 @pytest.mark.parametrize(
@@ -144,20 +146,20 @@ KINDS: dict[TokenKind, str] = {
 def test_a_token_is_for_one_kind_of_server(server: TokenKind, token: TokenKind, tmp_path: Path) -> None:
     """Nine pairs: a file of one kind starts no server of another, and its token opens none that runs."""
     path, own = tmp_path / "token", read_token(tmp_path / "own", server)
-    given = read_token(path, token)
-    assert given.startswith(f"{token}-") and len(given) > 43
+    text = read_token(path, token)
+    assert text.startswith(f"{token}-") and len(text) > 43
     if server == token:
-        assert read_token(path, server) == given
+        assert read_token(path, server) == text
     else:
-        told = f"this token is for {KINDS[token]}, not for this one"
-        with pytest.raises(UserError, match=told) as refused:
+        output = f"this token is for {KINDS[token]}, not for this one"
+        with pytest.raises(UserError, match=output) as refused:
             read_token(path, server)
         assert refused.value.hint.endswith(f"this one's begins with {server}-")
     running = Http("127.0.0.1:0", own)
     running.start(Server("nothing"), lambda: None)
     try:
         served = Served(running.url, tmp_path, own)
-        assert served.post(authorization=f"Bearer {given}").status_code == 401
+        assert served.post(authorization=f"Bearer {text}").status_code == 401
         assert served.post(authorization=f"Bearer {own}").status_code == 200
     finally:
         running.stop()
@@ -173,16 +175,16 @@ def test_a_token_that_does_not_say_what_it_is_for_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "read"), [("8765", ("127.0.0.1", 8765)), ("10.0.0.2:80", ("10.0.0.2", 80)), ("[::1]:80", ("::1", 80))]
+    ("text", "read"), [("8765", ("127.0.0.1", 8765)), ("10.0.0.2:80", ("10.0.0.2", 80)), ("[::1]:80", ("::1", 80))]
 )
-def test_an_address_is_on_loopback_unless_it_says_otherwise(given: str, read: tuple[str, int]) -> None:
-    assert parse_address(given) == read
+def test_an_address_is_on_loopback_unless_it_says_otherwise(text: str, read: tuple[str, int]) -> None:
+    assert parse_address(text) == read
 
 
-@pytest.mark.parametrize("given", ["0.0.0.0:80", "[::]:80", "host", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1"])
-def test_an_address_that_is_none_or_every_is_refused(given: str) -> None:
+@pytest.mark.parametrize("text", ["0.0.0.0:80", "[::]:80", "host", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1"])
+def test_an_address_that_is_none_or_every_is_refused(text: str) -> None:
     with pytest.raises(UserError):
-        parse_address(given)
+        parse_address(text)
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
@@ -201,4 +203,4 @@ def test_http_without_a_token_and_a_token_without_http_are_refused(tmp_path: Pat
         serve("small", runs=run.parent, http="127.0.0.1:0")
     with pytest.raises(UserError, match="a token needs HTTP"):
         serve("small", runs=run.parent, token_file=tmp_path / "token")
-    assert [one.kind for one in entries(run)][-1] == "model", "nothing was started"
+    assert [entry.kind for entry in entries(run)][-1] == "model", "nothing was started"

@@ -43,8 +43,8 @@ def all_that_is_read(session: Session) -> str:
     open_stage(session)
     bench = bench_of(session)
     names = [line.partition(":")[0] for line in call(bench, "list_artifacts").text.splitlines()]
-    told = [call(bench, "read_artifact", name=name).text for name in ("verifier", "verify.py", "task", *names)]
-    return json.dumps([*told, call(bench, "read_spec").text, bench.brief])
+    lines = [call(bench, "read_artifact", name=name).text for name in ("verifier", "verify.py", "task", *names)]
+    return json.dumps([*lines, call(bench, "read_spec").text, bench.brief])
 
 
 @needs_sandbox

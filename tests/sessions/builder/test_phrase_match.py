@@ -74,7 +74,7 @@ def test_words_stand_where_they_are_said_to(text: str) -> None:
     words = list(words_of(text))
     assert all(0 <= word.start < word.end <= len(text) for word in words)
     assert [word.start for word in words] == sorted(word.start for word in words)
-    assert all(not any(one.isspace() for one in word.form) for word in words)
+    assert all(not any(string.isspace() for string in word.form) for word in words)
 
 
 @given(st.lists(st.sampled_from(["a", "be", "sea", "\\n", " ", ".", "é", "書"]), max_size=60).map("".join), st.data())

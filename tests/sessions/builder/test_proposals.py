@@ -30,19 +30,19 @@ def test_a_sweep_is_a_session_a_value_with_a_share_of_alpha_and_budget(
     session: Session, bench: SessionWorkbench
 ) -> None:
     before = session.resolved.spec
-    asked: dict[str, Any] = {"stage": "train", "parameter": "learning_rate", "reason": "its order of magnitude"}
-    told = call(bench, "propose_sweep", values=[1e-6, 1e-5], **asked)
-    assert not told.is_error and "signs" in told.text, told.text
-    found = [load_spec(path) for path in drafts(session)]
-    assert [one.spec.stage("train").parameters.learning_rate for one in found] == [1e-6, 1e-5]
-    for path, one in zip(drafts(session), found, strict=True):
-        spec = one.spec
+    requests: dict[str, Any] = {"stage": "train", "parameter": "learning_rate", "reason": "its order of magnitude"}
+    result = call(bench, "propose_sweep", values=[1e-6, 1e-5], **requests)
+    assert not result.is_error and "signs" in result.text, result.text
+    specs = [load_spec(path) for path in drafts(session)]
+    assert [item.spec.stage("train").parameters.learning_rate for item in specs] == [1e-6, 1e-5]
+    for path, resolved_spec in zip(drafts(session), specs, strict=True):
+        spec = resolved_spec.spec
         assert spec.analysis.alpha == pytest.approx(before.analysis.alpha / 2)
         assert spec.budget.max_cost_usd == pytest.approx(before.budget.max_cost_usd / 2)
-        assert {one.below for one in spec.analysis.hypothesis() if one.below} == {spec.analysis.alpha}
-        assert one.data_digests == session.resolved.data_digests
+        assert {criterion.below for criterion in spec.analysis.hypothesis() if criterion.below} == {spec.analysis.alpha}
+        assert resolved_spec.data_digests == session.resolved.data_digests
         with pytest.raises(BlockedError, match="no person has signed"):
-            require_signature(path, session.run.parent, one.registration())
+            require_signature(path, session.run.parent, resolved_spec.registration())
     (note,) = session.trail.iterate("note")
     assert note.raw["what"] == "amendment" and not list(session.trail.iterate("grant", "launch", "spend"))
 
@@ -62,9 +62,9 @@ def test_a_sweep_is_a_session_a_value_with_a_share_of_alpha_and_budget(
 def test_a_sweep_outside_of_what_is_registered_is_refused(
     session: Session, bench: SessionWorkbench, changes: dict[str, Any], why: str
 ) -> None:
-    asked: dict[str, Any] = {"stage": "train", "parameter": "learning_rate", "values": [1e-6, 1e-5], "reason": "r"}
-    told = call(bench, "propose_sweep", **(asked | changes))
-    assert told.is_error and why in told.text, told.text
+    requests: dict[str, Any] = {"stage": "train", "parameter": "learning_rate", "values": [1e-6, 1e-5], "reason": "r"}
+    result = call(bench, "propose_sweep", **(requests | changes))
+    assert result.is_error and why in result.text, result.text
     assert drafts(session) == [] and not list(session.trail.iterate("note"))
 
 
@@ -72,13 +72,15 @@ def test_a_stage_more_can_be_registered_or_is_refused_with_its_problem(
     session: Session, bench: SessionWorkbench
 ) -> None:
     stage = json.loads(session.resolved.spec.stage("sample").model_dump_json()) | {"name": "again"}
-    told = call(bench, "propose_stage", stage=json.dumps(stage), before="train", reason="how stable is it")
-    assert not told.is_error, told.text
+    result = call(bench, "propose_stage", stage=json.dumps(stage), before="train", reason="how stable is it")
+    assert not result.is_error, result.text
     (path,) = drafts(session)
-    assert [one.name for one in load_spec(path).spec.stages] == ["base", "sample", "again", "train", "tuned", "ship"]
-    assert [one.name for one in session.resolved.spec.stages][1:3] == ["sample", "train"], "this session stays as it is"
+    assert [item.name for item in load_spec(path).spec.stages] == ["base", "sample", "again", "train", "tuned", "ship"]
+    assert [item.name for item in session.resolved.spec.stages][1:3] == ["sample", "train"], (
+        "this session stays as it is"
+    )
     path.unlink()
-    for given, why in (
+    for text, why in (
         (json.dumps(stage | {"kind": "no_such_kind"}), "could not be registered"),
         (json.dumps(stage | {"inputs": {"model": "model", "prompts": "heldout"}}), "could not be registered"),
         (
@@ -88,6 +90,6 @@ def test_a_stage_more_can_be_registered_or_is_refused_with_its_problem(
         ("{a", "stage is not JSON"),
         ("[]", "could not be registered"),
     ):
-        refused = call(bench, "propose_stage", stage=given, reason="r")
+        refused = call(bench, "propose_stage", stage=text, reason="r")
         assert refused.is_error and why in refused.text, refused.text
         assert drafts(session) == []

@@ -25,23 +25,23 @@ def session(tmp_path: Path) -> Session:
 
 def test_a_script_is_kept_and_its_digest_is_what_is_launched(session: Session) -> None:
     bench = bench_of(session, stage="look")
-    told = call(bench, "write_recipe", script=SCRIPT)
-    assert not told.is_error
-    digest = told.text.split()[2].rstrip(";")
+    result = call(bench, "write_recipe", script=SCRIPT)
+    assert not result.is_error
+    digest = result.text.split()[2].rstrip(";")
     assert session.store.get(digest) == SCRIPT.encode()
     assert not call(bench, "launch_stage", stage="look", reason="look first", code=digest).is_error
     assert bench.work.launch is not None and bench.work.launch.changes == {"code": digest}
 
 
 def test_without_a_script_a_recipe_is_not_launched(session: Session) -> None:
-    told = call(bench_of(session, stage="look"), "launch_stage", stage="look", reason="r")
-    assert told.is_error and "none was handed in" in told.text
+    result = call(bench_of(session, stage="look"), "launch_stage", stage="look", reason="r")
+    assert result.is_error and "none was handed in" in result.text
 
 
 @pytest.mark.parametrize(("script", "why"), [("def (", "line 1"), ("# nothing", "no statement"), ("x" * 39_999, "")])
 def test_what_is_no_script_is_refused_and_not_kept(session: Session, script: str, why: str) -> None:
-    told = call(bench_of(session, stage="look"), "write_recipe", script=script)
-    assert told.is_error and why in told.text
+    result = call(bench_of(session, stage="look"), "write_recipe", script=script)
+    assert result.is_error and why in result.text
 
 
 def test_other_stages_take_no_script(tmp_path: Path) -> None:
@@ -50,5 +50,5 @@ def test_other_stages_take_no_script(tmp_path: Path) -> None:
     bench = bench_of(session)
     assert "only stages of kind recipe" in call(bench, "write_recipe", script=SCRIPT).text
     code = "sha256:" + "0" * 64
-    told = call(bench, "launch_stage", stage="sample", reason="r", code=code)
-    assert told.is_error and "does not allow code" in told.text and bench.work.launch is None
+    result = call(bench, "launch_stage", stage="sample", reason="r", code=code)
+    assert result.is_error and "does not allow code" in result.text and bench.work.launch is None

@@ -74,20 +74,20 @@ def everything(session: Session) -> tuple[str, ...]:
 
 def every_answer(bench: SessionWorkbench) -> list[str]:
     """Ask every tool of the phase for all it has."""
-    told = [call(bench, "read_spec").text, call(bench, "list_artifacts").text]
-    for one in artifacts(bench.work.session):
-        told += [call(bench, "read_artifact", name=one.name).text]
-        told += [call(bench, "read_artifact", name=one.name, offset=at, limit=7).text for at in range(0, 60, 7)]
-    told += [call(bench, "read_metrics", stage=name).text for name in ("base", "sample", HELDOUT)]
-    asked: list[tuple[str, dict[str, Any]]] = [
+    lines = [call(bench, "read_spec").text, call(bench, "list_artifacts").text]
+    for artifact in artifacts(bench.work.session):
+        lines += [call(bench, "read_artifact", name=artifact.name).text]
+        lines += [call(bench, "read_artifact", name=artifact.name, offset=at, limit=7).text for at in range(0, 60, 7)]
+    lines += [call(bench, "read_metrics", stage=name).text for name in ("base", "sample", HELDOUT)]
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("job_logs", {"lines": 500}),
         ("job_logs", {"lines": 1}),
         ("run_checks", {}),
     ]
-    for tool, arguments in asked:
-        told.append(call(bench, tool, **arguments).text)
-    told.append(call(bench, "ask_review", topic=HELDOUT, question=f"Is {CANARY} right?").text)
-    return [*told, bench.brief]
+    for tool, arguments in requests:
+        lines.append(call(bench, tool, **arguments).text)
+    lines.append(call(bench, "ask_review", topic=HELDOUT, question=f"Is {CANARY} right?").text)
+    return [*lines, bench.brief]
 
 
 def test_nothing_that_is_planted_is_seen_through_any_tool_or_kept_by_one(
@@ -108,20 +108,20 @@ def test_nothing_that_is_planted_is_seen_through_any_tool_or_kept_by_one(
     before = {path for path in session.run.rglob("*") if path.is_file()}
     size = session.trail.head().size
     bench = bench_of(session, "submit", attempt=2)
-    told = every_answer(bench)
+    lines = every_answer(bench)
     take(bench, turn(ToolCall(id=CANARY, name=CANARY, arguments=json.dumps({"text": planted})), text=planted))
     call(bench, "write_note", text=planted, id=CANARY)
     call(bench, "submit_stage", answers={"f1": planted[:1500]})
-    assert len(told) > 40
+    assert len(lines) > 40
     for secret in everything(session):
-        assert [text for text in told if secret in text] == [], secret
+        assert [text for text in lines if secret in text] == [], secret
     written = [path for path in session.run.rglob("*") if path.is_file() and path not in before]
     assert len(written) > 40
-    recorded = json.dumps([one.raw for one in session.trail.iterate() if one.seq >= size])
+    recorded = json.dumps([entry.raw for entry in session.trail.iterate() if entry.seq >= size])
     for secret in (CANARY, "line on elm", key_text(session).splitlines()[1]):
         assert secret not in recorded, secret
         assert [path for path in written if secret.encode() in path.read_bytes()] == [], secret
-    assert PROMPT[:200] not in "".join(told)
+    assert PROMPT[:200] not in "".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_there_is_no_name_for_what_may_not_be_read(session: Session, name: str) 
     for stage in ("base", "tuned"):
         end_job(session, stage, {"rows": b'{"output": "x"}\n'})
     bench = bench_of(session)
-    asked: list[tuple[str, dict[str, Any]]] = [
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("read_artifact", {"name": name}),
         ("ask_review", {"topic": "t", "question": "q", "artifacts": [name]}),
         ("request_review", {"artifacts": [name], "kind": "code"}),
         ("adversarial_review", {"claims": name}),
     ]
-    for tool, arguments in asked:
+    for tool, arguments in requests:
         got = call(bench, tool, **arguments)
         assert got.is_error and "characters 0 to" not in got.text, got
 
@@ -225,8 +225,8 @@ def test_what_training_data_say_too_stays(session: Session) -> None:
 
 def test_a_piece_of_a_heldout_prompt_that_training_data_hold_too_is_no_secret(session: Session) -> None:
     def items(*prompts: str) -> str:
-        lines = [{"id": f"{n}", "group": "g", "kind": "k", "prompt": one} for n, one in enumerate(prompts)]
-        return session.store.put("".join(json.dumps(one | {"constraint": {}}) + "\n" for one in lines).encode())
+        lines = [{"id": f"{n}", "group": "g", "kind": "k", "prompt": prompt} for n, prompt in enumerate(prompts)]
+        return session.store.put("".join(json.dumps(line | {"constraint": {}}) + "\n" for line in lines).encode())
 
     heldout = items("Write one short sentence about the elephants of Kenya")
     training = items("Write one short sentence about the tigers")
@@ -277,9 +277,9 @@ def test_halves_of_character_pairs_cannot_stop_the_records(session: Session) -> 
     open_stage(session)
     bench = bench_of(session)
     odd = "\ud800"
-    said = turn(ToolCall(id=odd, name=odd, arguments='{"a": "\\ud800"}'), text=odd)
-    take(bench, said.model_copy(update={"model": odd, "verbatim": json.dumps({"x": odd})}))
-    assert bench.call(said.calls[0]).is_error
+    model_turn = turn(ToolCall(id=odd, name=odd, arguments='{"a": "\\ud800"}'), text=odd)
+    take(bench, model_turn.model_copy(update={"model": odd, "verbatim": json.dumps({"x": odd})}))
+    assert bench.call(model_turn.calls[0]).is_error
     assert call(bench, "write_note", text=odd).text == "kept as note.1"
     (past,) = bench_of(session).history()
     assert past.turn.text == "\ufffd" and len(past.results) == 2
@@ -288,9 +288,9 @@ def test_halves_of_character_pairs_cannot_stop_the_records(session: Session) -> 
 MARKED = re.compile(r"----- BEGIN (\w+) ([0-9a-f]{24}) -----\n.*?\n----- END \1 \2 -----\n", re.DOTALL)
 
 
-def said(what: str, told: str) -> str:
+def describe_mark(what: str, output: str) -> str:
     """Return what is said about a marked text."""
-    return next(line for line in told.splitlines(keepends=True) if line.startswith(f"The {what} is what stands"))
+    return next(line for line in output.splitlines(keepends=True) if line.startswith(f"The {what} is what stands"))
 
 
 HOSTILE = (
@@ -314,18 +314,18 @@ def test_whatever_others_wrote_stands_between_markers_it_cannot_write(session: S
     append_json(session.trail, "note", "note/x", body_of("note", text=session.store.put(text.encode())))
     bench = bench_of(session, "submit")
     last = plain(text, 1000).splitlines()[-1]
-    told = [
+    lines = [
         call(bench, "read_artifact", name="sample.1.rows").text,
         call(bench, "job_logs").text,
         bench_of(session, attempt=2).brief,
     ]
-    for one in told:
-        assert last in one and "\x1b" not in one and "\x9b" not in one
-        assert last not in MARKED.sub("", one)
+    for word in lines:
+        assert last in word and "\x1b" not in word and "\x9b" not in word
+        assert last not in MARKED.sub("", word)
     assert MARKED.sub(
-        "", told[0]
-    ) == f"sample.1.rows, characters 0 to {len(plain(text, 1000))} of {len(plain(text, 1000))}\n" + said(
-        "artifact", told[0]
+        "", lines[0]
+    ) == f"sample.1.rows, characters 0 to {len(plain(text, 1000))} of {len(plain(text, 1000))}\n" + describe_mark(
+        "artifact", lines[0]
     )
 
 
@@ -344,8 +344,8 @@ def test_a_turn_as_the_vendor_wrote_it_is_kept_without_secrets(session: Session)
     verbatim = json.dumps([{"type": "text", "text": f"{CANARY} {HELDOUT}"}])
     take(bench, turn(text="x").model_copy(update={"verbatim": verbatim}), request=CANARY.encode(), response=b"{}")
     (recorded,) = session.trail.iterate("turn")
-    said = ModelTurn.model_validate(session.store.get_value(recorded.raw["answer"]))
-    assert json.loads(said.verbatim) == [{"type": "text", "text": "[masked: SOME_SERVICE_TOKEN] [held-out]."}]
+    model_turn = ModelTurn.model_validate(session.store.get_value(recorded.raw["answer"]))
+    assert json.loads(model_turn.verbatim) == [{"type": "text", "text": "[masked: SOME_SERVICE_TOKEN] [held-out]."}]
     assert session.store.get(recorded.raw["request"]) == b"[masked: SOME_SERVICE_TOKEN]"
 
 

@@ -33,7 +33,7 @@ FIELDS = sorted({name for tool in TOOLS for name in tool.arguments.model_fields}
 
 
 def tool_named(name: str) -> Tool:
-    return next(one for one in (*TOOLS, *HELPER_TOOLS) if one.name == name)
+    return next(tool for tool in (*TOOLS, *HELPER_TOOLS) if tool.name == name)
 
 
 def entries(session: Session, kind: Any) -> int:
@@ -143,9 +143,9 @@ def test_pages_of_an_artifact_join_to_the_whole(session: Session) -> None:
     body = whole.split("-----\n", 1)[1].rsplit("\n----- END", 1)[0]
     pages: list[str] = []
     for offset in range(0, size, 333):
-        told = call(bench, "read_artifact", name="sample.1.rows", offset=offset, limit=333).text
-        assert (f"continue with offset {offset + 333}" in told) == (offset + 333 < size)
-        pages.append(told.split("-----\n", 1)[1].rsplit("\n----- END", 1)[0])
+        text = call(bench, "read_artifact", name="sample.1.rows", offset=offset, limit=333).text
+        assert (f"continue with offset {offset + 333}" in text) == (offset + 333 < size)
+        pages.append(text.split("-----\n", 1)[1].rsplit("\n----- END", 1)[0])
     assert "".join(pages) == body and len(body) == size
     past = call(bench, "read_artifact", name="sample.1.rows", offset=size)
     assert past.is_error and f"has {size} characters" in past.text
@@ -163,25 +163,25 @@ def test_artifacts_are_listed_with_names_that_read(session: Session) -> None:
 def test_the_end_of_a_long_log_is_shown_and_a_cut_line_is_not(session: Session) -> None:
     lines = [f"line {number} {'x' * 80}" for number in range(3000)]
     (job_folder(session) / "log.txt").write_text("\n".join(lines))
-    told = call(bench_of(session, "watch"), "job_logs", lines=500).text
-    shown = [line for line in told.splitlines() if line.startswith("line ")]
-    assert shown == lines[-len(shown) :] and len(shown) > 150
+    text = call(bench_of(session, "watch"), "job_logs", lines=500).text
+    views = [line for line in text.splitlines() if line.startswith("line ")]
+    assert views == lines[-len(views) :] and len(views) > 150
     (job_folder(session) / "log.txt").write_text("\n".join(f"line {number} {'x' * 20_000}" for number in range(9)))
-    told = call(bench_of(session, "watch"), "job_logs", lines=500).text
-    shown = [line[:6] for line in told.splitlines() if "x" * 100 in line]
-    assert shown == ["line 6", "line 7", "line 8"]
+    text = call(bench_of(session, "watch"), "job_logs", lines=500).text
+    views = [line[:6] for line in text.splitlines() if "x" * 100 in line]
+    assert views == ["line 6", "line 7", "line 8"]
 
 
 def test_job_status_waits_shows_progress_and_ends_the_watch(session: Session) -> None:
     seen: list[Any] = []
-    session.display.progress = lambda *told: seen.append(told)  # type: ignore[method-assign]
+    session.display.progress = lambda *lines: seen.append(lines)  # type: ignore[method-assign]
     states: Iterator[Literal["running", "lost"]] = iter(("running", "lost"))
     session.launcher.poll = lambda _: JobState(next(states))  # type: ignore[method-assign]
     progress = {"time": 1.0, "done": 2, "total": 9, "unit": "steps", "note": {"loss": 1.5}}
     (job_folder(session) / "progress.jsonl").write_text(json.dumps(progress) + "\n" + '{"half')
     bench = bench_of(session, "watch")
     assert call(bench, "job_status").text == "small.sample.1 is lost: its process is gone and left no exit record"
-    assert bench.done and [(stage, one.done) for stage, one in seen] == [("sample", 2)]
+    assert bench.done and [(stage, item.done) for stage, item in seen] == [("sample", 2)]
     assert call(bench, "job_status").text.startswith("this phase has ended")
 
 
@@ -210,14 +210,14 @@ def test_a_launch_without_a_change_that_the_gate_required_by_number_is_refused(s
     bench = bench_of(session, attempt=2)
     for changes, now in (({}, "0.8"), ({"temperature": 0.7}, "0.7")):
         got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
-        told = f"the gate requires temperature = 0.6, and this launch has {now}: put it into changes"
-        assert got.is_error and got.text == f"{told}, or end with ask_person" and not bench.done
+        output = f"the gate requires temperature = 0.6, and this launch has {now}: put it into changes"
+        assert got.is_error and got.text == f"{output}, or end with ask_person" and not bench.done
     assert not call(bench, "launch_stage", stage="sample", reason="r", changes={"temperature": 0.6}).is_error
     assert bench.done
 
 
 @pytest.mark.parametrize(
-    ("stated", "asked", "told"),
+    ("stated", "requests", "output"),
     [
         ({"loss": 900.0}, [{"figure": "loss", "above": 10}], "ALARM: loss is 900, above 10. cancel_job ends the job."),
         ({"loss": "nan"}, [{"figure": "loss"}], "ALARM: loss is not a finite number"),
@@ -227,15 +227,15 @@ def test_a_launch_without_a_change_that_the_gate_required_by_number_is_refused(s
         ({"loss": 900.0}, [{"figure": "other", "above": 10}], ""),
     ],
 )
-def test_an_alarm_ends_a_wait(session: Session, stated: Any, asked: list[dict[str, Any]], told: str) -> None:
+def test_an_alarm_ends_a_wait(session: Session, stated: Any, requests: list[dict[str, Any]], output: str) -> None:
     session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
     progress = {"time": 1.0, "done": 2, "total": 9, "unit": "steps", "note": stated}
     (job_folder(session) / "progress.jsonl").write_text(json.dumps(progress) + "\n")
     bench = bench_of(session, "watch")
     began = time.monotonic()
-    got = call(bench, "job_status", wait_seconds=30 if told else 0, alarms=asked)
+    got = call(bench, "job_status", wait_seconds=30 if output else 0, alarms=requests)
     assert time.monotonic() - began < 10 and not bench.done
-    assert got.text.startswith(told or "small.sample.1 is running. Stated by the job")
+    assert got.text.startswith(output or "small.sample.1 is running. Stated by the job")
 
 
 def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,12 +246,12 @@ def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("sessions.builder.tools.job_tools.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
-    told = call(bench_of(session, "watch"), "job_status", wait_seconds=600, stalled_seconds=20).text
-    assert told.startswith("ALARM: no progress for 21 s. ") and "no progress yet" in told and now[0] < 1030
+    text = call(bench_of(session, "watch"), "job_status", wait_seconds=600, stalled_seconds=20).text
+    assert text.startswith("ALARM: no progress for 21 s. ") and "no progress yet" in text and now[0] < 1030
 
 
 @pytest.mark.parametrize(
-    ("said", "limit", "told"),
+    ("answers", "limit", "output"),
     [
         ({"gpu_idle_s": 75.0}, 60, "ALARM: its GPU has been idle for 75 s. cancel_job ends the job.\n"),
         ({"gpu_idle_s": 0.0}, 60, "small.sample.1 is running; no progress yet"),
@@ -259,29 +259,31 @@ def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.Mon
         ({}, 60, "How busy its GPU is, is not known: nvidia-smi says nothing.\nsmall.sample.1 is running"),
     ],
 )
-def test_a_gpu_that_idles_ends_a_wait(session: Session, said: dict[str, Any], limit: int | None, told: str) -> None:
+def test_a_gpu_that_idles_ends_a_wait(
+    session: Session, answers: dict[str, Any], limit: int | None, output: str
+) -> None:
     session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
-    (job_folder(session) / "heartbeat.json").write_text(json.dumps({"time": 1.0} | said))
-    wait = 600 if told.startswith("ALARM") else 0
+    (job_folder(session) / "heartbeat.json").write_text(json.dumps({"time": 1.0} | answers))
+    wait = 600 if output.startswith("ALARM") else 0
     got = call(bench_of(session, "watch"), "job_status", wait_seconds=wait, gpu_idle_seconds=limit)
-    assert got.text.startswith(told)
+    assert got.text.startswith(output)
 
 
 def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(session: Session) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     states: Iterator[Literal["running", "lost"]] = iter(("running", "lost"))
     session.launcher.poll = lambda _: JobState(next(states))  # type: ignore[method-assign]
-    session.launcher.cancel = lambda _, reason: told.append(reason)  # type: ignore[method-assign]
+    session.launcher.cancel = lambda _, reason: lines.append(reason)  # type: ignore[method-assign]
     refused = call(bench_of(session, "watch", "base"), "cancel_job", reason="it looks bad")
-    assert refused.is_error and refused.text.startswith("stage 'base' sees held-out items") and told == []
+    assert refused.is_error and refused.text.startswith("stage 'base' sees held-out items") and lines == []
     bench = bench_of(session, "watch")
     assert call(bench, "cancel_job", reason="").is_error
     assert "small.sample.1 has ended; this attempt counts" in call(bench, "cancel_job", reason="the loss is nan").text
-    assert bench.done and told == ["playbook: the loss is nan"]
+    assert bench.done and lines == ["playbook: the loss is nan"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "ended", "withdrawn"),
+    ("cancelled_first", "ended", "withdrawn"),
     [
         (True, "cancelled", "the loss is nan"),
         # It had ended by itself when the call came, or someone else ended it: its gate judges it.
@@ -290,11 +292,11 @@ def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(sessi
     ],
 )
 def test_an_attempt_is_withdrawn_by_its_builders_call_and_the_exit_record_together(
-    session: Session, asked: bool, ended: Literal["cancelled", "exited"], withdrawn: str
+    session: Session, cancelled_first: bool, ended: Literal["cancelled", "exited"], withdrawn: str
 ) -> None:
     session.launcher.poll = lambda _: JobState("lost")  # type: ignore[method-assign]
     call(bench_of(session, "watch"), "write_note", text="no call to end it")
-    if asked:
+    if cancelled_first:
         call(bench_of(session, "watch", "base"), "cancel_job", reason="not this one")
         call(bench_of(session, "watch"), "cancel_job", reason="the loss is nan")
     end_job(session, "sample", {"rows": rows("x")}, reason=ended)
@@ -306,7 +308,7 @@ def claim(value: float, metric: str = "accepted", stage: str = "sample", toleran
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("value", "why"),
     [
         (claim(4), "contradicted: sample accepted = 4"),
         (claim(3.0000001), "contradicted"),
@@ -316,11 +318,11 @@ def claim(value: float, metric: str = "accepted", stage: str = "sample", toleran
         (claim(3, stage="s" * 101), "names nothing"),
     ],
 )
-def test_a_claim_the_rows_contradict_is_sent_back_and_counted(session: Session, given: Any, why: str) -> None:
+def test_a_claim_the_rows_contradict_is_sent_back_and_counted(session: Session, value: Any, why: str) -> None:
     measure(session, "base", {"accuracy": 0.05})
     measure(session, "sample", {"accepted": 3.0})
     bench = bench_of(session, "submit")
-    got = call(bench, "submit_stage", claims=[claim(3), given])
+    got = call(bench, "submit_stage", claims=[claim(3), value])
     assert got.is_error and got.text.startswith("sent back") and why in got.text
     assert not bench.done and bench.work.submission is None and bench.sent_back == 1
     assert bench_of(session, "submit").sent_back == 1
@@ -328,11 +330,11 @@ def test_a_claim_the_rows_contradict_is_sent_back_and_counted(session: Session, 
     assert not call(bench, "submit_stage", claims=[claim(3)]).is_error and bench.done
 
 
-@pytest.mark.parametrize("given", [claim(9, tolerance=8), claim(3, stage="nowhere"), claim(3, "invented")])
-def test_claims_that_nothing_bears_out_are_told_and_handed_on(session: Session, given: Any) -> None:
+@pytest.mark.parametrize("value", [claim(9, tolerance=8), claim(3, stage="nowhere"), claim(3, "invented")])
+def test_claims_that_nothing_bears_out_are_told_and_handed_on(session: Session, value: Any) -> None:
     measure(session, "sample", {"accepted": 3.0})
     bench = bench_of(session, "submit")
-    got = call(bench, "submit_stage", claims=[given])
+    got = call(bench, "submit_stage", claims=[value])
     assert not got.is_error and got.text.startswith("unsupported: ") and bench.work.submission is not None
 
 
@@ -340,15 +342,15 @@ def test_claims_that_nothing_bears_out_are_told_and_handed_on(session: Session, 
 def test_a_claim_without_a_number_is_malformed(session: Session, number: str) -> None:
     bench = bench_of(session, "submit")
     text = '{"claims": [{"stage": "sample", "metric": "accepted", "value": %s, "tolerance": %s}]}'
-    for one in (text % (number, 0), text % (3, number)):
-        assert "malformed arguments" in bench.call(ToolCall(id="c", name="submit_stage", arguments=one)).text
+    for word in (text % (number, 0), text % (3, number)):
+        assert "malformed arguments" in bench.call(ToolCall(id="c", name="submit_stage", arguments=word)).text
     assert not bench.done
 
 
 def test_the_same_note_is_kept_once(session: Session) -> None:
     bench = bench_of(session)
-    told = [call(bench, "write_note", text=text).text for text in ("a", "b", "a")]
-    assert told == ["kept as note.1", "kept as note.2", "note.1 holds this already; nothing was added"]
+    lines = [call(bench, "write_note", text=text).text for text in ("a", "b", "a")]
+    assert lines == ["kept as note.1", "kept as note.2", "note.1 holds this already; nothing was added"]
     assert call(bench, "propose_plan", plan="a").text == "kept as note.3"
     changes = [{"pointer": "/budget/max_cost_usd", "value": 99}]
     told_person = call(bench, "propose_amendment", changes=changes, reason="more").text
@@ -357,14 +359,14 @@ def test_the_same_note_is_kept_once(session: Session) -> None:
 
 
 def test_checks_of_an_attempt_without_evidence_say_what_is_missing(session: Session) -> None:
-    told = call(bench_of(session, "submit"), "run_checks").text
-    assert "BLOCKED jobs.granted, keeps the gate closed: " in told and told.count("----- ") == 2
+    text = call(bench_of(session, "submit"), "run_checks").text
+    assert "BLOCKED jobs.granted, keeps the gate closed: " in text and text.count("----- ") == 2
 
 
 def test_metrics_of_what_was_not_measured_are_refused(session: Session) -> None:
     bench = bench_of(session)
     assert call(bench, "read_metrics", stage="\x1b[31mbase").text == "nothing was measured of stage 'base' yet"
     measure(session, "sample", {"accepted": 3.0})
-    told = json.loads(call(bench, "read_metrics", stage="sample").text)
-    assert told["metrics"]["accepted"]["value"] == 3.0 and told["attempt"] == 1
+    report = json.loads(call(bench, "read_metrics", stage="sample").text)
+    assert report["metrics"]["accepted"]["value"] == 3.0 and report["attempt"] == 1
     assert call(bench, "read_metrics", stage="sample", attempt=2).is_error

@@ -79,7 +79,9 @@ def rows_of(order: JobOrder) -> list[dict[str, Any]]:
     if order.kind == "generate" and order.parameters["temperature"] < 0.7:
         first, second, *rest = [row for row in samples() if row["sample"] == 0]
         alike = [first, second | {"completion": first["completion"]}, *rest]
-        return [row for one in alike for row in (one, one | {"sample": 1, "completion": "A Tale In Capitals."})]
+        return [
+            row for fields in alike for row in (fields, fields | {"sample": 1, "completion": "A Tale In Capitals."})
+        ]
     return healthy_rows(order)
 
 
@@ -121,8 +123,8 @@ class Diverging(QuickLauncher):
     def cancel(self, folder: Path, reason: str) -> None:
         self.cancelled.append(reason)
         log, now = digest_file(folder / "log.txt"), round(time.time(), 3)
-        told = ExitRecord(key=folder.name, code=-15, reason="cancelled", started=now, ended=now, host="here", log=log)
-        (folder / "exit.json").write_bytes(told.canonical())
+        record = ExitRecord(key=folder.name, code=-15, reason="cancelled", started=now, ended=now, host="here", log=log)
+        (folder / "exit.json").write_bytes(record.canonical())
 
 
 DIGEST = "sha256:" + "0" * 64
@@ -190,18 +192,18 @@ SCRIPT: dict[str, list[Said]] = {
 
 def strong(body: dict[str, Any]) -> Said:
     """Play the next turn of the phase that a conversation is about."""
-    said = texts_of(body)
-    heading = re.search(r"stage '([\w-]+)'.*attempt (\d+), phase '(\w+)'", said[0])
+    messages = texts_of(body)
+    heading = re.search(r"stage '([\w-]+)'.*attempt (\d+), phase '(\w+)'", messages[0])
     assert heading is not None
     stage, attempt, phase = heading.groups()
     plain = {"plan": call("launch_stage", stage=stage, reason="as the spec says"), "watch": call("job_status")}
     turns = SCRIPT.get(f"{stage}.{attempt} {phase}", [plain.get(phase, call("submit_stage"))])
-    turn = turns[min((len(said) - 1) // 2, len(turns) - 1)]
-    kept = re.findall(r"kept as (sha256:[0-9a-f]{64})", said[-1])
-    if kept and turn.calls[0].name == "launch_stage":
+    turn = turns[min((len(messages) - 1) // 2, len(turns) - 1)]
+    selected = re.findall(r"kept as (sha256:[0-9a-f]{64})", messages[-1])
+    if selected and turn.calls[0].name == "launch_stage":
         arguments = turn.calls[0].arguments
         assert isinstance(arguments, dict)
-        return call("launch_stage", **arguments | {"code": kept[-1]})
+        return call("launch_stage", **arguments | {"code": selected[-1]})
     return turn
 
 
@@ -229,11 +231,11 @@ def critic(vendor: str) -> Any:
 
 
 def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / "trail.sqlite") if one.kind in kinds]
+    return [entry for entry in read_entries(run / "trail.sqlite") if entry.kind in kinds]
 
 
 def outcomes(run: Path) -> list[tuple[str | None, int, str]]:
-    return [(one.raw["stage"], one.raw["attempt"], one.raw["outcome"]) for one in entries(run, "decision")]
+    return [(entry.raw["stage"], entry.raw["attempt"], entry.raw["outcome"]) for entry in entries(run, "decision")]
 
 
 def unattended(folder: Path, builder: str, reviewer: str, *changes: tuple[str, str]) -> tuple[Session, Diverging]:
@@ -297,30 +299,33 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
     # The reviewer's words were the builder's task, and its own reason ended the job; no one was asked about that.
     briefs = [texts_of(body)[0] for body in played.bodies()]
     assert any(
-        TASK in one and "Your task in this attempt" in one and "attempt 2, phase 'plan'" in one for one in briefs
+        TASK in brief and "Your task in this attempt" in brief and "attempt 2, phase 'plan'" in brief
+        for brief in briefs
     )
     assert launcher.cancelled == [
         f"{builder}:{MODELS[builder]}: the loss is 900 after 3 steps; the next attempt takes a tenth of the rate"
     ]
-    judged = {one.key: one.raw for one in entries(run, "verdict")}
+    judged = {entry.key: entry.raw for entry in entries(run, "verdict")}
     assert len(api.got) == 9 and judged["verdict/train.1"]["cause"] == "withdrawn"
     assert "usd" not in judged["verdict/train.1"]
     # The rows of the job that was ended are on record.
     # The script kept what is good, and the check said what was not.
-    (kept,) = [one.raw["outputs"]["examples"] for one in entries(run, "exit") if one.raw["key"] == "small.curate.2"]
-    assert Store(run / "store").get(kept["digest"]).count(b"\n") == len(examples())
-    (sent_back,) = [one for one in entries(run, "decision") if one.key == "decision/curate.1"]
+    (saved,) = [
+        entry.raw["outputs"]["examples"] for entry in entries(run, "exit") if entry.raw["key"] == "small.curate.2"
+    ]
+    assert Store(run / "store").get(saved["digest"]).count(b"\n") == len(examples())
+    (sent_back,) = [entry for entry in entries(run, "decision") if entry.key == "decision/curate.1"]
     assert sent_back.raw["reasons"][0].startswith("check recipe.overlap is FAIL: 2 training texts are held-out prompts")
-    (ended,) = [one for one in entries(run, "exit") if one.raw["key"] == "small.train.1"]
+    (ended,) = [entry for entry in entries(run, "exit") if entry.raw["key"] == "small.train.1"]
     assert ended.raw["outputs"]["rows"]["stored"] and ended.raw["manifest"] is None
-    refused = [Store(run / "store").get(one.raw["text"]) for one in entries(run, "result") if one.raw["is_error"]]
+    refused = [Store(run / "store").get(entry.raw["text"]) for entry in entries(run, "result") if entry.raw["is_error"]]
     assert refused == []
     # For a recorded cost: what both vendors counted, and the jobs' time.
-    spent = {one.raw["job"]: one.raw for one in entries(run, "spend") if one.raw["what"] == "settle"}
-    by_party = {party: sum(one["usd"] for one in spent.values() if one["party"] == party) for party in ("builder",)}
+    spent = {entry.raw["job"]: entry.raw for entry in entries(run, "spend") if entry.raw["what"] == "settle"}
+    by_party = {party: sum(row["usd"] for row in spent.values() if row["party"] == party) for party in ("builder",)}
     assert by_party["builder"] > 0 and len(entries(run, "turn")) == len(played.got)
-    reviews = [one for one in judged.values() if one.get("usd")]
-    assert len(reviews) == 9 and all(one["usd_is_measured"] for one in reviews)
+    reviews = [row for row in judged.values() if row.get("usd")]
+    assert len(reviews) == 9 and all(review["usd_is_measured"] for review in reviews)
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
 
@@ -338,6 +343,6 @@ def test_without_another_attempt_a_person_is_asked(tmp_path: Path, monkeypatch: 
             drive(session)
         launcher.local.poll(session.run)
     assert outcomes(session.run)[-1] == ("train", 1, "escalate")
-    (decided,) = [one for one in entries(session.run, "decision") if one.key == "decision/train.1"]
+    (decided,) = [entry for entry in entries(session.run, "decision") if entry.key == "decision/train.1"]
     assert decided.raw["reasons"][0].startswith("the builder ended this job: the loss is 900")
     assert decided.raw["reasons"][-1] == "no attempt is left for the required change"

@@ -28,7 +28,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keys(session: Session, *kinds: Any) -> list[str]:
-    return [one.key for one in session.trail.iterate(*kinds)]
+    return [entry.key for entry in session.trail.iterate(*kinds)]
 
 
 def asks(id: str, tool: str, **arguments: Any) -> ToolCall:
@@ -57,25 +57,25 @@ def test_turns_are_settled_with_their_record_and_both_go_on_after_a_restart(sess
     bench = bench_of(session)
     calls = (asks("a", "read_spec", section="/name"), asks("b", "write_note", text="n"), asks("c", "list_artifacts"))
     take(bench, turn(*calls, text="I read."), b'{"ask": 1}', b'{"say": 1}')
-    assert [bench.call(one).is_error for one in calls[:2]] == [False, False]
+    assert [bench.call(tool_call).is_error for tool_call in calls[:2]] == [False, False]
     take(bench, turn(asks("d", "read_spec")))
     again = bench_of(session)
     first, second = again.history()
     assert (first.turn.text, first.turn.calls) == ("I read.", calls)
-    assert [(one.call, one.text) for one in first.results] == [("a", '"small"'), ("b", "kept as note.1")]
+    assert [(result.call, result.text) for result in first.results] == [("a", '"small"'), ("b", "kept as note.1")]
     assert second.results == () and again.call(second.turn.calls[0]).call == "d"
     assert keys(session, "turn") == ["turn/sample.1/plan.1", "turn/sample.1/plan.2"]
-    told = ledger.Accounts(session.trail.iterate("spend"), session.resolved.spec.budget)
-    assert (told.sum_spent("builder"), told.sum_reserved("builder")) == (pytest.approx(0.02), 0)
+    accounts = ledger.Accounts(session.trail.iterate("spend"), session.resolved.spec.budget)
+    assert (accounts.sum_spent("builder"), accounts.sum_reserved("builder")) == (pytest.approx(0.02), 0)
 
 
 def test_calls_with_the_same_id_are_answered_one_by_one(session: Session) -> None:
     bench = bench_of(session)
     calls = (asks("same", "read_spec", section="/name"), asks("same", "read_spec", section="/task"))
     take(bench, turn(*calls))
-    told = [bench.call(one).text for one in calls]
+    lines = [bench.call(tool_call).text for tool_call in calls]
     (past,) = bench_of(session).history()
-    assert [one.text for one in past.results] == told == ['"small"', '"format_instructions"']
+    assert [result.text for result in past.results] == lines == ['"small"', '"format_instructions"']
 
 
 def test_nothing_is_recorded_or_carried_out_after_the_end(session: Session) -> None:
@@ -100,9 +100,9 @@ def test_the_same_call_is_not_carried_out_a_third_time(session: Session, tool: s
     bench = bench_of(session)
     arguments = {"name": "nothing"} if tool == "read_artifact" else {"stage": "train", "reason": "r"}
     arguments = {} if tool == "read_spec" else arguments
-    told = [call(bench, tool, **arguments).text for _ in range(5)]
-    assert told[0] == told[1] != told[2] == told[3] == told[4]
-    assert told[2].startswith("this call has had the same result 2 times; do something else")
+    lines = [call(bench, tool, **arguments).text for _ in range(5)]
+    assert lines[0] == lines[1] != lines[2] == lines[3] == lines[4]
+    assert lines[2].startswith("this call has had the same result 2 times; do something else")
 
 
 def test_the_same_call_may_be_made_again_once_something_has_happened(session: Session) -> None:
@@ -191,7 +191,7 @@ def test_pauses_are_no_errors_of_the_builder(session: Session) -> None:
         session.stop.clear()
         bench = bench_of(session, "submit")
     assert not bench.done
-    results = [session.store.get(one.raw["text"]).decode() for one in session.trail.iterate("result")]
+    results = [session.store.get(entry.raw["text"]).decode() for entry in session.trail.iterate("result")]
     assert set(results) == {INTERRUPTED}
 
 
@@ -202,10 +202,10 @@ class Builder:
 
     def __init__(self, **phases: Any) -> None:
         self.phases = phases
-        self.asked: list[str] = []
+        self.seen_phases: list[str] = []
 
     def work(self, bench: SessionWorkbench) -> None:
-        self.asked.append(bench.phase)
+        self.seen_phases.append(bench.phase)
         if bench.phase in self.phases:
             self.phases[bench.phase](bench)
 
@@ -242,7 +242,7 @@ def test_three_revisions_in_a_row_ask_a_person_and_a_retry_counts_anew(session: 
         open_stage(session, "train", attempt + 1)
     wish = build.work_through(session, stage, 4)
     assert wish.escalate and wish.reason == "the gate sent back 3 attempts in a row"
-    assert builder.asked == ["plan"] * 3
+    assert builder.seen_phases == ["plan"] * 3
     body = body_of("human", stage="train", attempt=4, answer="retry", opens={"stage": "train", "attempt": 5})
     append_json(session.trail, "human", "human/x", body)
     assert not build.work_through(session, stage, 5).escalate
@@ -260,7 +260,7 @@ def test_a_submission_is_recorded_once_with_its_claims(session: Session) -> None
     state: Any = {"stage": "sample", "attempt": 1}
     assert build.submit(session, state) == build.submit(session, state) == {"route": "go"}
     (recorded,) = session.trail.iterate("submit")
-    assert builder.asked == ["submit"]
+    assert builder.seen_phases == ["submit"]
     assert recorded.raw == {
         "stage": "sample",
         "attempt": 1,

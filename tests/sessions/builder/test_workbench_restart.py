@@ -62,17 +62,17 @@ class Model:
         while not bench.done:
             broken = (
                 [
-                    one
-                    for one, told in zip(past[-1].turn.calls, past[-1].results, strict=False)
-                    if told.text == INTERRUPTED
+                    call
+                    for call, result in zip(past[-1].turn.calls, past[-1].results, strict=False)
+                    if result.text == INTERRUPTED
                 ]
                 if past
                 else []
             )
             if broken:
-                again = tuple(one.model_copy(update={"id": f"{one.id}+"}) for one in broken)
+                again = tuple(call.model_copy(update={"id": f"{call.id}+"}) for call in broken)
             else:
-                number = sum(not any(one.id.endswith("+") for one in each.turn.calls) for each in past)
+                number = sum(not any(call.id.endswith("+") for call in each.turn.calls) for each in past)
                 if number == len(self.script):
                     return
                 again = tuple(
@@ -83,13 +83,13 @@ class Model:
             past.append(self.finish(bench, PastTurn(turn(*again), ())))
 
     def finish(self, bench: SessionWorkbench, past: PastTurn) -> PastTurn:
-        known = {one.call: one for one in past.results}
+        known = {result.call: result for result in past.results}
         results: list[Any] = []
-        for one in past.turn.calls:
-            if one.id in known:
-                results.append(known[one.id])
+        for call in past.turn.calls:
+            if call.id in known:
+                results.append(known[call.id])
             elif not bench.done:
-                results.append(bench.call(one))
+                results.append(bench.call(call))
         return PastTurn(past.turn, tuple(results))
 
 
@@ -98,16 +98,16 @@ def killed_at(place: int | None, after: bool) -> Generator[None]:
     """Kill anyone who appends for the so-manieth time, before or after the entry is there."""
     whole, count = Trail.append, 0
 
-    def append(self: Trail, body: Any, key: str | None = None, *given: Any) -> Any:
+    def append(self: Trail, body: Any, key: str | None = None, *values: Any) -> Any:
         nonlocal count
         # What is repeated under a key that is there appends nothing.
         count += self.find(key or body.entry_key()) is None
         if count == place and not after:
             raise Killed
-        found = whole(self, body, key, *given)
+        entry = whole(self, body, key, *values)
         if count == place:
             raise Killed
-        return found
+        return entry
 
     Trail.append = append  # type: ignore[method-assign]
     try:
@@ -126,10 +126,12 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(session: Session, launch: Any) -> Outcome:
-    notes = [(one.raw["what"], session.store.get(one.raw["text"]).decode()) for one in session.trail.iterate("note")]
+    notes = [
+        (entry.raw["what"], session.store.get(entry.raw["text"]).decode()) for entry in session.trail.iterate("note")
+    ]
     return Outcome(
         launch,
-        [one.raw for one in session.trail.iterate("submit")],
+        [entry.raw for entry in session.trail.iterate("submit")],
         # A call that was broken off is made again after those that followed it.
         sorted(notes),
         sum(1 for _ in session.trail.iterate("answer")),
@@ -138,11 +140,11 @@ def outcome_of(session: Session, launch: Any) -> Outcome:
 
 def both_phases(run: Path, kills: list[tuple[int, bool]]) -> Outcome:
     """Work through both phases, as often as it takes."""
-    left = list(kills)
+    remaining = list(kills)
     launch: Any = None
     while True:
         session = quick_session(run)
-        place, after = left.pop(0) if left else (None, False)
+        place, after = remaining.pop(0) if remaining else (None, False)
         try:
             with killed_at(place, after):
                 session.builder = Model(PLAN)  # pyright: ignore[reportAttributeAccessIssue]

@@ -62,17 +62,21 @@ def offer(monkeypatch: pytest.MonkeyPatch, value: str, *, name: str = "acme", ve
     point = Offer(name, value, "peergate.checks")
     vars(point).update(dist=Distribution(version))
 
-    def found(*, group: str) -> list[EntryPoint]:
+    def find_entry_points(*, group: str) -> list[EntryPoint]:
         return [point] if group == "peergate.checks" else []
 
-    monkeypatch.setattr(plugins, "entry_points", found)
+    monkeypatch.setattr(plugins, "entry_points", find_entry_points)
 
 
 def test_the_listing_holds_the_design_checks_as_they_run(tmp_path: Path) -> None:
     ran = design_results(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
-    listed = {one.id: (one.title, one.blocking) for one in listing() if one.stage_kinds == ("design",)}
-    assert listed == {one.id: (one.title, one.blocking) for one in ran}
-    assert next(one for one in ran if one.id == "design.power").threshold == ">= 0.8"
+    listed = {
+        catalog_check.id: (catalog_check.title, catalog_check.blocking)
+        for catalog_check in listing()
+        if catalog_check.stage_kinds == ("design",)
+    }
+    assert listed == {check_result.id: (check_result.title, check_result.blocking) for check_result in ran}
+    assert next(check_result for check_result in ran if check_result.id == "design.power").threshold == ">= 0.8"
 
 
 def test_a_check_of_an_entry_point_is_listed_with_its_distribution(
@@ -80,14 +84,20 @@ def test_a_check_of_an_entry_point_is_listed_with_its_distribution(
 ) -> None:
     offer(monkeypatch, "acme:CHECKS")
     check.list_checks()
-    line = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("acme.no"))
+    line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith("acme.no"))
     assert "acme-checks 1.0" in line
 
 
 def test_every_check_is_listed_once_and_explained_by_its_own_text() -> None:
-    assert [one.id for one in listing()] == [one.id for one in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)]
-    for one in listing():
-        assert one.what() and f"def {one.run.__name__}(" in one.code() and one.source, one.id
+    assert [item.id for item in listing()] == [
+        gate_check.id for gate_check in (*DESIGN_CHECKS, *AMENDMENT_CHECKS, *CHECKS)
+    ]
+    for catalog_check in listing():
+        assert (
+            catalog_check.what()
+            and f"def {catalog_check.run.__name__}(" in catalog_check.code()
+            and catalog_check.source
+        ), catalog_check.id
 
 
 def test_an_unknown_check_is_told_with_its_family() -> None:
@@ -99,7 +109,7 @@ def test_an_unknown_check_is_told_with_its_family() -> None:
 def test_a_check_of_another_distribution_runs_and_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "acme:CHECKS")
     evidence = evidence_of(tmp_path, "base")
-    results = {one.id: one for one in run_checks(evidence, measure(evidence))}
+    results = {check_result.id: check_result for check_result in run_checks(evidence, measure(evidence))}
     assert (results["acme.no"].status, results["acme.no"].blocking) == ("FAIL", True)
     assert find_check("acme.no").distribution == "acme-checks 1.0"
 
@@ -110,9 +120,9 @@ def test_a_check_that_is_installed_after_the_start_does_not_run_in_the_session_a
     evidence = evidence_of(tmp_path, "base")
     before = measuring_code(evidence.resolved)
     offer(monkeypatch, "acme:CHECKS")
-    assert "acme.no" not in {one.id for one in run_checks(evidence, measure(evidence))}
+    assert "acme.no" not in {check_result.id for check_result in run_checks(evidence, measure(evidence))}
     assert measuring_code(evidence.resolved) == before
-    assert "acme.no" in {one.id for one in listing()}
+    assert "acme.no" in {catalog_check.id for catalog_check in listing()}
 
 
 def test_a_registered_check_that_changes_or_is_uninstalled_is_another_measuring_code(
@@ -131,11 +141,11 @@ def test_a_registered_check_that_changes_or_is_uninstalled_is_another_measuring_
 
 def test_checks_of_two_distributions_may_have_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "acme:CHECKS")
-    (one,) = plugins.find_entry_points("peergate.checks")
-    other = Offer(one.name, "acme:OTHER", one.group)
+    (point,) = plugins.find_entry_points("peergate.checks")
+    other = Offer(point.name, "acme:OTHER", point.group)
     vars(other).update(dist=Distribution("2.0"))
     monkeypatch.setattr(other.dist, "name", "other-checks")
-    monkeypatch.setattr(plugins, "entry_points", lambda *, group: [one, other] if group == one.group else [])  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(plugins, "entry_points", lambda *, group: [point, other] if group == point.group else [])  # pyright: ignore[reportUnknownLambdaType]
     assert len(evidence_of(tmp_path, "base").resolved.plugins) == 2
 
 
@@ -147,14 +157,14 @@ def test_an_id_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, id: str
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [("acme:broken", "cannot be loaded: ImportError"), ("acme:numbers", "which is not a check")]
+    ("value", "output"), [("acme:broken", "cannot be loaded: ImportError"), ("acme:numbers", "which is not a check")]
 )
 def test_a_check_that_cannot_be_had_is_never_left_out_silently(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, output: str
 ) -> None:
     offer(monkeypatch, value)
     evidence = evidence_of(tmp_path, "base")
-    with pytest.raises((PluginFault, UserError), match=told):
+    with pytest.raises((PluginFault, UserError), match=output):
         run_checks(evidence, measure(evidence))
 
 
@@ -205,30 +215,30 @@ def again(run: Path, capsys: pytest.CaptureFixture[str], **which: Any) -> tuple[
 def test_attempts_are_asked_again_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = lost_run(tmp_path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    code, told = again(run, capsys)
+    code, report = again(run, capsys)
     # The third attempt was only planned: the newest that ended is the second.
-    assert [(one["stage"], one["attempt"]) for one in told["attempts"]] == [("design", 1), ("base", 2)]
-    assert (code, told["schema_version"], told["exit_code"]) == (3, 1, 3)
-    statuses = {one["id"]: one["status"] for attempt in told["attempts"] for one in attempt["checks"]}
+    assert [(attempt["stage"], attempt["attempt"]) for attempt in report["attempts"]] == [("design", 1), ("base", 2)]
+    assert (code, report["schema_version"], report["exit_code"]) == (3, 1, 3)
+    statuses = {item["id"]: item["status"] for attempt in report["attempts"] for item in attempt["checks"]}
     assert statuses["design.power"] == "FAIL" and statuses["jobs.exit"] == "BLOCKED"
-    assert told["attempts"][1]["metrics"] is None and "missing" in told["attempts"][1]["why_not_measured"]
+    assert report["attempts"][1]["metrics"] is None and "missing" in report["attempts"][1]["why_not_measured"]
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path in before} == before
 
 
 def test_one_attempt_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = lost_run(tmp_path)
-    code, told = again(run, capsys, stage="base", attempt=1)
-    assert code == 4 and [(one["stage"], one["attempt"]) for one in told["attempts"]] == [("base", 1)]
+    code, report = again(run, capsys, stage="base", attempt=1)
+    assert code == 4 and [(attempt["stage"], attempt["attempt"]) for attempt in report["attempts"]] == [("base", 1)]
 
 
 @pytest.mark.parametrize(
-    ("stage", "attempt", "told"),
+    ("stage", "attempt", "output"),
     [("nowhere", None, "no attempt of stage"), ("base", 3, "has not ended"), (None, 1, "needs --stage")],
 )
 def test_an_attempt_that_is_not_there_is_a_usage_error(
-    tmp_path: Path, stage: str | None, attempt: int | None, told: str
+    tmp_path: Path, stage: str | None, attempt: int | None, output: str
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=output):
         check.run_again(lost_run(tmp_path), stage, attempt, as_json=True)
 
 
@@ -248,6 +258,6 @@ def test_the_plain_forms_name_every_check(capsys: pytest.CaptureFixture[str]) ->
     check.list_checks(as_json=False)
     listed = capsys.readouterr().out
     assert max(map(len, listed.splitlines())) <= 100
-    assert all(f"\n{one.id}: " in listed for one in check_list.CHECKS)
+    assert all(f"\n{gate_check.id}: " in listed for gate_check in check_list.CHECKS)
     check.explain_check("leakage.overlap", as_json=False)
     assert "arXiv:2107.06499" in capsys.readouterr().out

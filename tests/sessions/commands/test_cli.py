@@ -29,11 +29,11 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_leaky_spec_is_stopped_before_anything_is_paid_for(leaky: Path) -> None:
-    said = (leaky.parent / "stdout").read_text(encoding="utf-8")
-    assert "rejected at the gate of 'design', before anything was paid for" in said
+    text = (leaky.parent / "stdout").read_text(encoding="utf-8")
+    assert "rejected at the gate of 'design', before anything was paid for" in text
     # Each way the rows leaked is shown, with both rows.
-    assert all(f"design.overlap: {how} (" in said for how in ("exact", "normalised", "near"))
-    assert "held-out heldout-elephants-lowercase" in said
+    assert all(f"design.overlap: {how} (" in text for how in ("exact", "normalised", "near"))
+    assert "held-out heldout-elephants-lowercase" in text
     assert not (leaky / "jobs").exists() and not entries(leaky, "spend", "grant", "launch", "model")
     assert entries(leaky)[-1].raw["decision"] == "reject"
     assert verify(leaky)[0] == 0
@@ -54,12 +54,12 @@ def test_an_answer_to_a_closed_session_is_refused(leaky: Path) -> None:
 
 
 def test_an_entry_is_shown_with_what_it_points_to(leaky: Path) -> None:
-    shown = json.loads(peergate("audit", "show", leaky, "decision/design.1", "--json").stdout)
-    assert shown["points_to"]["decision"]["outcome"] == "reject"
-    digest = shown["body"]["decision"]
-    told = peergate("audit", "show", leaky, digest).stdout
-    assert all(line.startswith("| ") for line in told.splitlines()), "nobody's words begin a line"
-    assert json.loads("".join(line.removeprefix("| ") for line in told.splitlines()))["outcome"] == "reject"
+    data = json.loads(peergate("audit", "show", leaky, "decision/design.1", "--json").stdout)
+    assert data["points_to"]["decision"]["outcome"] == "reject"
+    digest = data["body"]["decision"]
+    output = peergate("audit", "show", leaky, digest).stdout
+    assert all(line.startswith("| ") for line in output.splitlines()), "nobody's words begin a line"
+    assert json.loads("".join(line.removeprefix("| ") for line in output.splitlines()))["outcome"] == "reject"
 
 
 @pytest.mark.parametrize("arguments", [("accuracy_gain",), ("metric", "accuracy_gain")])
@@ -85,15 +85,15 @@ def test_a_wrong_spec_is_told_with_its_place_and_starts_nothing(tmp_path: Path) 
 def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     path = write_spec(tmp_path)
     text = path.read_text(encoding="utf-8")
-    given = next(line for line in text.splitlines() if line.startswith("builder:"))
-    path.write_text(text.replace(given, "builder: {vendor: anthropic, model: some-model}"), encoding="utf-8")
+    output = next(line for line in text.splitlines() if line.startswith("builder:"))
+    path.write_text(text.replace(output, "builder: {vendor: anthropic, model: some-model}"), encoding="utf-8")
     done = peergate("start", path, "--runs", tmp_path / "runs")
     assert done.returncode == 2 and "no price is known" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "output"),
     [
         (
             ("start", "no_such_spec"),
@@ -110,14 +110,14 @@ def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(t
     ],
 )
 def test_a_wrong_request_has_one_clear_message_and_its_code(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, told: str
+    tmp_path: Path, arguments: tuple[str, ...], code: int, output: str
 ) -> None:
     runs = (
         ("--runs", str(tmp_path / "runs")) if arguments[0] in ("start", "resume", "status", "report", "cancel") else ()
     )
     done = peergate(*arguments, *runs, cwd=tmp_path)
     assert done.returncode == code, done.stderr
-    assert told in done.stderr and "Traceback" not in done.stderr
+    assert output in done.stderr and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,9 +143,9 @@ def test_the_graph_is_printed_as_mermaid() -> None:
 
 
 def test_help_names_every_exit_code() -> None:
-    said = " ".join(peergate("--help").stdout.split())
+    message = " ".join(peergate("--help").stdout.split())
     assert all(
-        word in said for word in ("0 done", "2 usage or spec", "3 rejected", "4 blocked", "6 budget", "130 paused")
+        word in message for word in ("0 done", "2 usage or spec", "3 rejected", "4 blocked", "6 budget", "130 paused")
     )
 
 

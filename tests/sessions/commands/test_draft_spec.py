@@ -68,7 +68,7 @@ def test_a_draft_with_problems_goes_back_until_it_has_none(tmp_path: Path, vendo
     wrong = spec.replace("kind: sft", "kind: stf")
     foreign = spec.replace("path: prompts.jsonl", "path: secret.jsonl")
     weak = spec.replace("minimum_effect: 0.8", "minimum_effect: 0.05")
-    api.steps = [says(vendor, one) for one in (wrong, foreign, weak, spec)]
+    api.steps = [says(vendor, text) for text in (wrong, foreign, weak, spec)]
     done = draft(tmp_path, vendor, api, *FILES, "--out", "new.yaml")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "new.yaml").read_text(encoding="utf-8") == spec
@@ -90,8 +90,8 @@ def test_what_is_wrong_with_a_held_out_row_is_not_quoted(tmp_path: Path, api: Ap
     (tmp_path / "heldout.jsonl").write_text(rows.replace('"h1"', '"CANARY"').replace('"h2"', '"CANARY"'), "utf-8")
     api.steps = [says(OPENAI, spec)]
     assert draft(tmp_path, OPENAI, api, *FILES).returncode == 4
-    told = json.dumps(api.got[1].value())
-    assert "heldout.jsonl, line 3: the row lacks the form" in told and "CANARY" not in told
+    output = json.dumps(api.got[1].value())
+    assert "heldout.jsonl, line 3: the row lacks the form" in output and "CANARY" not in output
 
 
 @pytest.mark.more

@@ -38,10 +38,10 @@ def good(tmp_path_factory: pytest.TempPathFactory, closed_quick: Path) -> Path:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", EACH_KIND)
 def test_every_command_ends_soon_and_says_why(kind: str, good: Path, closed_quick: Path, tmp_path: Path) -> None:
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number, command in enumerate(COMMANDS):
         assert attack(kind, command, good, closed_quick, tmp_path / str(number)) == "", command
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 2**21, "read into memory, in KiB"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - count < 2**21, "read into memory, in KiB"
 
 
 @pytest.mark.parametrize("kind", EACH_KIND)

@@ -83,9 +83,9 @@ def test_the_trail_of_requests_is_verified_listed_and_no_session(here: Path, api
     assert peergate(here, "audit", "verify", "reviews").returncode == 0, "the name of a folder under ./runs is enough"
     listed = peergate(here, "audit", "list", "runs/reviews")
     assert "mode=question topic=arms" in listed.stdout
-    shown = json.loads(peergate(here, "audit", "show", "runs/reviews", "answer/1", "--json").stdout)
-    assert shown["points_to"]["answer"]["recommendation"] == QUESTION["recommendation"]
-    assert shown["points_to"]["request"]["model"] == "tiny" and '"id": "resp_1"' in shown["points_to"]["response"]
+    data = json.loads(peergate(here, "audit", "show", "runs/reviews", "answer/1", "--json").stdout)
+    assert data["points_to"]["answer"]["recommendation"] == QUESTION["recommendation"]
+    assert data["points_to"]["request"]["model"] == "tiny" and '"id": "resp_1"' in data["points_to"]["response"]
     assert json.loads(peergate(here, "list", "--json").stdout)["sessions"] == []
     for command in ("status", "resume", "cancel", "report"):
         done = peergate(here, command, "reviews")
@@ -143,8 +143,8 @@ def test_model_text_cannot_fake_our_output(here: Path, api: Api) -> None:
     done = peergate(here, *ASK, *at(api), "--json")
     assert "\x1b" not in done.stdout, "JSON escapes it"
     api.next_review()
-    shown = peergate(here, *ASK, *at(api), "--out", "answer.md")
-    assert shown.returncode == 0 and shown.stdout == ""
+    process = peergate(here, *ASK, *at(api), "--out", "answer.md")
+    assert process.returncode == 0 and process.stdout == ""
     text = (here / "answer.md").read_text(encoding="utf-8")
     printed = peergate(here, *ASK, *at(api)).stdout
     for page in (text, printed):
@@ -204,8 +204,8 @@ BAD: list[tuple[tuple[str, ...], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD, ids=[one[1][:30] for one in BAD])
-def test_a_mistake_is_one_clear_message_and_leaves_nothing(here: Path, arguments: tuple[str, ...], told: str) -> None:
+@pytest.mark.parametrize(("arguments", "output"), BAD, ids=[row[1][:30] for row in BAD])
+def test_a_mistake_is_one_clear_message_and_leaves_nothing(here: Path, arguments: tuple[str, ...], output: str) -> None:
     (here / "blob.bin").write_bytes(b"\x00\x01")
     (here / "large.txt").write_text("x" * 10 * 2**20, encoding="utf-8")
     (here / "wrong.yaml").write_text("vendor: openai\nmodle: m\n", encoding="utf-8")
@@ -213,7 +213,7 @@ def test_a_mistake_is_one_clear_message_and_leaves_nothing(here: Path, arguments
     before = sorted(here.rglob("*"))
     done = peergate(here, *arguments)
     assert done.returncode == 2, done.stderr
-    assert told in " ".join(done.stderr.replace("\u2502", " ").split()) and done.stdout == ""
+    assert output in " ".join(done.stderr.replace("\u2502", " ").split()) and done.stdout == ""
     assert sorted(here.rglob("*")) == before
 
 
@@ -255,8 +255,8 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
     while not api.got:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    _, message = process.communicate(timeout=300)
+    assert process.returncode == 130 and "interrupted" in message and "Traceback" not in message
     listed: dict[str, Any] = json.loads(peergate(here, "audit", "list", "reviews", "--kind", "answer", "--json").stdout)
     assert listed["entries"][0]["body"]["usd"] == 0.5, "no one knows whether the call is billed"
     api.got.clear()
@@ -274,7 +274,7 @@ def test_a_process_that_is_killed_while_asking_leaves_a_trail_that_holds(here: P
     verified = peergate(here, "audit", "verify", "reviews")
     assert verified.returncode == 0 and "request 1 (arms) has no answer" in verified.stdout
     listed = json.loads(peergate(here, "audit", "list", "reviews", "--json").stdout)["entries"]
-    assert [one["kind"] for one in listed] == ["workspace", "question", "spend"], "reserved, and never settled"
+    assert [item["kind"] for item in listed] == ["workspace", "question", "spend"], "reserved, and never settled"
     api.steps = [answered(OPENAI, json.dumps(QUESTION))]
     api.got.clear()
     assert peergate(here, *ASK, *at(api)).returncode == 0

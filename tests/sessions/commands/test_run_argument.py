@@ -52,16 +52,18 @@ def begun(runs: Path, name: str) -> Path:
 
 
 def leaves(group: Any, above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, command in commands_of(group).items():
         below = leaves(command, f"{above}{name} ")
-        found |= below or {f"{above}{name}": command}
-    return found
+        results |= below or {f"{above}{name}": command}
+    return results
 
 
 def test_every_command_that_names_a_session_takes_runs() -> None:
-    asked = {name: command for name, command in leaves(get_command(app)).items() if not name.startswith("pod ")}
-    without = {name for name, command in asked.items() if not any("--runs" in one.opts for one in command.params)}
+    requests = {name: command for name, command in leaves(get_command(app)).items() if not name.startswith("pod ")}
+    without = {
+        name for name, command in requests.items() if not any("--runs" in param.opts for param in command.params)
+    }
     assert without == {
         "init",
         "graph",
@@ -79,20 +81,20 @@ def test_every_command_that_names_a_session_takes_runs() -> None:
         "traces show",
         "traces replay",
     }
-    variables = {one.envvar for command in asked.values() for one in command.params if "--runs" in one.opts}
+    variables = {param.envvar for command in requests.values() for param in command.params if "--runs" in param.opts}
     assert variables == {"PEERGATE_RUNS"}
 
 
 def test_the_first_argument_of_every_command_on_a_session_is_the_same() -> None:
     first = {
-        name: next((one for one in command.params if one.param_type_name == "argument"), None)
+        name: next((param for param in command.params if param.param_type_name == "argument"), None)
         for name, command in leaves(get_command(app)).items()
         if name.split()[0] not in WITHOUT_RUN and name not in WITHOUT_RUN
     }
-    named = {name: (one.metavar, one.required) for name, one in first.items() if one is not None and one.metavar}
+    named = {name: (item.metavar, item.required) for name, item in first.items() if item is not None and item.metavar}
     requests = ("review ask", "review request", "review adversarial", "review draft-spec", "review import")
     requests += ("seeds", "export", "ship check")
-    runs = {name: told for name, told in named.items() if name not in requests}
+    runs = {name: pair for name, pair in named.items() if name not in requests}
     assert set(runs.values()) == {("RUN", False), ("RUN", True), ("RUN|EXPORT", False), ("RUN|EXPORT", True)}
     # What ends or deletes something never picks its session; and an argument after RUN needs one before it.
     assert {name for name, (_, required) in runs.items() if required} == {
@@ -106,7 +108,7 @@ def test_a_session_is_named_by_name_by_path_or_not_at_all(
 ) -> None:
     runs = tmp_path / "kept"
     first, second = begun(runs, "b"), begun(runs, "a")
-    told = {one.name: one for one in session_list.list_overviews(runs)}
+    report = {overview.name: overview for overview in session_list.list_overviews(runs)}
     assert chosen(Path("b"), runs) == first and chosen(second, runs) == second
     monkeypatch.chdir(first)
     assert chosen(Path(), runs) == Path()
@@ -116,10 +118,10 @@ def test_a_session_is_named_by_name_by_path_or_not_at_all(
     assert chosen(Path("a"), tmp_path / "elsewhere") == tmp_path / "elsewhere" / "a", "the folder of --runs goes first"
     # The one that began last, whatever its name is.
     later = {"a": "2026-01-01T00:00:00+00:00", "b": "2026-01-02T00:00:00+00:00"}
-    found = [replace(told[name], started=began) for name, began in later.items()]
+    overviews = [replace(report[name], started=began) for name, began in later.items()]
 
     def listed(_: Path) -> list[Overview]:
-        return found
+        return overviews
 
     monkeypatch.setattr(session_list, "list_overviews", listed)
     capsys.readouterr()
@@ -146,8 +148,8 @@ def test_the_folder_of_runs_may_come_from_the_environment(tmp_path: Path, comman
 def test_what_to_type_next_leaves_out_what_the_environment_says(tmp_path: Path) -> None:
     begun(tmp_path / "kept", "only")
     env = os.environ | {"PEERGATE_RUNS": str(tmp_path / "kept")}
-    said = peergate("report", "only", env=env)
-    assert "`peergate status only`" in said.stderr
+    process = peergate("report", "only", env=env)
+    assert "`peergate status only`" in process.stderr
     assert f"`peergate status only --runs {tmp_path}/kept`" in peergate("report", tmp_path / "kept" / "only").stderr
 
 
@@ -170,20 +172,20 @@ def test_a_name_that_no_session_can_have_is_refused_once(tmp_path: Path, name: s
 def test_version_and_short_help() -> None:
     assert peergate("--version").stdout.startswith("peergate 0.")
     for command in ((), ("audit",), ("audit", "show"), ("start",), ("status",)):
-        short, long = (CliRunner().invoke(app, [*command, one]).output for one in ("-h", "--help"))
+        short, long = (CliRunner().invoke(app, [*command, name]).output for name in ("-h", "--help"))
         assert short == long and "Usage:" in short and "[[" not in short
 
 
 def test_the_help_of_start_lists_every_shipped_spec() -> None:
-    said = CliRunner().invoke(app, ["start", "--help"], terminal_width=200).output
-    assert all(name in said for name in list_shipped_specs()) and "demo_null" in list_shipped_specs()
+    output = CliRunner().invoke(app, ["start", "--help"], terminal_width=200).output
+    assert all(name in output for name in list_shipped_specs()) and "demo_null" in list_shipped_specs()
 
 
 def completed(words: str, env: dict[str, str]) -> list[str]:
-    asked = {"_PEERGATE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    requests = {"_PEERGATE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     code = "import sys; sys.argv = ['peergate']; from sessions.commands.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | env | asked, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], env=os.environ | env | requests, capture_output=True, text=True, check=False
     )
     return done.stdout.split()
 

@@ -24,16 +24,16 @@ def test_the_resolved_form_has_the_seed_in_every_stage(tmp_path: Path) -> None:
     path = write_spec(tmp_path)
     text = path.read_text(encoding="utf-8").replace(", seed: 7}", "}").replace("  seeds: [7]\n", "")
     path.write_text(f"seed: 11\n{text}", encoding="utf-8")
-    shown = json.loads(peergate("spec", "show", path, "--json").stdout)["resolved"]["spec"]
-    assert shown["analysis"]["seeds"] == [11]
-    assert [stage["parameters"]["seed"] for stage in shown["stages"]] == [11] * 5
-    assert "seed" not in shown
+    spec = json.loads(peergate("spec", "show", path, "--json").stdout)["resolved"]["spec"]
+    assert spec["analysis"]["seeds"] == [11]
+    assert [stage["parameters"]["seed"] for stage in spec["stages"]] == [11] * 5
+    assert "seed" not in spec
 
 
 def test_what_is_planned_fits_a_terminal() -> None:
-    said = peergate("spec", "check", "demo").stdout
-    assert "sft: " in said and "operations a token" in " ".join(said.split())
-    assert max(map(len, said.splitlines())) <= 120, [line for line in said.splitlines() if len(line) > 120]
+    output = peergate("spec", "check", "demo").stdout
+    assert "sft: " in output and "operations a token" in " ".join(output.split())
+    assert max(map(len, output.splitlines())) <= 120, [line for line in output.splitlines() if len(line) > 120]
 
 
 UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl")
@@ -41,16 +41,16 @@ UNPINNED = ("heldout.jsonl\n  digest: HELDOUT", "heldout.jsonl")
 
 def test_digests_are_shown_and_written_where_they_are_left_out(tmp_path: Path) -> None:
     path = write_spec(tmp_path, UNPINNED)
-    held = digest_file(tmp_path / "heldout.jsonl")
-    assert f"heldout.jsonl: {held}" in peergate("spec", "check", path).stdout
-    assert json.loads(peergate("spec", "check", path, "--json").stdout)["digests"][""]["heldout"] == held
+    text = digest_file(tmp_path / "heldout.jsonl")
+    assert f"heldout.jsonl: {text}" in peergate("spec", "check", path).stdout
+    assert json.loads(peergate("spec", "check", path, "--json").stdout)["digests"][""]["heldout"] == text
     done = peergate("spec", "pin", path)
-    assert done.returncode == 0 and f"heldout: heldout.jsonl {held} (new)" in done.stdout
+    assert done.returncode == 0 and f"heldout: heldout.jsonl {text} (new)" in done.stdout
     (tmp_path / "heldout.jsonl").write_text(items("x", 3), encoding="utf-8")
     refused = peergate("spec", "check", path)
     assert refused.returncode == 2 and "`peergate spec pin` writes the new digest" in refused.stderr
     again = json.loads(peergate("spec", "pin", path, "--json").stdout)
-    assert [one["before"] for one in again["pinned"]] == [held, digest_file(tmp_path / "prompts.jsonl")]
+    assert [item["before"] for item in again["pinned"]] == [text, digest_file(tmp_path / "prompts.jsonl")]
     assert peergate("spec", "check", path).returncode == 3, "three items find nothing"
     path.rename(tmp_path / "experiment.yaml")
     assert peergate("spec", "pin", cwd=tmp_path).stdout.count("(as it was)") == 2, "that of this folder"

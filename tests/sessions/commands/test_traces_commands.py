@@ -50,16 +50,16 @@ def test_a_state_is_shown_with_what_was_before_it(traces: Path) -> None:
     listed = called("traces", "show", traces)
     assert len(listed.stdout.splitlines()) == 2 + 5
     number = next(line.split()[0] for line in listed.stdout.splitlines() if "Edit, Bash, Bash" in line)
-    shown = called("traces", "show", traces, number)
-    assert "No, the other one." in shown.stdout and "Now change one." not in shown.stdout
+    process = called("traces", "show", traces, number)
+    assert "No, the other one." in process.stdout and "Now change one." not in process.stdout
     whole = json.loads(called("traces", "show", traces, number, "--json").stdout)
-    assert shown.stdout.count(whole["state"]["id"][:8]) >= 1 and len(whole["history"]) >= 3
+    assert process.stdout.count(whole["state"]["id"][:8]) >= 1 and len(whole["history"]) >= 3
     assert called("traces", "show", traces, "no-such-state").returncode == 2
 
 
 def test_stats_count_models_and_tools(traces: Path) -> None:
-    told = json.loads(called("traces", "stats", traces, "--json").stdout)
-    assert told["models"] == {"claude-test": 5} and told["tools"] == {"Read": 2, "Edit": 2, "Bash": 3}
+    report = json.loads(called("traces", "stats", traces, "--json").stdout)
+    assert report["models"] == {"claude-test": 5} and report["tools"] == {"Read": 2, "Edit": 2, "Bash": 3}
 
 
 @pytest.mark.parametrize("harm", ["edited", "line lost", "no account"])
@@ -81,5 +81,5 @@ def test_escapes_of_a_terminal_are_not_printed(tmp_path: Path) -> None:
     made.answers("\x1b[31mred")
     made.write(tmp_path / "s.jsonl")
     called("traces", "ingest", tmp_path / "s.jsonl", "--out", tmp_path / "traces")
-    shown = called("traces", "show", tmp_path / "traces", "6")
-    assert "red" in shown.stdout and "\x1b" not in shown.stdout and "\u202e" not in shown.stdout
+    process = called("traces", "show", tmp_path / "traces", "6")
+    assert "red" in process.stdout and "\x1b" not in process.stdout and "\u202e" not in process.stdout

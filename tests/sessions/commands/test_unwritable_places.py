@@ -90,10 +90,10 @@ def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(
     try:
         done = peergate("list", "--runs", run.parent, "--json")
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-        told = {one["name"]: one for one in json.loads(done.stdout)["sessions"]}
-        assert set(told) == {"small", "other"} and told["small"]["state"] == "closed"
+        report = {session["name"]: session for session in json.loads(done.stdout)["sessions"]}
+        assert set(report) == {"small", "other"} and report["small"]["state"] == "closed"
         if unreadable != "store":
-            assert told["other"]["state"] == "damaged" and "Permission denied" in str(told["other"]["reasons"])
+            assert report["other"]["state"] == "damaged" and "Permission denied" in str(report["other"]["reasons"])
             is_told(peergate("status", "other", "--runs", run.parent), 4, "other", "cannot be read")
         else:
             assert "Traceback" not in peergate("status", "other", "--runs", run.parent).stderr

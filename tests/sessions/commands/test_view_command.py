@@ -54,14 +54,14 @@ def test_a_taken_port_is_one_error(closed_quick: Path) -> None:
     assert done.returncode == 2 and f"port {port} is not available" in done.stderr and "--port" in done.stderr
 
 
-@pytest.mark.parametrize("given", [("none",), ("--runs", "none"), ("--port", "70000")])
-def test_what_is_not_there_is_refused(given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("values", [("none",), ("--runs", "none"), ("--port", "70000")])
+def test_what_is_not_there_is_refused(values: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert called("view", *given).returncode == 2
+    assert called("view", *values).returncode == 2
 
 
 def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.startswith("sessions.pages.view.serving")]:
+    for name in [module for module in sys.modules if module.startswith("sessions.pages.view.serving")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = called("view", "--runs", tmp_path)

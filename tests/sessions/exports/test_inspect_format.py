@@ -18,14 +18,14 @@ def test_each_evaluation_is_a_log_of_its_items(run: Path, tmp_path: Path) -> Non
     done = called("export", "inspect", "small", "--runs", run.parent, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "small-inspect"
-    assert sorted(one.name for one in folder.iterdir()) == ["base.1.eval", "tuned.1.eval"]
+    assert sorted(path.name for path in folder.iterdir()) == ["base.1.eval", "tuned.1.eval"]
     log = read_log(folder / "tuned.1.eval")
     rows = {
         row["item"]: row["output"]
         for row in map(json.loads, (run / "jobs/small.tuned.1/out/rows.jsonl").read_text(encoding="utf-8").splitlines())
     }
-    assert {one.id: one.output for one in log.samples} == rows and len(rows) == N
-    right = sum(one.scores[0].value == "C" for one in log.samples)
+    assert {sample.id: sample.output for sample in log.samples} == rows and len(rows) == N
+    right = sum(sample.scores[0].value == "C" for sample in log.samples)
     metrics = called("check", "run", run, "--stage", "tuned", "--json")
     (attempt,) = json.loads(metrics.stdout)["attempts"]
     assert right / N == attempt["metrics"]["accuracy"]["value"]
@@ -54,15 +54,15 @@ def test_rows_that_are_not_the_recorded_ones_are_not_exported(
     run: Path, tmp_path: Path, damage: str, code: int
 ) -> None:
     digest = next(
-        one.raw["outputs"]["rows"]["digest"]
-        for one in read_entries(run / "trail.sqlite")
-        if one.key == "exit/small.base.1"
+        entry.raw["outputs"]["rows"]["digest"]
+        for entry in read_entries(run / "trail.sqlite")
+        if entry.key == "exit/small.base.1"
     )
-    kept = run / "store" / digest[7:9] / digest[9:]
-    data = kept.read_bytes()
-    kept.unlink()
+    saved = run / "store" / digest[7:9] / digest[9:]
+    data = saved.read_bytes()
+    saved.unlink()
     if damage == "changed":
-        kept.write_bytes(data.replace(b'"truncated": false', b'"truncated": true ', 1))
+        saved.write_bytes(data.replace(b'"truncated": false', b'"truncated": true ', 1))
     done = called("export", "inspect", run, "--out", tmp_path / "out")
     assert done.returncode == code and not (tmp_path / "out").exists(), done.stderr
     assert not list(tmp_path.glob(".out*"))
@@ -78,9 +78,9 @@ def test_a_damaged_trail_vouches_for_nothing(run: Path, tmp_path: Path) -> None:
 @needs_inspect
 def test_the_library_reads_what_was_exported(run: Path, tmp_path: Path) -> None:
     assert called("export", "inspect", run, "--out", tmp_path / "out").returncode == 0
-    told = read_by_library(tmp_path / "out" / "tuned.1.eval")
-    assert (told["status"], told["task"], told["summaries"]) == ("success", "tuned", N)
-    right = sum(one["scores"]["registered_verifier"] == "C" for one in told["samples"])
-    assert told["accuracy"] == [right / N] and right > N / 2
-    ours = {one.id: one.output for one in read_log(tmp_path / "out" / "tuned.1.eval").samples}
-    assert {one["id"]: one["output"] for one in told["samples"]} == ours
+    report = read_by_library(tmp_path / "out" / "tuned.1.eval")
+    assert (report["status"], report["task"], report["summaries"]) == ("success", "tuned", N)
+    right = sum(sample["scores"]["registered_verifier"] == "C" for sample in report["samples"])
+    assert report["accuracy"] == [right / N] and right > N / 2
+    ours = {sample.id: sample.output for sample in read_log(tmp_path / "out" / "tuned.1.eval").samples}
+    assert {sample["id"]: sample["output"] for sample in report["samples"]} == ours

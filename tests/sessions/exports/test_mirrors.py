@@ -41,19 +41,19 @@ class Upto:
         return iter(self.entries[: self.count])
 
     def after(self, key: str) -> None:
-        self.count = next(one.seq for one in self.entries if one.key == key) + 1
+        self.count = next(entry.seq for entry in self.entries if entry.key == key) + 1
 
 
 def spec_of(run: Path) -> ResolvedSpec:
     return History.read(run / "trail.sqlite", run / "store").resolved
 
 
-def mirrors(run: Path, trail: Upto, said: list[str], *names: str, **more: Any) -> Mirrors:
-    found = spec_of(run)
-    spec = found.spec.model_copy(update={"trackers": names})
-    given: dict[str, Any] = {"environ": {}} | more
-    resolved = found.model_copy(update={"spec": spec})
-    return Mirrors(run, cast(Trail, trail), Store(run / "store"), resolved, said.append, **given)
+def mirrors(run: Path, trail: Upto, messages: list[str], *names: str, **more: Any) -> Mirrors:
+    resolved_spec = spec_of(run)
+    spec = resolved_spec.spec.model_copy(update={"trackers": names})
+    arguments: dict[str, Any] = {"environ": {}} | more
+    resolved = resolved_spec.model_copy(update={"spec": spec})
+    return Mirrors(run, cast(Trail, trail), Store(run / "store"), resolved, messages.append, **arguments)
 
 
 def record(run: Path) -> list[dict[str, Any]]:
@@ -62,55 +62,55 @@ def record(run: Path) -> list[dict[str, Any]]:
 
 @needs("tensorboardX")
 def test_each_part_is_shown_once_while_the_session_runs(run: Path) -> None:
-    trail, said = Upto(run), list[str]()
-    shown = mirrors(run, trail, said, "tensorboard")
+    trail, messages = Upto(run), list[str]()
+    result = mirrors(run, trail, messages, "tensorboard")
     trail.after("decision/design.1")
-    shown.look()
+    result.look()
     assert not (run / RECORD).exists()
     trail.after("decision/train.1")
-    shown.look()
-    shown._mirrors[0].wait(60)  # pyright: ignore[reportPrivateUsage]
+    result.look()
+    result._mirrors[0].wait(60)  # pyright: ignore[reportPrivateUsage]
     trail.count = len(trail.entries)
-    shown.look()
+    result.look()
     # Another process of the session knows what the first one has shown.
-    mirrors(run, trail, said, "tensorboard").look()
+    mirrors(run, trail, messages, "tensorboard").look()
     files = sorted((run / FOLDER / "tensorboard" / "small").iterdir())
-    assert len(files) == 2 and said == []
+    assert len(files) == 2 and messages == []
     scalars = [
-        [(value.tag, step) for step, value in events(one.read_bytes()) if value.HasField("simple_value")]
-        for one in files
+        [(value.tag, step) for step, value in events(file.read_bytes()) if value.HasField("simple_value")]
+        for file in files
     ]
     both = scalars[0] + scalars[1]
     assert len(set(both)) == len(both)
     what = make_tracked_run(ExportSource(run, History(trail.entries, Store(run / "store"))))
     assert {name for name, _ in both} == what.metrics.keys() | what.curves.keys()
     assert ("train.1/loss", 1) in scalars[0] and ("tuned.1/accuracy_gain", 0) in scalars[1]
-    assert [one["shown"] for one in record(run)] == [True, True, True] and (run / RECORD).stat().st_mode & 0o077 == 0
+    assert [row["shown"] for row in record(run)] == [True, True, True] and (run / RECORD).stat().st_mode & 0o077 == 0
 
 
 def test_a_tracker_that_takes_too_long_or_is_named_wrongly_is_said_and_stops_nothing(run: Path) -> None:
-    trail, said = Upto(run), list[str]()
-    mirrors(run, trail, said, "tensorboard", within_s=0.01).look()
-    assert said == ["tracker tensorboard: not done within 0.01 s"]
-    assert [(one["shown"], one["why"]) for one in record(run)] == [(False, "not done within 0.01 s")]
-    said.clear()
-    mirrors(run, trail, said, environ={EVERYWHERE: "aim, tensorboard:online ,wandb:online"}).look()
-    assert [one.partition(": ")[2][:19] for one in said] == [
+    trail, messages = Upto(run), list[str]()
+    mirrors(run, trail, messages, "tensorboard", within_s=0.01).look()
+    assert messages == ["tracker tensorboard: not done within 0.01 s"]
+    assert [(row["shown"], row["why"]) for row in record(run)] == [(False, "not done within 0.01 s")]
+    messages.clear()
+    mirrors(run, trail, messages, environ={EVERYWHERE: "aim, tensorboard:online ,wandb:online"}).look()
+    assert [text.partition(": ")[2][:19] for text in messages] == [
         "'aim' is ignored; e",
         "it sends nothing: l",
         "variable WANDB_API_",
     ]
-    said.clear()
+    messages.clear()
     broken = Upto(run)
     broken.entries = [None]  # type: ignore[list-item]
-    mirrors(run, broken, said, "tensorboard").look()
-    assert said == ["trackers: AttributeError, nothing was shown there"]
+    mirrors(run, broken, messages, "tensorboard").look()
+    assert messages == ["trackers: AttributeError, nothing was shown there"]
 
 
 def test_a_tracker_gets_no_key_but_its_own(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "quite-a-secret-4471")
-    given = {"OPENAI_API_KEY": "quite-a-secret-4471", "WANDB_API_KEY": "own-key-3312", "HTTPS_PROXY": "http://p"}
-    offline, online = (_Mirror("wandb", how, run, given, 1.0)._variables() for how in (False, True))  # pyright: ignore[reportPrivateUsage]
+    arguments = {"OPENAI_API_KEY": "quite-a-secret-4471", "WANDB_API_KEY": "own-key-3312", "HTTPS_PROXY": "http://p"}
+    offline, online = (_Mirror("wandb", how, run, arguments, 1.0)._variables() for how in (False, True))  # pyright: ignore[reportPrivateUsage]
     assert offline == job_environment() and "quite-a-secret-4471" not in str(online)
     assert online == offline | {"WANDB_API_KEY": "own-key-3312", "HTTPS_PROXY": "http://p"}
 
@@ -131,14 +131,14 @@ def test_every_session_has_the_trackers_of_its_environment(run: Path, monkeypatc
     assert line["shown"] is HAS_TENSORBOARD and (HAS_TENSORBOARD or "peergate[tensorboard]" in line["why"])
 
 
-def in_two_parts(run: Path, said: list[str], *names: str, **more: Any) -> None:
+def in_two_parts(run: Path, messages: list[str], *names: str, **more: Any) -> None:
     trail = Upto(run)
-    shown = mirrors(run, trail, said, *names, **more)
+    result = mirrors(run, trail, messages, *names, **more)
     trail.after("decision/train.1")
-    shown.look()
-    shown._mirrors[0].wait(60)  # pyright: ignore[reportPrivateUsage]
+    result.look()
+    result._mirrors[0].wait(60)  # pyright: ignore[reportPrivateUsage]
     trail.count = len(trail.entries)
-    shown.look()
+    result.look()
 
 
 @needs("mlflow")
@@ -147,25 +147,25 @@ def test_mlflow_adds_to_one_run_where_its_variable_says(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    address, said = (tmp_path / "server").as_uri(), list[str]()
+    address, messages = (tmp_path / "server").as_uri(), list[str]()
     variables = {EVERYWHERE: "mlflow:online", "MLFLOW_TRACKING_URI": address, "MLFLOW_ALLOW_FILE_STORE": "true"}
-    in_two_parts(run, said, environ=variables)
-    assert said == [] and not list((run / FOLDER / "mlflow").iterdir())
+    in_two_parts(run, messages, environ=variables)
+    assert messages == [] and not list((run / FOLDER / "mlflow").iterdir())
     client: Any = import_module("mlflow.tracking").MlflowClient(tracking_uri=address)
-    (found,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
+    (result,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
     what = make_tracked_run(ExportSource(run, History.read(run / "trail.sqlite", run / "store")))
-    assert {name: found.data.metrics[name] for name in what.metrics} == what.metrics
-    history = [one.value for one in client.get_metric_history(found.info.run_id, "train.1/loss")]
+    assert {name: result.data.metrics[name] for name in what.metrics} == what.metrics
+    history = [item.value for item in client.get_metric_history(result.info.run_id, "train.1/loss")]
     assert history == what.curves["train.1/loss"]
-    assert (json.loads(found.data.tags["decision"]), found.info.status) == ("approve", "FINISHED")
+    assert (json.loads(result.data.tags["decision"]), result.info.status) == ("approve", "FINISHED")
 
 
 @needs("wandb")
 @pytest.mark.slow
 def test_wandb_keeps_one_offline_run_of_the_whole(run: Path) -> None:
-    said = list[str]()
-    in_two_parts(run, said, "wandb")
+    messages = list[str]()
+    in_two_parts(run, messages, "wandb")
     (path,) = (run / FOLDER / "wandb").glob("wandb/offline-run-*/run-*.wandb")
     data = path.read_bytes()
     what = make_tracked_run(ExportSource(run, History.read(run / "trail.sqlite", run / "store")))
-    assert said == [] and all(name.encode() in data for name in (*what.metrics, *what.curves))
+    assert messages == [] and all(name.encode() in data for name in (*what.metrics, *what.curves))

@@ -78,11 +78,11 @@ def test_what_has_no_numbers_or_no_library_is_one_line_and_leaves_nothing(run: P
 
 
 def test_a_changed_metric_is_not_exported(run: Path, tmp_path: Path) -> None:
-    digest = next(one.raw["metrics"] for one in read_entries(run / "trail.sqlite") if one.kind == "metrics")
-    kept = run / "store" / digest[7:9] / digest[9:]
-    data = kept.read_bytes()
-    kept.unlink()
-    kept.write_bytes(data.replace(b'"value":0', b'"value":1', 1))
+    digest = next(entry.raw["metrics"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "metrics")
+    saved = run / "store" / digest[7:9] / digest[9:]
+    data = saved.read_bytes()
+    saved.unlink()
+    saved.write_bytes(data.replace(b'"value":0', b'"value":1', 1))
     done = called("export", "tensorboard", run, "--out", tmp_path / "out")
     assert done.returncode == 5 and not (tmp_path / "out").exists(), done.stderr
 
@@ -90,18 +90,18 @@ def test_a_changed_metric_is_not_exported(run: Path, tmp_path: Path) -> None:
 def test_what_is_sent_nowhere_is_one_line(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("WANDB_API_KEY", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(variable, raising=False)
-    for given, why in (
+    for row, why in (
         (("mlflow", run, "--send"), "variable MLFLOW_TRACKING_URI is not set"),
         (("tensorboard", run, "--send"), "nothing is sent as 'tensorboard'"),
         (("wandb", run, "--send"), "for `wandb sync`"),
         (("mlflow", run, "--send", "--out", tmp_path / "out"), "--send writes no folder"),
     ):
-        done = called("export", *given)
+        done = called("export", *row)
         assert done.returncode == 2 and why in done.stderr and not (tmp_path / "out").exists()
 
 
 def test_every_format_says_what_it_is_for() -> None:
-    assert all(one.description for one in FORMATS.values())
+    assert all(item.description for item in FORMATS.values())
 
 
 @needs("tensorboardX")
@@ -118,7 +118,7 @@ def test_tensorboard(run: Path, tmp_path: Path) -> None:
             texts[value.tag] = value.tensor.string_val[0].decode()
     assert scalars.keys() == what.metrics.keys() | what.curves.keys()
     loss = what.curves["train.1/loss"]
-    assert scalars["train.1/loss"] == [(step, pytest.approx(one)) for step, one in enumerate(loss, 1)]
+    assert scalars["train.1/loss"] == [(step, pytest.approx(number)) for step, number in enumerate(loss, 1)]
     assert scalars["tuned.1/accuracy_gain"] == [(0, 1.0)]
     assert "| tuned | 1 | approve | checklist |" in texts["gates/text_summary"]
     assert what.config["registration"] in texts["session/text_summary"]
@@ -149,12 +149,12 @@ def test_wandb(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     summary: dict[str, float] = {}
     config: dict[str, str] = {}
     steps: dict[str, str] = {}
-    for one in records_of_wandb(data):
-        for item in one.history.item:
+    for value in records_of_wandb(data):
+        for item in value.history.item:
             history.setdefault(item.key or "/".join(item.nested_key), []).append(json.loads(item.value_json))
-        summary |= {item.key: json.loads(item.value_json) for item in one.summary.update}
-        config |= {item.key: json.loads(item.value_json) for item in (*one.config.update, *one.run.config.update)}
-        steps |= {one.metric.name: one.metric.step_metric} if one.metric.name else {}
+        summary |= {item.key: json.loads(item.value_json) for item in value.summary.update}
+        config |= {item.key: json.loads(item.value_json) for item in (*value.config.update, *value.run.config.update)}
+        steps |= {value.metric.name: value.metric.step_metric} if value.metric.name else {}
     assert summary.items() >= what.metrics.items() and config["registration"] == what.config["registration"]
     assert {name for name in history if not name.startswith(("_", "gates"))} == {
         *what.curves,
@@ -170,8 +170,8 @@ def records_of_wandb(data: bytes) -> Iterator[Any]:
     read: Any = import_module("wandb.proto.wandb_internal_pb2")
     at, whole = 7, b""
     while at + 7 <= len(data):
-        if (left := 32_768 - at % 32_768) < 7:
-            at += left
+        if (remaining := 32_768 - at % 32_768) < 7:
+            at += remaining
             continue
         length, kind = struct.unpack_from("<HB", data, at + 4)
         whole += data[at + 7 : at + 7 + length]
@@ -191,14 +191,14 @@ def test_mlflow(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     client = library.MlflowClient(tracking_uri=folder.resolve().as_uri())
     experiment = client.get_experiment_by_name("peergate")
     assert experiment is not None
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert found.info.run_name == "small" and found.info.status == "FINISHED"
+    (result,) = client.search_runs([experiment.experiment_id])
+    assert result.info.run_name == "small" and result.info.status == "FINISHED"
     for name, value in what.metrics.items():
-        assert found.data.metrics[name] == value
-    history = {one.step: one.value for one in client.get_metric_history(found.info.run_id, "train.1/loss")}
+        assert result.data.metrics[name] == value
+    history = {item.step: item.value for item in client.get_metric_history(result.info.run_id, "train.1/loss")}
     assert [history[step] for step in sorted(history)] == what.curves["train.1/loss"]
-    assert found.data.tags["gate.tuned.1"] == "approve (checklist)"
-    assert json.loads(found.data.params["registration"]) == what.config["registration"]
+    assert result.data.tags["gate.tuned.1"] == "approve (checklist)"
+    assert json.loads(result.data.params["registration"]) == what.config["registration"]
 
 
 @pytest.fixture(params=["folder", pytest.param("server", marks=needs("flask", "mlflow (its server)"))])
@@ -236,13 +236,13 @@ def test_mlflow_is_sent_once_what_a_session_has(run: Path, store: str, monkeypat
         assert done.returncode == 0 and done.stdout.startswith("sent: "), done.stderr
     what = make_tracked_run(source_of(run))
     client: Any = import_module("mlflow.tracking").MlflowClient()
-    (found,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
-    assert {name: found.data.metrics[name] for name in what.metrics} == what.metrics
+    (result,) = client.search_runs([client.get_experiment_by_name("peergate").experiment_id])
+    assert {name: result.data.metrics[name] for name in what.metrics} == what.metrics
     for name, values in what.curves.items():
-        history = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, name)]
+        history = [(item.step, item.value) for item in client.get_metric_history(result.info.run_id, name)]
         assert history == [*enumerate(values, 1)]
-    assert len(client.get_metric_history(found.info.run_id, "tuned.1/accuracy_gain")) == 1
-    assert (json.loads(found.data.tags["decision"]), found.info.status) == ("approve", "FINISHED")
+    assert len(client.get_metric_history(result.info.run_id, "tuned.1/accuracy_gain")) == 1
+    assert (json.loads(result.data.tags["decision"]), result.info.status) == ("approve", "FINISHED")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     done = peergate("export", "mlflow", run, "--send")
@@ -258,7 +258,7 @@ def test_trackio(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with closing(sqlite3.connect(path)) as base:
         logged = [json.loads(row[0]) for row in base.execute("SELECT metrics FROM metrics WHERE run_name = 'small'")]
     merged: dict[str, Any] = {}
-    for one in logged:
-        merged |= one
+    for item in logged:
+        merged |= item
     assert merged.keys() >= what.metrics.keys()
-    assert [one["train.1/loss"] for one in logged if "train.1/loss" in one] == what.curves["train.1/loss"]
+    assert [value["train.1/loss"] for value in logged if "train.1/loss" in value] == what.curves["train.1/loss"]

@@ -183,7 +183,7 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path, mo
     monkeypatch.setattr("sessions.pages.report.plots.draw", draw)
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Left()))
-    judged = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "decision"]
+    judged = [entry.raw for entry in read_entries(run / "trail.sqlite") if entry.kind == "decision"]
     assert judged[-1]["stage"] == "sample" and judged[-1]["outcome"] == "escalate"
     assert "check jobs.exit is FAIL: the job ended with code 0 (dead_man)" in judged[-1]["reasons"]
     ordered = JobOrder.model_validate_json((run / "jobs" / "small.sample.1" / "order.json").read_bytes())
@@ -193,5 +193,8 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path, mo
     drive(quick_session(run, launcher=Left()), again)
     entries = read_entries(run / "trail.sqlite")
     assert entries[-1].raw["decision"] == "approve"
-    assert [one.raw["key"] for one in entries if one.kind == "launch"][1:3] == ["small.sample.1", "small.sample.2"]
+    assert [entry.raw["key"] for entry in entries if entry.kind == "launch"][1:3] == [
+        "small.sample.1",
+        "small.sample.2",
+    ]
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0

@@ -80,7 +80,7 @@ def test_only_the_gpus_that_the_job_sees_are_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "hidden"), [("cpu", {}), *(("auto", one) for one in HIDDEN), ("cuda", {"PATH": ""})]
+    ("device", "hidden"), [("cpu", {}), *(("auto", row) for row in HIDDEN), ("cuda", {"PATH": ""})]
 )
 def test_without_a_gpu_nothing_is_sampled(device: str, hidden: dict[str, str], tmp_path: Path) -> None:
     environ = nvidia_smi(tmp_path / "bin", IDLE) | hidden
@@ -103,17 +103,17 @@ def test_a_real_wrapper_says_it_with_every_heartbeat(script: str, tmp_path: Path
             until = time.monotonic() + 60
             while time.monotonic() < until and not _is_told(folder, script):
                 time.sleep(0.05)
-            found = gpu_idle_s(folder)
+            result = gpu_idle_s(folder)
         finally:
             (folder / "enough").touch()
             assert started.wait(60) == 0
     assert json.loads((folder / "exit.json").read_bytes())["code"] == 0
-    assert found is not None and (found >= 0.4 if script == IDLE else found == 0.0)
+    assert result is not None and (result >= 0.4 if script == IDLE else result == 0.0)
 
 
 def _is_told(folder: Path, script: str) -> bool:
-    asked = folder.parents[2] / "bin" / "asked"
-    enough = asked.exists() and len(asked.read_text().splitlines()) > 3
+    path = folder.parents[2] / "bin" / "asked"
+    enough = path.exists() and len(path.read_text().splitlines()) > 3
     return enough and (script != IDLE or (gpu_idle_s(folder) or 0) >= 0.4)
 
 

@@ -50,10 +50,10 @@ def test_one_that_could_not_be_made_is_not_ready(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(environment, "REQUIREMENTS", wanted)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(BlockedError, match="cannot be made"):
-        environment.prepare(load_spec(EXAMPLE).spec, said.append)
-    assert len(said) == 1 and "once: 1 pinned packages" in said[0]
+        environment.prepare(load_spec(EXAMPLE).spec, messages.append)
+    assert len(messages) == 1 and "once: 1 pinned packages" in messages[0]
     with pytest.raises(BlockedError, match="not on this machine"):
         environment.find()
 
@@ -83,8 +83,8 @@ def test_lm_eval_is_missing_before_anything_starts(monkeypatch: pytest.MonkeyPat
 
 def test_jobs_find_it_where_the_session_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.VARIABLE, "/somewhere/python")
-    kept = job_environment()
-    assert kept[environment.VARIABLE] == "/somewhere/python" and kept["PEERGATE_CACHE"]
+    saved = job_environment()
+    assert saved[environment.VARIABLE] == "/somewhere/python" and saved["PEERGATE_CACHE"]
 
 
 def test_every_requirement_is_pinned_by_hashes() -> None:

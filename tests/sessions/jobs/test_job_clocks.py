@@ -39,12 +39,12 @@ class Forged(QuickLauncher):
 
 
 def _of(run: Path, kind: str) -> list[dict[str, Any]]:
-    return [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == kind]
+    return [entry.raw for entry in read_entries(run / "trail.sqlite") if entry.kind == kind]
 
 
 def _checks(run: Path, stage: str) -> dict[str, dict[str, Any]]:
-    (body,) = (one for one in _of(run, "checks") if one["stage"] == stage)
-    return {one["id"]: one for one in json.loads(Store(run / "store").get(body["checks"]))}
+    (body,) = (row for row in _of(run, "checks") if row["stage"] == stage)
+    return {load["id"]: load for load in json.loads(Store(run / "store").get(body["checks"]))}
 
 
 @pytest.mark.parametrize("seconds", [-1e9, 1e300, 70.0])
@@ -53,11 +53,11 @@ def test_a_forged_time_costs_no_more_than_was_seen_and_closes_the_gate(tmp_path:
     launcher.seconds = seconds
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=launcher))
-    (settled,) = (one for one in _of(run, "spend") if one["what"] == "settle" and one["job"] == "small.base.1")
+    (settled,) = (row for row in _of(run, "spend") if row["what"] == "settle" and row["job"] == "small.base.1")
     assert 0 <= settled["usd"] <= 0.05, "of 0.3333 USD that are reserved, and of a minute that was seen"
-    found = _checks(run, "base")["jobs.clock"]
-    assert found["status"] == "FAIL" and "the record or a clock is wrong" in found["detail"]
-    (decision,) = (one for one in _of(run, "decision") if one["stage"] == "base")
+    results = _checks(run, "base")["jobs.clock"]
+    assert results["status"] == "FAIL" and "the record or a clock is wrong" in results["detail"]
+    (decision,) = (row for row in _of(run, "decision") if row["stage"] == "base")
     assert decision["outcome"] == "escalate"
 
 
@@ -70,8 +70,8 @@ class Alive(QuickLauncher):
     """Its process is seen on this machine for a while, and its record says that it took no time."""
 
     def poll(self, folder: Path) -> JobState:
-        found = super().poll(folder)
-        return JobState("running", is_here=True) if found.state == "running" else found
+        state = super().poll(folder)
+        return JobState("running", is_here=True) if state.state == "running" else state
 
 
 def test_a_process_that_was_seen_for_longer_than_its_record_states_closes_the_gate(
@@ -82,7 +82,7 @@ def test_a_process_that_was_seen_for_longer_than_its_record_states_closes_the_ga
     monkeypatch.setattr(act.time, "monotonic", lambda: real() + 3600 * next(hours))
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Alive(polls_before_the_end=3)))
-    (ended,) = (one for one in _of(run, "exit") if one["stage"] == "base")
+    (ended,) = (row for row in _of(run, "exit") if row["stage"] == "base")
     assert ended["observed"]["at_least_s"] > 3600
     assert _checks(run, "base")["jobs.clock"]["status"] == "FAIL"
 
@@ -90,9 +90,9 @@ def test_a_process_that_was_seen_for_longer_than_its_record_states_closes_the_ga
 def test_the_time_between_orchestrators_counts_as_time_the_job_may_have_taken() -> None:
     seen = ObservedRuntime(at_least_s=0.0, at_most_s=7200.0)
     assert seen.fits(7100) and seen.fits(7250) and not seen.fits(7400) and not seen.fits(-0.001)
-    assert [seen.bound_seconds(one) for one in (-5, 100, 1e9)] == [0, 100, 7200]
+    assert [seen.bound_seconds(number) for number in (-5, 100, 1e9)] == [0, 100, 7200]
     here = ObservedRuntime(at_least_s=600.0, at_most_s=700.0)
-    assert [here.bound_seconds(one) for one in (0, 595, 650)] == [600, 600, 650]
+    assert [here.bound_seconds(number) for number in (0, 595, 650)] == [600, 600, 650]
 
 
 class OtherHours(QuickLauncher):
@@ -111,7 +111,7 @@ def test_other_hours_close_the_gate_where_the_job_reads_this_clock(tmp_path: Pat
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=OtherHours(name=name)))
     assert _checks(run, "base")["jobs.times"]["status"] == status
-    (launch,) = (one for one in _of(run, "launch") if one["stage"] == "base")
+    (launch,) = (row for row in _of(run, "launch") if row["stage"] == "base")
     assert ("clock" in launch) == (name == HERE), "of a machine elsewhere nothing is known"
 
 
@@ -123,8 +123,8 @@ def test_a_clock_that_was_set_back_before_a_launch_accuses_no_job(
     monkeypatch.setattr(time, "time", lambda: seconds() - 31 * 3600)
     monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() - int(31 * 3600e9))
     drive(quick_session(run))
-    found = _checks(run, "base")
-    assert (found["jobs.times"]["status"], found["jobs.clock"]["status"]) == ("PASS", "PASS")
+    results = _checks(run, "base")
+    assert (results["jobs.times"]["status"], results["jobs.clock"]["status"]) == ("PASS", "PASS")
 
 
 def _clock(boot: str, up_s: float, at: float) -> MachineClock:

@@ -76,8 +76,8 @@ def test_links_a_job_leaves_are_kept_nowhere_and_close_the_gate(tmp_path: Path) 
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Links()))
     entries = read_entries(run / "trail.sqlite")
-    (ended,) = [one for one in entries if one.kind == "exit"]
+    (ended,) = [entry for entry in entries if entry.kind == "exit"]
     assert ended.raw["outputs"] == {}
     assert entries[-1].raw["outcome"] == "escalate"
-    kept = [path for path in (run / "store").rglob("*") if path.is_file()]
-    assert len(kept) > 5 and not any(SECRET in path.read_bytes() for path in kept)
+    paths = [path for path in (run / "store").rglob("*") if path.is_file()]
+    assert len(paths) > 5 and not any(SECRET in path.read_bytes() for path in paths)

@@ -94,7 +94,7 @@ def ended(folder: Path) -> tuple[str, int]:
     return record.reason, record.code
 
 
-def held(host: JobHost, folder: Path) -> dict[str, Any]:
+def fork_waiting_job(host: JobHost, folder: Path) -> dict[str, Any]:
     """Have a job forked that waits for its file ``hold`` to go."""
     (folder / "hold").touch()
     assert host.fork(words(folder))
@@ -135,7 +135,7 @@ def test_the_exit_record_of_a_forked_job_says_how_its_stage_ended(host: JobHost,
 
 
 def test_a_forked_job_is_cancelled(host: JobHost, folder: Path) -> None:
-    held(host, folder)
+    fork_waiting_job(host, folder)
     LocalLauncher().cancel(folder, "enough")
     assert ended(folder) == ("cancelled", -signal.SIGTERM)
 
@@ -162,7 +162,7 @@ def is_pipe_of(path: Path, host: int) -> bool:
 
 
 def test_a_job_outlives_a_killed_host(host: JobHost, folder: Path) -> None:
-    held(host, folder)
+    fork_waiting_job(host, folder)
     wrapper = owner_of(folder)
     assert psutil.Process(wrapper).ppid() == host.process.pid
     host.process.kill()
@@ -177,7 +177,7 @@ def test_a_job_outlives_a_killed_host(host: JobHost, folder: Path) -> None:
 def test_nothing_of_a_forked_job_outlives_its_wrapper(host: JobHost, folder: Path, with_guard: bool) -> None:
     """Without a guard they are known by a variable that the kernel shows: a fork has that of the host at first."""
     (folder / "leave").touch()
-    held(host, folder)
+    fork_waiting_job(host, folder)
     wrapper = psutil.Process(owner_of(folder))
     below = [process.pid for process in wrapper.children(recursive=True)]
     assert len(below) == 4, "a guard, a stage, and two that it started"
@@ -194,7 +194,7 @@ def test_nothing_of_a_forked_job_outlives_its_wrapper(host: JobHost, folder: Pat
 
 
 def test_a_killed_stage_ends_with_its_signal(host: JobHost, folder: Path) -> None:
-    held(host, folder)
+    fork_waiting_job(host, folder)
     psutil.Process(owner_of(folder)).children(recursive=True)[1].kill()
     assert ended(folder) == ("signal", -signal.SIGKILL)
 

@@ -63,9 +63,9 @@ def test_gpus_are_counted_where_the_driver_or_a_container_shows_them(
 
 def test_start_refuses_before_anything_is_opened(machine_of: Path) -> None:
     path, runs = with_profiles(machine_of), machine_of / "runs"
-    told = CliRunner().invoke(app, ["start", str(path), "--profile", "gpu", "--runs", str(runs)])
-    assert isinstance(told.exception, BlockedError) and told.exception.exit_code == 4
-    assert str(told.exception).splitlines() == [
+    result = CliRunner().invoke(app, ["start", str(path), "--profile", "gpu", "--runs", str(runs)])
+    assert isinstance(result.exception, BlockedError) and result.exception.exit_code == 4
+    assert str(result.exception).splitlines() == [
         "train: this machine has no NVIDIA GPU, the stage has device: cuda",
         "  take another `--profile` or `launcher:`, or resume on a machine with a GPU",
     ]
@@ -108,9 +108,9 @@ def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> No
 
 @pytest.mark.more
 def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path) -> None:
-    told = CliRunner().invoke(app, ["spec", "check", "self_instruct_sft"])
+    result = CliRunner().invoke(app, ["spec", "check", "self_instruct_sft"])
     missing = "  not on this machine: base_model_check: this machine has 0 of 1 requested GPUs"
-    assert told.exit_code == 0 and told.stdout.splitlines().count(missing) == 2
+    assert result.exit_code == 0 and result.stdout.splitlines().count(missing) == 2
     (machine_of / "dev" / "nvidia0").touch()
     assert missing not in CliRunner().invoke(app, ["spec", "check", "self_instruct_sft"]).stdout
 
@@ -123,8 +123,8 @@ def test_spec_check_says_so_in_json(machine_of: Path) -> None:
 
 def test_spec_check_of_a_profile_that_cannot_start_here_ends_as_start_does(machine_of: Path) -> None:
     path = find_spec("self_instruct_sft")
-    told = CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu80", "--json"])
-    assert isinstance(told.exception, BlockedError) and "registration" in told.stdout
+    result = CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu80", "--json"])
+    assert isinstance(result.exception, BlockedError) and "registration" in result.stdout
     assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "cpu"]).exit_code == 0
 
 

@@ -20,7 +20,7 @@ FIRST, PREPARED = "small.base.1", ("small.base.1.witness", "small.train.1")
 class Preparing(QuickLauncher):
     """Its first job leaves ends of others, and a process. Like every launcher, it starts no job that is claimed."""
 
-    left: subprocess.Popen[bytes] | None = None
+    straggler: subprocess.Popen[bytes] | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class Preparing(QuickLauncher):
         super().start(folder)
         self.ran.append(folder.name)
         if folder.name != FIRST:
-            self.met += [folder.name] if self.left is not None and self.left.poll() is None else []
+            self.met += [folder.name] if self.straggler is not None and self.straggler.poll() is None else []
             return
-        self.left = subprocess.Popen(["sleep", "60"], env=os.environ | {VARIABLE: str(folder.resolve())})
+        self.straggler = subprocess.Popen(["sleep", "60"], env=os.environ | {VARIABLE: str(folder.resolve())})
         for name in PREPARED:
             (folder.with_name(name) / "claim").mkdir(parents=True)
             (folder.with_name(name) / "exit.json").write_bytes((folder / "exit.json").read_bytes())
@@ -46,17 +46,17 @@ def test_neither_ends_nor_processes_that_a_job_leaves_for_others_count(tmp_path:
     run, launcher = open_quick(tmp_path), Preparing()
     try:
         drive(quick_session(run, launcher=launcher))
-        assert launcher.left is not None and launcher.left.poll() is not None and not launcher.met
+        assert launcher.straggler is not None and launcher.straggler.poll() is not None and not launcher.met
     finally:
-        if launcher.left is not None:
-            launcher.left.kill()
-            launcher.left.wait()
+        if launcher.straggler is not None:
+            launcher.straggler.kill()
+            launcher.straggler.wait()
     assert set(PREPARED) <= set(launcher.ran), "an end that was prepared was taken for that of the job"
     entries = read_entries(run / "trail.sqlite")
-    launched = {one.raw["key"]: one.raw for one in entries if one.kind in ("launch", "challenge")}
+    launched = {entry.raw["key"]: entry.raw for entry in entries if entry.kind in ("launch", "challenge")}
     assert {key for key, body in launched.items() if "prepared" in body} == set(PREPARED)
     for key in PREPARED:
-        assert {one.name for one in (run / "jobs" / launched[key]["prepared"]).iterdir()} == {"claim", "exit.json"}
+        assert {path.name for path in (run / "jobs" / launched[key]["prepared"]).iterdir()} == {"claim", "exit.json"}
     assert entries[-1].kind == "close"
     assert verify_run(run, "trail.sqlite", "store").damage == []
 
@@ -82,4 +82,4 @@ def test_what_a_launch_that_was_cut_off_left_stays(tmp_path: Path, names: tuple[
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    assert _set_aside(folder) is None and {one.name for one in folder.iterdir()} == set(names)
+    assert _set_aside(folder) is None and {path.name for path in folder.iterdir()} == set(names)

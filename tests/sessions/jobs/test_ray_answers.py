@@ -27,7 +27,7 @@ class Dashboard(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self.asked: list[tuple[str, str, Any, str | None]] = []
+        self.requests: list[tuple[str, str, Any, str | None]] = []
 
     def will(self, method: str, path: str, status: int, answer: Any) -> None:
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -38,8 +38,8 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         assert isinstance(self.server, Dashboard)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        asked = json.loads(body) if body else None
-        self.server.asked.append((self.command, self.path, asked, self.headers.get("Authorization")))
+        request = json.loads(body) if body else None
+        self.server.requests.append((self.command, self.path, request, self.headers.get("Authorization")))
         status, answer = self.server.answers.get((self.command, self.path), (404, b"Job does not exist"))
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
@@ -70,9 +70,9 @@ def engine(dashboard: Dashboard) -> RayEngine:
 
 def test_a_job_is_submitted_under_its_key_with_what_it_asks_for(dashboard: Dashboard, engine: RayEngine) -> None:
     dashboard.will("POST", "/api/jobs/", 200, {"submission_id": "k.1"})
-    asked = Resources(cpus=2, gpus=1, gpu="H200", memory_gb=1.5)
-    assert engine.submit("k.1", ["/a python", "-m", "x; rm y"], asked) == "k.1"
-    ((method, path, body, token),) = dashboard.asked
+    resources = Resources(cpus=2, gpus=1, gpu="H200", memory_gb=1.5)
+    assert engine.submit("k.1", ["/a python", "-m", "x; rm y"], resources) == "k.1"
+    ((method, path, body, token),) = dashboard.requests
     assert (method, path, token) == ("POST", "/api/jobs/", "Bearer the token")
     assert body == {
         "entrypoint": "'/a python' -m 'x; rm y'",
@@ -93,14 +93,16 @@ def test_a_refused_second_submit_is_the_job_that_is_there(dashboard: Dashboard, 
 
 def test_a_refusal_of_a_job_that_is_not_there_is_told(dashboard: Dashboard, engine: RayEngine) -> None:
     dashboard.will("POST", "/api/jobs/", 500, b"first\nRuntimeError: no \x1b[31magent\n")
-    with pytest.raises(EngineUnavailable, match="HTTP 500: RuntimeError: no ") as found:
+    with pytest.raises(EngineUnavailable, match="HTTP 500: RuntimeError: no ") as caught:
         engine.submit("k.1", ["true"], Resources())
-    assert "\x1b" not in str(found.value)
+    assert "\x1b" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("said", "meant"), STATES.items())
-def test_every_status_of_ray_means_one_of_ours(dashboard: Dashboard, engine: RayEngine, said: str, meant: Any) -> None:
-    dashboard.will("GET", "/api/jobs/k.1", 200, DETAILS | {"status": said, "driver_exit_code": 3})
+@pytest.mark.parametrize(("message", "meant"), STATES.items())
+def test_every_status_of_ray_means_one_of_ours(
+    dashboard: Dashboard, engine: RayEngine, message: str, meant: Any
+) -> None:
+    dashboard.will("GET", "/api/jobs/k.1", 200, DETAILS | {"status": message, "driver_exit_code": 3})
     assert engine.poll("k.1") == EngineStatus(meant)
 
 
@@ -126,9 +128,9 @@ def test_an_answer_of_another_kind_is_no_status(dashboard: Dashboard, engine: Ra
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_token_is_told(dashboard: Dashboard, engine: RayEngine, status: int) -> None:
     dashboard.will("GET", "/api/jobs/k.1", status, b"")
-    with pytest.raises(EngineUnavailable, match="refuses the token") as found:
+    with pytest.raises(EngineUnavailable, match="refuses the token") as caught:
         engine.find("k.1")
-    assert "the token\n" not in str(found.value)
+    assert "the token\n" not in str(caught.value)
 
 
 def test_a_server_that_fails_is_no_unknown_job(dashboard: Dashboard, engine: RayEngine) -> None:

@@ -58,7 +58,9 @@ def recorded(run: Path) -> dict[str, str | float]:
 
 def of_cluster(folder: str) -> list[psutil.Process]:
     return [
-        one for one in psutil.process_iter(["cmdline"]) if any(folder in part for part in one.info["cmdline"] or ())
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(folder in part for part in process.info["cmdline"] or ())
     ]
 
 
@@ -93,13 +95,13 @@ def test_the_environment_names_a_cluster_as_for_rays_own_tools(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "output"),
     [("auto", "not an address"), ("head:6379", "not an address"), ("http://user:secret@head:8265", "password")],
 )
-def test_what_is_no_dashboard_is_refused(address: str, told: str) -> None:
-    with pytest.raises(UserError, match=told) as found:
+def test_what_is_no_dashboard_is_refused(address: str, output: str) -> None:
+    with pytest.raises(UserError, match=output) as caught:
         require_address(address, "RAY_ADDRESS")
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_cluster_that_does_not_answer_is_unavailable_in_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,7 @@ def test_a_cluster_that_does_not_answer_is_unavailable_in_time(run: Path, monkey
 
 
 def test_what_the_own_machine_lacks_is_refused_before_anything_starts(run: Path) -> None:
-    engine = RayEngine(SessionCluster(run), lambda asked: ["1 of 64 requested cores"])
+    engine = RayEngine(SessionCluster(run), lambda resources: ["1 of 64 requested cores"])
     with pytest.raises(BlockedError, match="the cluster has 1 of 64 requested cores"):
         engine.submit("key", ["true"], Resources(cpus=64))
     assert not (run / "ray.json").exists()
@@ -161,7 +163,7 @@ def test_a_cluster_takes_nobody_without_its_token(run: Path) -> None:
                 assert not any(cluster.token in part for part in process.cmdline())
             except psutil.Error:
                 continue
-        assert not [one for one in run.rglob("*") if one.is_file() and cluster.token.encode() in one.read_bytes()]
+        assert not [path for path in run.rglob("*") if path.is_file() and cluster.token.encode() in path.read_bytes()]
         # Asked again, by another process as it were, it is the same one.
         assert SessionCluster(run)(True) == cluster
 
@@ -182,7 +184,9 @@ def test_a_job_ends_well_though_the_clusters_control_store_is_killed(
         launcher = EngineLauncher(house.engine(), python=house.python)
         launcher.start(folder)
         running(launcher, folder)
-        (store,) = [one for one in of_cluster(str(recorded(run)["folder"])) if one.name().startswith("gcs_server")]
+        (store,) = [
+            process for process in of_cluster(str(recorded(run)["folder"])) if process.name().startswith("gcs_server")
+        ]
         store.kill()
         slowest = 0.0
         while (state := launcher.poll(folder)).state != "exited":
@@ -237,9 +241,9 @@ def test_a_job_outlives_a_cluster_that_was_restarted_and_forgot_it(run: Path, tm
         launcher.start(folder)
         pids = running(launcher, folder)
         kill(int(first["pid"]))
-        for one in of_cluster(str(first["folder"])):
+        for process in of_cluster(str(first["folder"])):
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         until(lambda: not of_cluster(str(first["folder"])))
         assert not is_gone(pids["wrapper"])
         again = SessionCluster(run)(True)
@@ -285,8 +289,8 @@ def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_
         assert cluster is not None and cluster.token is not None
         house = House("ray", tmp_path / "house", (cluster.address, cluster.token))
         house.folder.mkdir()
-        asked = Resources(gpus=64, max_wait_hours=15 / 3600)
-        grant = order.grant.model_copy(update={"resources": asked})
+        resources = Resources(gpus=64, max_wait_hours=15 / 3600)
+        grant = order.grant.model_copy(update={"resources": resources})
         folder = house.job(order.model_copy(update={"grant": grant}), "print('ran')")
         # As for a cluster of others: what it has is not looked at beforehand.
         launcher = EngineLauncher(house.engine(), python=house.python, patience=IMPATIENT, ask_every_s=0.2)

@@ -35,10 +35,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A Ray cluster that the environment names."""
     if missing := ray_cluster.missing():
         pytest.skip(missing)
-    with ray_cluster.running(tmp_path / "cluster") as found:
-        assert found.token is not None
-        monkeypatch.setenv("RAY_ADDRESS", found.address)
-        monkeypatch.setenv("RAY_AUTH_TOKEN", found.token)
+    with ray_cluster.running(tmp_path / "cluster") as result:
+        assert result.token is not None
+        monkeypatch.setenv("RAY_ADDRESS", result.address)
+        monkeypatch.setenv("RAY_AUTH_TOKEN", result.token)
         yield
 
 
@@ -47,11 +47,11 @@ def test_a_session_on_ray_is_accepted_and_witnesses_read_every_stage_there(tmp_p
     ended = run_session(tmp_path, model, variation=Variation(launcher="ray"))
     assert ended.is_accepted, ended
     run = tmp_path / "runs" / "small"
-    asked, read, store = entries(run, "challenge"), entries(run, "witness"), Store(run / "store")
-    assert {one.raw["launcher"] for one in asked} == {"ray"}
-    kinds = {Manifest.model_validate_json(store.get(one.raw["manifest"])).kind for one in read}
-    assert kinds == {"evaluate", "generate", "sft", "package"} and len(read) == len(asked) == 5
-    assert all(one.raw["rows"] and not one.raw["why"] for one in read)
+    recorded_entries, read, store = entries(run, "challenge"), entries(run, "witness"), Store(run / "store")
+    assert {entry.raw["launcher"] for entry in recorded_entries} == {"ray"}
+    kinds = {Manifest.model_validate_json(store.get(entry.raw["manifest"])).kind for entry in read}
+    assert kinds == {"evaluate", "generate", "sft", "package"} and len(read) == len(recorded_entries) == 5
+    assert all(entry.raw["rows"] and not entry.raw["why"] for entry in read)
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 
 
@@ -83,8 +83,8 @@ def test_rows_that_the_weights_did_not_write_fail_on_ray(
 ) -> None:
     honest = wiring.make_launcher
 
-    def lying(*given: Any) -> Launcher:
-        return Swapping(honest(*given))
+    def lying(*values: Any) -> Launcher:
+        return Swapping(honest(*values))
 
     monkeypatch.setattr(wiring, "make_launcher", lying)
     ended = run_session(tmp_path, model, variation=Variation(launcher="ray"))

@@ -39,9 +39,9 @@ class Here(QuickLauncher):
 
 def rewritten(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> None:
     path = write_rows(folder / "out" / "witness.jsonl", rows)
-    told = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-    told = told.model_copy(update={"outputs": {"witness": digest_path(path)}} | manifest)
-    (folder / "manifest.json").write_bytes(told.canonical())
+    result = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    result = result.model_copy(update={"outputs": {"witness": digest_path(path)}} | manifest)
+    (folder / "manifest.json").write_bytes(result.canonical())
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def ask(closed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[in
     monkeypatch.setattr(Here, "change", None)
     monkeypatch.setattr(Here, "orders", ())
 
-    def asked(run: Path = closed, **given: Any) -> tuple[int, dict[str, Any]]:
-        outcome = again_command.repeat(place_of(run), again_command.RepeatOptions(again=True, **given))
+    def repeat_witness(run: Path = closed, **arguments: Any) -> tuple[int, dict[str, Any]]:
+        outcome = again_command.repeat(place_of(run), again_command.RepeatOptions(again=True, **arguments))
         return outcome.exit_code, outcome.as_json()
 
-    return asked
+    return repeat_witness
 
 
 def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
@@ -67,25 +67,29 @@ def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in closed.rglob("*")}
     done = called("audit", "verify", closed, "--again", "--rows", "5", "--json")
-    code, told = done.returncode, json.loads(done.stdout)["again"]
-    assert (code, told["not_witnessed_by_the_gate"]) == (0, [])
-    counts = [(one["stage"], one["read"], one["reproduced"], one["of"]) for one in told["witnesses"]]
+    code, again = done.returncode, json.loads(done.stdout)["again"]
+    assert (code, again["not_witnessed_by_the_gate"]) == (0, [])
+    counts = [
+        (witness["stage"], witness["read"], witness["reproduced"], witness["of"]) for witness in again["witnesses"]
+    ]
     every = (("base", 5), ("sample", 5), ("train", 2), ("tuned", 5), ("ship", 2))
-    assert {one[:3] for one in counts} == {(stage, read, read) for stage, read in every}
+    assert {count[:3] for count in counts} == {(stage, read, read) for stage, read in every}
     assert all(read <= of for _, read, _, of in counts)
-    assert {check["id"] for one in told["witnesses"] for check in one["checks"] if check["status"] == "PASS"} == {
+    assert {
+        check["id"] for witness in again["witnesses"] for check in witness["checks"] if check["status"] == "PASS"
+    } == {
         "witness.answers",
         "witness.training",
         "witness.weights",
     }
     assert {path: path.stat().st_mtime_ns for path in closed.rglob("*")} == before
 
-    drawn = [one.challenge and one.challenge.rows for one in Here.orders]
-    assert all(Path(each.path).is_absolute() for one in Here.orders for each in one.inputs.values())
-    ask(rows=5, seed=told["seed"])
-    assert [one.challenge and one.challenge.rows for one in Here.orders[5:]] == drawn
+    drawn = [order.challenge and order.challenge.rows for order in Here.orders]
+    assert all(Path(each.path).is_absolute() for order in Here.orders for each in order.inputs.values())
+    ask(rows=5, seed=again["seed"])
+    assert [order.challenge and order.challenge.rows for order in Here.orders[5:]] == drawn
     ask(rows=5, seed="another")
-    assert [one.challenge and one.challenge.rows for one in Here.orders[10:]] != drawn
+    assert [order.challenge and order.challenge.rows for order in Here.orders[10:]] != drawn
 
 
 def _of_other_weights(folder: Path, order: JobOrder) -> None:
@@ -101,7 +105,9 @@ def _edited(folder: Path, order: JobOrder) -> None:
 
 def _of_another_row(folder: Path, order: JobOrder) -> None:
     assert order.challenge is not None
-    others = replayed(steps()[5:]) if order.kind == "sft" else witnessed([one + 100 for one in order.challenge.rows])
+    others = (
+        replayed(steps()[5:]) if order.kind == "sft" else witnessed([count + 100 for count in order.challenge.rows])
+    )
     rewritten(folder, others)
 
 
@@ -119,21 +125,25 @@ def test_what_is_not_witnessed_is_told_and_ends_with_4(
     ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, change: Change, why: str
 ) -> None:
     monkeypatch.setattr(Here, "change", change)
-    code, told = ask(rows=2)
-    assert code == 4 and all(why in one["why"] and one["reproduced"] is None for one in told["witnesses"])
+    code, report = ask(rows=2)
+    assert code == 4 and all(why in witness["why"] and witness["reproduced"] is None for witness in report["witnesses"])
 
 
 def test_a_row_of_other_weights_is_named(
     closed: Path, ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Here, "change", _of_other_weights)
-    code, told = ask()
-    (base, *others) = told["witnesses"]
+    code, report = ask()
+    (base, *others) = report["witnesses"]
     assert code == 4 and base["reproduced"] == base["read"] - 1 and not base["holds"]
     assert base["checks"][0]["status"] == "FAIL" and "2.5 below" in base["checks"][0]["rows"][0]["why"]
-    assert all(one["holds"] for one in others)
-    shown = called("audit", "verify", closed, "--again", "--seed", told["seed"])
-    assert shown.returncode == 4 and "base.1: NOT REPRODUCED" in shown.stdout and "FAIL witness.answers" in shown.stdout
+    assert all(other["holds"] for other in others)
+    process = called("audit", "verify", closed, "--again", "--seed", report["seed"])
+    assert (
+        process.returncode == 4
+        and "base.1: NOT REPRODUCED" in process.stdout
+        and "FAIL witness.answers" in process.stdout
+    )
 
 
 def test_another_machine_is_told_and_judged_by_the_coarser_tolerance(
@@ -143,13 +153,13 @@ def test_another_machine_is_told_and_judged_by_the_coarser_tolerance(
         if order.kind == "sft":
             return
         assert order.challenge is not None
-        rows = [one | ({"gap": 0.2} if one.get("gap") is not None else {}) for one in witnessed(order.challenge.rows)]
+        rows = [row | ({"gap": 0.2} if row.get("gap") is not None else {}) for row in witnessed(order.challenge.rows)]
         rewritten(folder, rows, dtype="bfloat16", device="cuda:0")
 
     monkeypatch.setattr(Here, "change", coarse)
-    code, told = ask()
+    code, report = ask()
     assert code == 0
-    assert told["witnesses"][0]["differs"] == [
+    assert report["witnesses"][0]["differs"] == [
         "dtype bfloat16, the job's was float32",
         "device cuda:0, the job's was cpu",
     ]
@@ -164,11 +174,11 @@ def test_pruned_weights_are_asked_for_and_a_copy_will_do(
     assert called("prune", run, "--keep", "ship", "--yes").returncode == 0
     assert ask(run, rows=2)[0] == 0, "the package holds the same weights"
     assert called("prune", run, "--yes").returncode == 0
-    code, told = ask(run, rows=2)
-    lost = [one["why"] for one in told["witnesses"] if not one["holds"]]
-    assert code == 4 and len(lost) == 3 and all("--weights" in one for one in lost)
+    code, report = ask(run, rows=2)
+    lost = [witness["why"] for witness in report["witnesses"] if not witness["holds"]]
+    assert code == 4 and len(lost) == 3 and all("--weights" in item for item in lost)
     assert "left.checkpoint" in lost[0] and "train.checkpoint" in lost[1]
-    tuned = next(one for one in told["needs"] if one["stage"] == "tuned")
+    tuned = next(need for need in report["needs"] if need["stage"] == "tuned")
     assert tuned["weights"][0]["digest"] == digest_path(copy) and tuned["dtype"] == "float32"
     assert ask(run, rows=2, weights=[copy])[0] == 0
 

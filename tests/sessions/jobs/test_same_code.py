@@ -79,8 +79,8 @@ def test_a_job_refuses_files_that_the_digest_of_its_code_does_not_cover(tmp_path
     (tmp_path / "training").symlink_to(elsewhere / "training")
     environment = job_environment() | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-P", "-c", SAY]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == order.code, "the digest alone does not find it"
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == order.code, "the digest alone does not find it"
     code, log = ended(folder, environment)
     assert code == ExitCode.BLOCKED and not (folder / "manifest.json").exists()
     assert f"would run 'training' from {elsewhere}, its code is that in {HOME}" in log
@@ -105,9 +105,9 @@ def test_the_gate_stays_closed_over_a_job_that_ran_other_code(tmp_path: Path, mo
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Otherwise()))
     entries = read_entries(run / "trail.sqlite")
-    summary = next(one.raw["summary"] for one in entries if one.key == "checks/base.1")
+    summary = next(entry.raw["summary"] for entry in entries if entry.key == "checks/base.1")
     assert summary["provenance.code"] == "FAIL"
-    assert not [one for one in entries if one.kind == "decision" and one.raw["stage"] and one.raw["opens"]]
+    assert not [entry for entry in entries if entry.kind == "decision" and entry.raw["stage"] and entry.raw["opens"]]
 
 
 def test_code_that_travels_as_a_wheel_has_the_same_digest(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_every_state_means_one_of_ours(tmp_path: Path, cluster: str | None, job:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "output"),
     [
         ('echo \'{"cluster": "UP", "job": "NEW"}\'', "SkyPilot reports an unknown state 'UP, NEW' of a job"),
         ('echo \'{"error": "NotSupportedError: no cloud"}\'', "SkyPilot: NotSupportedError: no cloud"),
@@ -102,17 +102,17 @@ def test_every_state_means_one_of_ours(tmp_path: Path, cluster: str | None, job:
         ("sleep 5", "did not answer in 0 s"),
     ],
 )
-def test_what_is_no_state_is_none(tmp_path: Path, answer: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_state_is_none(tmp_path: Path, answer: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skypilot_engine, "ASK_S", 0.3 if "sleep" in answer else 30)
-    with pytest.raises(EngineUnavailable, match=told):
+    with pytest.raises(EngineUnavailable, match=output):
         answering(tmp_path, answer).poll("pg-1")
 
 
 def test_a_machine_that_is_there_is_not_rented_again(tmp_path: Path) -> None:
     engine = answering(tmp_path, "echo '{\"found\": true}'")
     assert engine.submit("k", ARGV, ASKED) == machine_name("k")
-    asked = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line]
-    assert [one["do"] for one in asked] == ["find"]
+    requests = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line]
+    assert [item["do"] for item in requests] == ["find"]
     engine = answering(tmp_path, "echo '{\"found\": false}'")
     assert engine.find("k") is None
     engine.submit("k", ARGV, ASKED)
@@ -145,12 +145,12 @@ REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Ru
 def test_how_a_launch_went_is_told_and_one_that_failed_for_good_is_not_repeated(
     tmp_path: Path, cluster: str | None, newest: Any, state: EngineStatus, is_launched: bool
 ) -> None:
-    told = {"cluster": cluster, "job": None, "launch": newest, "found": cluster is not None}
-    engine = answering(tmp_path, f"cat <<'END'\n{json.dumps(told)}\nEND")
+    report = {"cluster": cluster, "job": None, "launch": newest, "found": cluster is not None}
+    engine = answering(tmp_path, f"cat <<'END'\n{json.dumps(report)}\nEND")
     assert engine.find("k") == machine_name("k") and engine.poll("pg-1") == state
     engine.submit("k", ARGV, ASKED)
-    asked = [json.loads(line)["do"] for line in (tmp_path / "asked").read_text().split("\n") if line]
-    assert ("submit" in asked) == is_launched
+    requests = [json.loads(line)["do"] for line in (tmp_path / "asked").read_text().split("\n") if line]
+    assert ("submit" in requests) == is_launched
 
 
 def test_logs_are_given_from_a_byte_on(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_logs_are_given_from_a_byte_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         ("run: rm -rf /\n", "run: Peergate sets that"),
         ("num_nodes: 8\n", "num_nodes: Peergate sets that"),
@@ -170,10 +170,10 @@ def test_logs_are_given_from_a_byte_on(tmp_path: Path) -> None:
         ("a: [\n", "cannot be read"),
     ],
 )
-def test_a_users_part_says_only_what_is_its_to_say(tmp_path: Path, text: str, told: str) -> None:
+def test_a_users_part_says_only_what_is_its_to_say(tmp_path: Path, text: str, output: str) -> None:
     path = tmp_path / "task.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=output):
         read_template(path)
 
 
@@ -199,17 +199,17 @@ class Sky:
 
     def __init__(self, *requests: tuple[str, str, str]) -> None:
         self.requests = [
-            SimpleNamespace(request_id=one, name=name, status=status, created_at=number)
-            for number, (one, name, status) in enumerate(requests)
+            SimpleNamespace(request_id=request, name=name, status=status, created_at=number)
+            for number, (request, name, status) in enumerate(requests)
         ]
         self.called: list[tuple[str, Any]] = []
 
-    def __call__(self, name: str, **given: Any) -> Any:
-        self.called.append((name, given))
+    def __call__(self, name: str, **arguments: Any) -> Any:
+        self.called.append((name, arguments))
         if name == "api_status":
             return self.requests[::-1]
         if name == "get":
-            raise PermissionError(given["request_id"])
+            raise PermissionError(arguments["request_id"])
         return name
 
 
@@ -280,8 +280,8 @@ def test_what_is_called_can_be_called(tmp_path: Path) -> None:
 
 
 def port_is_taken() -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", 46580)) == 0
+    with socket.socket() as result:
+        return result.connect_ex(("127.0.0.1", 46580)) == 0
 
 
 @needs_sky
@@ -297,10 +297,10 @@ def test_a_launch_without_credentials_is_lost_in_skys_own_words(
     house = House("processes", tmp_path)
     folder = house.job(first_order(tmp_path / "session" / "run"), "print('ran')")
     order = read_order(folder)
-    asked = order.model_copy(
+    job_order = order.model_copy(
         update={"grant": order.grant.model_copy(update={"resources": Resources(cpus=2, max_usd_per_hour=1.0)})}
     )
-    (folder / "order.json").write_bytes(asked.canonical())
+    (folder / "order.json").write_bytes(job_order.canonical())
     engine = SkyEngine(os.environ["PEERGATE_SKY_PYTHON"], {})
     launcher = EngineLauncher(engine, patience=IMPATIENT, ask_every_s=1)
     try:

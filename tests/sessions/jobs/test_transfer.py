@@ -63,7 +63,10 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
     order = session.order(session.mint())
     session.trail.close()
     # Absolute, as the start model is: the other machine has to be told another path.
-    inputs = {role: one.model_copy(update={"path": str(session.run / one.path)}) for role, one in order.inputs.items()}
+    inputs = {
+        role: artifact.model_copy(update={"path": str(session.run / artifact.path)})
+        for role, artifact in order.inputs.items()
+    }
     return order.model_copy(update={"inputs": inputs})
 
 
@@ -116,9 +119,9 @@ def test_a_job_runs_elsewhere_and_what_it_leaves_comes_back(house: House, order:
     folder = house.job(order, LEAVES)
     key = key_of(folder)
     url = (house.folder / "place").as_uri()
-    one = launcher(house, url)
-    one.start(folder)
-    one.start(folder)
+    engine_launcher = launcher(house, url)
+    engine_launcher.start(folder)
+    engine_launcher.start(folder)
     # Until it has ended there is neither a run folder nor an input where they were.
     away = [(house.folder / "run", house.folder / "away"), (session_of(order), house.folder / "inputs-away")]
     for here, there in away:
@@ -133,7 +136,7 @@ def test_a_job_runs_elsewhere_and_what_it_leaves_comes_back(house: House, order:
     assert record.log == digest_file(folder / "log.txt")
     assert digest_path(folder / "out") == digest_path(far(house, folder) / "out")
     assert (folder / "out" / "checkpoint" / "deep" / "weights").stat().st_size == 100_000
-    assert one.poll(folder) == JobState("exited", record)
+    assert engine_launcher.poll(folder) == JobState("exited", record)
     # The order here is the one that was granted; that there names the inputs where they lie there.
     assert JobOrder.model_validate_json((folder / "order.json").read_bytes()).inputs == order.inputs
     assert str(house.folder / "run") not in (far(house, folder) / "order.json").read_text()
@@ -144,35 +147,35 @@ def test_a_job_runs_elsewhere_and_what_it_leaves_comes_back(house: House, order:
 
 def test_a_job_tells_how_it_is_and_is_cancelled_from_here(house: House, order: JobOrder) -> None:
     folder = house.job(order, f"{LEAVES}\nimport time; time.sleep(60)")
-    one = launcher(house, str(house.folder / "place"))
-    one.start(folder)
-    until(lambda: one.poll(folder).state == "running" and (folder / "progress.jsonl").exists())
+    engine_launcher = launcher(house, str(house.folder / "place"))
+    engine_launcher.start(folder)
+    until(lambda: engine_launcher.poll(folder).state == "running" and (folder / "progress.jsonl").exists())
     assert json.loads((folder / "progress.jsonl").read_text())["done"] == 1
-    until(lambda: one.poll(folder).state == "running" and b"reads" in (folder / "log.txt").read_bytes())
-    one.cancel(folder, "enough")
-    assert ended(one, folder).reason == "cancelled"
+    until(lambda: engine_launcher.poll(folder).state == "running" and b"reads" in (folder / "log.txt").read_bytes())
+    engine_launcher.cancel(folder, "enough")
+    assert ended(engine_launcher, folder).reason == "cancelled"
 
 
 def test_presence_is_handed_on(house: House, order: JobOrder) -> None:
     folder = house.job(order, f"{LEAVES}\nimport time; time.sleep(60)")
-    one = launcher(house, str(house.folder / "place"))
-    one.start(folder)
+    engine_launcher = launcher(house, str(house.folder / "place"))
+    engine_launcher.start(folder)
     (house.folder / "run" / "lease.beat").touch()
     there = house.folder / "elsewhere" / key_of(folder) / "lease.beat"
-    until(lambda: one.poll(folder).state == "running" and there.exists())
+    until(lambda: engine_launcher.poll(folder).state == "running" and there.exists())
     before = there.stat().st_mtime_ns
     os.utime(house.folder / "run" / "lease.beat")
-    until(lambda: one.poll(folder).state == "running" and there.stat().st_mtime_ns > before)
-    one.cancel(folder, "enough")
-    ended(one, folder)
+    until(lambda: engine_launcher.poll(folder).state == "running" and there.stat().st_mtime_ns > before)
+    engine_launcher.cancel(folder, "enough")
+    ended(engine_launcher, folder)
 
 
 def test_a_second_machine_finds_the_job_claimed(house: House, order: JobOrder, capfd: Any) -> None:
     folder = house.job(order, LEAVES)
     url = str(house.folder / "place")
-    one = launcher(house, url)
-    one.start(folder)
-    ended(one, folder)
+    engine_launcher = launcher(house, url)
+    engine_launcher.start(folder)
+    ended(engine_launcher, folder)
     assert carry_out(url, key_of(folder), house.folder / "third") == 0
     assert "already claimed" in capfd.readouterr().err
     assert not (house.folder / "third").exists()
@@ -180,15 +183,15 @@ def test_a_second_machine_finds_the_job_claimed(house: House, order: JobOrder, c
 
 def test_a_machine_that_is_gone_is_a_lost_job(house: House, order: JobOrder) -> None:
     folder = house.job(order, f"{LEAVES}\nimport time; time.sleep(60)")
-    one = launcher(house, str(house.folder / "place"))
-    one.start(folder)
-    until(lambda: one.poll(folder).state == "running" and (folder / "heartbeat.json").exists())
+    engine_launcher = launcher(house, str(house.folder / "place"))
+    engine_launcher.start(folder)
+    until(lambda: engine_launcher.poll(folder).state == "running" and (folder / "heartbeat.json").exists())
     engine = house.made[-1]
     assert isinstance(engine, ProcessEngine)
     (process,) = engine.started()
     pids = json.loads((folder / "heartbeat.json").read_bytes())
     process.kill()
-    assert settled(one, folder) == JobState("lost")
+    assert settled(engine_launcher, folder) == JobState("lost")
     # No one is there to bring anything back, so it does not go on spending.
     until(lambda: is_gone(pids["wrapper"]) and is_gone(pids["child"]))
 
@@ -196,12 +199,12 @@ def test_a_machine_that_is_gone_is_a_lost_job(house: House, order: JobOrder) -> 
 def test_a_job_nobody_took_is_withdrawn_in_the_place(house: House, order: JobOrder) -> None:
     folder = house.job(order, LEAVES)
     url = str(house.folder / "place")
-    one = launcher(house, url)
-    assert isinstance(one.engine, ProcessEngine)
-    one.engine.queue = True
-    one.start(folder)
-    one.cancel(folder, "enough")
-    assert one.poll(folder) == JobState("lost")
+    engine_launcher = launcher(house, url)
+    assert isinstance(engine_launcher.engine, ProcessEngine)
+    engine_launcher.engine.queue = True
+    engine_launcher.start(folder)
+    engine_launcher.cancel(folder, "enough")
+    assert engine_launcher.poll(folder) == JobState("lost")
     assert carry_out(url, key_of(folder), house.folder / "third") == 0
     assert not (house.folder / "third").exists()
 
@@ -210,26 +213,26 @@ def test_a_job_nobody_took_is_withdrawn_in_the_place(house: House, order: JobOrd
 
 
 def hourly(order: JobOrder, seconds: float) -> JobOrder:
-    asked = Resources(max_hours=seconds / 3600)
-    return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": asked})})
+    resources = Resources(max_hours=seconds / 3600)
+    return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": resources})})
 
 
 def test_a_machine_is_let_go_when_its_hours_are_over_though_nobody_watches(house: House, order: JobOrder) -> None:
     folder = house.job(hourly(order, 5), f"{LEAVES}\nimport time; time.sleep(60)")
     url = str(house.folder / "place")
-    one = launcher(house, url)
-    one.start(folder)
+    engine_launcher = launcher(house, url)
+    engine_launcher.start(folder)
     house.wait()
     record = json.loads(SharedPlace(url).read(f"jobs/{key_of(folder)}/exit.json", 65_536) or b"{}")
     assert record["reason"] == "cancelled" and record["ended"] - record["started"] < 30
-    assert ended(one, folder).reason == "cancelled"
+    assert ended(engine_launcher, folder).reason == "cancelled"
 
 
 def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobOrder) -> None:
     folder = house.job(hourly(order, 2), LEAVES)
     url = house.folder / "place"
-    one, carrier = launcher(house, str(url)), Transfer(SharedPlace(str(url)))
-    engine = one.engine
+    engine_launcher, carrier = launcher(house, str(url)), Transfer(SharedPlace(str(url)))
+    engine = engine_launcher.engine
     assert isinstance(engine, ProcessEngine)
     carrier.send(folder)
     model = table_of(Path(order.inputs["model"].path)).files
@@ -242,7 +245,7 @@ def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobO
     house.wait()
     (process,) = engine.started()
     assert process.returncode == -signal.SIGTERM
-    assert settled(one, folder) == JobState("lost")
+    assert settled(engine_launcher, folder) == JobState("lost")
     assert "which is what max_hours allow" in (folder / "wrapper.log").read_text()
 
 
@@ -327,9 +330,9 @@ def test_what_is_there_already_is_not_sent_again(tmp_path: Path, number: int, mo
     sent: list[str] = []
     put = place._fs.put_file  # pyright: ignore[reportPrivateUsage]
 
-    def noting(one: str, to: str) -> None:
-        sent.append(one)
-        put(one, to)
+    def noting(text: str, to: str) -> None:
+        sent.append(text)
+        put(text, to)
 
     monkeypatch.setattr(place._fs, "put_file", noting)  # pyright: ignore[reportPrivateUsage]
     (folder / "b").write_bytes(b"c")
@@ -369,7 +372,7 @@ def test_processes_that_race_for_a_claim_leave_one_winner(tmp_path: Path) -> Non
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "place"), start, str(n)], stdout=subprocess.PIPE)
         for n in range(3)
     ]
-    assert sum(int(one.communicate(timeout=300)[0]) for one in racing) == 100
+    assert sum(int(process.communicate(timeout=300)[0]) for process in racing) == 100
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------
@@ -428,10 +431,10 @@ def test_a_job_that_leaves_what_is_none_of_its_is_lost_and_says_why(house: House
     carrier, folder, key = sent(house, order, str(house.folder / "place"))
     carrier.place.create(f"jobs/{key}/claim.json", b"{}")
     carrier.place.write(f"jobs/{key}/exit.json", exit_of("other.base.1"))
-    one = launcher(house, str(house.folder / "place"))
+    engine_launcher = launcher(house, str(house.folder / "place"))
     # Not at once: it may have been damaged on the way.
-    assert one.poll(folder) == JobState("running")
-    assert settled(one, folder) == JobState("lost")
+    assert engine_launcher.poll(folder) == JobState("running")
+    assert settled(engine_launcher, folder) == JobState("lost")
     assert "belongs to 'other.base.1'" in (folder / "wrapper.log").read_text()
 
 
@@ -466,22 +469,22 @@ def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, 
     folder = house.job(order, f"{LEAVES}\nimport time; time.sleep(2)")
     where = house.folder / "place"
     # What the job leaves is sent to the place, which takes more than a second on a busy machine.
-    one = launcher(house, str(where), {**IMPATIENT, "exited": 60.0, "unreachable": 60.0, "unknown": 60.0})
-    one.start(folder)
-    until(lambda: one.poll(folder).state == "running" and (folder / "heartbeat.json").exists())
+    engine_launcher = launcher(house, str(where), {**IMPATIENT, "exited": 60.0, "unreachable": 60.0, "unknown": 60.0})
+    engine_launcher.start(folder)
+    until(lambda: engine_launcher.poll(folder).state == "running" and (folder / "heartbeat.json").exists())
     # Gone for less than the patience: a file in the folder's place.
     where.rename(house.folder / "away")
     where.touch()
-    assert one.poll(folder).state == "running"
+    assert engine_launcher.poll(folder).state == "running"
     with pytest.raises(EngineUnavailable):
         Transfer(SharedPlace(str(where))).send(folder)
     where.unlink()
     (house.folder / "away").rename(where)
-    assert ended(one, folder).code == 0
+    assert ended(engine_launcher, folder).code == 0
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "output"),
     [
         ("https://user:secret@host/x", "password"),
         ("s3://bucket/x?token=secret", "password"),
@@ -489,16 +492,16 @@ def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, 
         ("ftp://host/x", "not a protocol"),
     ],
 )
-def test_what_cannot_be_a_place(url: str, told: str) -> None:
-    with pytest.raises(UserError, match=told) as found:
+def test_what_cannot_be_a_place(url: str, output: str) -> None:
+    with pytest.raises(UserError, match=output) as caught:
         SharedPlace(url)
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_nothing_is_a_place_unless_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PEERGATE_PLACE", raising=False)
     assert place_of(tmp_path) is None
     monkeypatch.setenv("PEERGATE_PLACE", str(tmp_path / "place"))
-    found = place_of(tmp_path)
-    assert found is not None and found.place.url == str(tmp_path / "place")
+    transfer = place_of(tmp_path)
+    assert transfer is not None and transfer.place.url == str(tmp_path / "place")
     shutil.rmtree(tmp_path / "place", ignore_errors=True)

@@ -37,7 +37,10 @@ URL = f"s3://{s3_server.BUCKET}/of/a/workspace"
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
     session = tmp_path_factory.mktemp("session") / "run"
     order = first_order(session)
-    inputs = {role: one.model_copy(update={"path": str(session / one.path)}) for role, one in order.inputs.items()}
+    inputs = {
+        role: artifact.model_copy(update={"path": str(session / artifact.path)})
+        for role, artifact in order.inputs.items()
+    }
     return order.model_copy(update={"inputs": inputs})
 
 
@@ -71,7 +74,7 @@ def test_processes_that_race_for_a_claim_leave_one_winner() -> None:
     racing = [
         subprocess.Popen([sys.executable, "-c", code, URL, start, str(n)], stdout=subprocess.PIPE) for n in range(3)
     ]
-    assert sum(int(one.communicate(timeout=120)[0]) for one in racing) == 30
+    assert sum(int(process.communicate(timeout=120)[0]) for process in racing) == 30
 
 
 def test_a_folder_goes_and_comes_back_and_changed_bytes_are_not_used(tmp_path: Path) -> None:

@@ -24,20 +24,20 @@ def test_a_session_whose_job_never_begins_asks_a_person(tmp_path: Path, monkeypa
     engine.queue = True
     waits = ("budget:\n", "resources: {max_wait_hours: 0.0005}\nbudget:\n")
     run = open_quick(tmp_path, waits)
-    shown = Silent()
+    silent = Silent()
     launcher = EngineLauncher(engine, ask_every_s=0.1)
-    drive(quick_session(run, launcher=launcher, display=cast(Terminal, shown)))
-    told = [line for line in shown.lines if "has not begun" in line]
-    assert told == [
+    drive(quick_session(run, launcher=launcher, display=cast(Terminal, silent)))
+    lines = [line for line in silent.lines if "has not begun" in line]
+    assert lines == [
         "base: job small.base.1 has not begun for 0 min: processes says 'pending'; "
         "it is given up if it does not begin within 0.0005 h"
     ]
     entries = read_entries(run / "trail.sqlite")
-    (lost,) = [one for one in entries if one.kind == "lost"]
+    (lost,) = [entry for entry in entries if entry.kind == "lost"]
     assert lost.raw["key"] == "small.base.1"
     assert lost.raw["why"].startswith("not begun in 0.000") and "processes says 'pending'" in lost.raw["why"]
     # The attempt is judged like any lost one: what opens next is a person's to say.
-    decided = [one.raw["outcome"] for one in entries if one.kind == "decision"]
+    decided = [entry.raw["outcome"] for entry in entries if entry.kind == "decision"]
     assert decided[-1] == "escalate" and entries[-1].kind != "close"
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.is_open and audit.damage == []

@@ -364,10 +364,14 @@ def test_a_job_gets_only_the_variables_that_are_named(
     wait_for(lambda: launcher.poll(folder).state == "pending" and set(psutil.Process().children()) <= others)
     assert (folder / "arguments").read_text() == f"-P -m sessions.jobs.wrapper {folder}\n"
 
-    given = dict(entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if entry)
-    assert given == job_environment()
-    assert "canary" not in given.values()
-    assert (given["OMP_NUM_THREADS"], given["HF_HUB_OFFLINE"], given["PATH"]) == ("2", "1", os.environ["PATH"])
+    arguments = dict(entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if entry)
+    assert arguments == job_environment()
+    assert "canary" not in arguments.values()
+    assert (arguments["OMP_NUM_THREADS"], arguments["HF_HUB_OFFLINE"], arguments["PATH"]) == (
+        "2",
+        "1",
+        os.environ["PATH"],
+    )
     pid, *rest = (folder / "stat").read_text().split(") ")
     assert rest[0].split()[3] == pid.split()[0], "the wrapper does not lead a session of its own"
 

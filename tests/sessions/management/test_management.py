@@ -60,11 +60,11 @@ def test_what_a_program_wrote_starts_once_a_person_has_signed_it_and_only_once(m
     assert refused.is_error and "no person has signed this spec" in refused.text, refused
     assert not (managed.runs / "mine").exists()
 
-    code, shown = managed.sign("mine.draft.yaml", "another name")
-    assert code == 2 and "nothing was signed" in shown
+    code, text = managed.sign("mine.draft.yaml", "another name")
+    assert code == 2 and "nothing was signed" in text
     assert driver.call("start_session", **begin).is_error
-    code, shown = managed.sign("mine.draft.yaml", "small")
-    assert code == 0 and "at most 3 attempts; criteria: loss_drop > 0" in shown and "budget: 10 USD" in shown, shown
+    code, text = managed.sign("mine.draft.yaml", "small")
+    assert code == 0 and "at most 3 attempts; criteria: loss_drop > 0" in text and "budget: 10 USD" in text, text
 
     # Signed is the text as it was: another one with looser limits is not.
     loose = managed.spec.replace("minimum_effect: 0.8", "minimum_effect: 0.9")
@@ -73,15 +73,15 @@ def test_what_a_program_wrote_starts_once_a_person_has_signed_it_and_only_once(m
     driver.call("write_spec", name="mine", text=managed.spec)
     started = driver.call("start_session", **begin)
     assert not started.is_error, started
-    told = driver.call("session_status", session="mine", wait_seconds=60)
-    assert json.loads(told.text)["name"] == "mine"
+    result = driver.call("session_status", session="mine", wait_seconds=60)
+    assert json.loads(result.text)["name"] == "mine"
     again = driver.call("start_session", file="mine.draft.yaml", name="more")
     assert again.is_error and "no person has signed" in again.text, "a signature is good for one session"
 
     # Another program, with the other server, builds it.
     with over_stdio("mine", managed.runs) as builder:
         assert "stage 'base'" in open_brief(builder).text
-        assert "launch_stage" in {one.name for one in builder.ask("list_tools").tools}
+        assert "launch_stage" in {tool.name for tool in builder.ask("list_tools").tools}
         # Its weights are not those of the test's jobs, so it goes no further than the phase.
         assert not builder.call("write_note", text="here").is_error
     opened = entries(managed.runs / "mine")[0].raw
@@ -92,9 +92,9 @@ def test_what_a_program_wrote_starts_once_a_person_has_signed_it_and_only_once(m
 
 def test_the_manager_neither_builds_nor_decides_nor_leaves_its_folder(managed: Managed) -> None:
     driver = managed.driver
-    tools = {one.name: one for one in driver.ask("list_tools").tools}
+    tools = {item.name: item for item in driver.ask("list_tools").tools}
     assert not {"launch_stage", "submit_stage", "run_python", "override", "spec_sign", "answer"} & tools.keys()
-    assert not any("answer" in one.input_schema["properties"] for one in tools.values())
+    assert not any("answer" in item.input_schema["properties"] for item in tools.values())
     (managed.folder / "heldout.yaml").symlink_to(managed.folder / "heldout.jsonl")
     before = (managed.folder / "spec.yaml").read_bytes()
     for tool, arguments, why in (
@@ -112,8 +112,8 @@ def test_the_manager_neither_builds_nor_decides_nor_leaves_its_folder(managed: M
         ("resume_session", {"session": "nobody"}, "unknown session 'nobody'"),
         ("resume_session", {"session": "mine", "answer": "approve"}, "malformed arguments"),
     ):
-        said = driver.call(tool, **arguments)
-        assert said.is_error and why in said.text, (tool, arguments, said)
+        answer = driver.call(tool, **arguments)
+        assert answer.is_error and why in answer.text, (tool, arguments, answer)
     assert (managed.folder / "spec.yaml").read_bytes() == before
     assert not (managed.folder / "out.draft.yaml").exists()
 
@@ -128,7 +128,7 @@ def test_reports_trails_and_reviews_are_shown_without_heldout_texts(managed: Man
     reviewed = driver.call("request_review", kind="design", files=["spec.yaml", "note.md"])
     assert not reviewed.is_error and json.loads(reviewed.text)["answered_by"], reviewed
     assert prompt not in reviewed.text
-    names = [str(one.uri) for one in driver.ask("list_resources").resources]
+    names = [str(resource.uri) for resource in driver.ask("list_resources").resources]
     assert "peergate://spec/schema" in names and "peergate://sessions/mine/trail" in names
     trail = driver.ask("read_resource", "peergate://sessions/mine/trail").contents[0].text
     assert "decision" in trail
@@ -146,12 +146,12 @@ def test_a_server_answers_soon_after_its_imports_and_before_it_opens_a_session(t
     target = ["--manage", str(tmp_path)] if manages else [str(tmp_path / "spec.yaml")]
     command = [sys.executable, "-m", "sessions.commands.cli", "mcp", *target, "--runs", str(runs)]
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}}
-    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
+    question = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HOME
     ) as server:
         assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(asked)
+        server.stdin.write(question)
         server.stdin.flush()
         answer = json.loads(server.stdout.readline())
         opened = (runs / "small").exists()

@@ -83,13 +83,13 @@ class Paid(Checklist):
 
     def __init__(self, cap: float) -> None:
         self.cap = cap
-        self.asked = 0
+        self.requests = 0
 
     def cost_cap(self, packet: Packet) -> float:
         return self.cap
 
     def ask(self, packet: Packet, packet_digest: str) -> ModelOutcome[Verdict]:
-        self.asked += 1
+        self.requests += 1
         exchange = ReviewExchange(b"q", b"a", (200,), "m", None, self.cap, True, 0.1)
         return ModelOutcome(exchange, self.review(packet, packet_digest))
 
@@ -108,11 +108,11 @@ class Thinking(Playbook):
 
 
 def entries(run: Path, *kinds: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / TRAIL) if not kinds or one.kind in kinds]
+    return [entry for entry in read_entries(run / TRAIL) if not kinds or entry.kind in kinds]
 
 
 def launched(run: Path) -> list[str]:
-    return [one.raw["key"].removeprefix("small.") for one in entries(run, "launch")]
+    return [entry.raw["key"].removeprefix("small.") for entry in entries(run, "launch")]
 
 
 def audited(run: Path) -> int:
@@ -160,9 +160,9 @@ def short(waiting: Path, tmp_path: Path) -> Path:
 
 def test_a_budget_that_ends_mid_way_stops_the_session_before_the_overspend(short: Path) -> None:
     assert launched(short) == ["base.1", "sample.1"] and entries(short, "close", "report") == []
-    (asked,) = entries(short, "budget")
-    assert (asked.raw["stage"], asked.raw["attempt"], asked.raw["at"]) == ("train", 1, "launch")
-    assert asked.raw["reasons"] == [LACKS]
+    (entry,) = entries(short, "budget")
+    assert (entry.raw["stage"], entry.raw["attempt"], entry.raw["at"]) == ("train", 1, "launch")
+    assert entry.raw["reasons"] == [LACKS]
     now = Accounts(entries(short), budget_of(short))
     assert now.sum_reserved() == 0 and now.left_usd == pytest.approx(6.2)
     # What is held back would still pay for the evaluation.
@@ -175,15 +175,15 @@ def test_a_budget_that_ends_mid_way_stops_the_session_before_the_overspend(short
 
 def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert resumed(short) == 6
-    said = capsys.readouterr().out
-    assert "0.7000 USD of 10 are left for it" in said
-    assert f"peergate amend small --runs {short.parent} --max-cost USD" in said and "--answer stop" in said
+    output = capsys.readouterr().out
+    assert "0.7000 USD of 10 are left for it" in output
+    assert f"peergate amend small --runs {short.parent} --max-cost USD" in output and "--answer stop" in output
     status.status([Path("small")], runs=short.parent, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["state"] == "waiting" and told["reasons"] == [LACKS]
+    record = json.loads(capsys.readouterr().out)
+    assert record["state"] == "waiting" and record["reasons"] == [LACKS]
     report.report(Path("small"), short.parent, False)
-    shown = capsys.readouterr().out
-    assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
+    text = capsys.readouterr().out
+    assert "interim" in text and LACKS in text and "Not reached: tuned, ship" in text
     last = list(describe_entries(History(entries(short), Store(short / STORE))))[-2]
     assert last.what == "train.1 stopped at 'launch': it waits for a larger budget" and last.lines == (LACKS,)
     assert audited(short) == 2
@@ -219,7 +219,7 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
     (answer,) = entries(short, "human")
     session = quick_session(short)
     session.trail.close()
-    used = next(one for one in after if one.key == "launch/small.train.2")
+    used = next(entry for entry in after if entry.key == "launch/small.train.2")
     body = used.raw | {"key": order.key, "attempt": 1, "grant": order.grant.content_digest()}
     body["order"] = session.store.put(order.canonical())
 
@@ -258,7 +258,7 @@ def test_without_an_amendment_it_goes_on_waiting(short: Path) -> None:
 def test_an_amendment_that_does_not_reach_makes_it_ask_again(short: Path) -> None:
     amend(short, amended_spec(short, ("max_cost_usd: 10", "max_cost_usd: 10.1")), **AMENDED)
     drive(quick_session(short, launcher=Dear()))
-    assert [one.raw["attempt"] for one in entries(short, "budget")] == [1, 2]
+    assert [entry.raw["attempt"] for entry in entries(short, "budget")] == [1, 2]
     amend(short, amended_spec(short, RAISED), **AMENDED)
     drive(quick_session(short, launcher=Dear()))
     assert "train.3" in launched(short) and audited(short) == 0
@@ -278,7 +278,7 @@ def test_stop_closes_it_as_out_of_budget(short: Path) -> None:
     assert resumed(short, "stop") == 6
     assert entries(short)[-1].raw["decision"] == "budget"
     report = json.loads((short / "report" / "report.json").read_bytes())
-    assert report["outcome"] == "budget" and [one["by"] for one in report["people"]]
+    assert report["outcome"] == "budget" and [person["by"] for person in report["people"]]
     assert audited(short) == 0
 
 
@@ -298,19 +298,19 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
     drive(quick_session(run, launcher=Dear()))
     session = quick_session(run)
     session.trail.close()
-    kept = next(one for one in entries(run, "packet") if one.key == "packet/train.2")
-    packet = Packet.model_validate(session.store.get_value(kept.raw["packet"]))
-    assert [one["outcome"] for one in packet.attempts] == ["not started", None]
+    entry = next(recorded_entry for recorded_entry in entries(run, "packet") if recorded_entry.key == "packet/train.2")
+    packet = Packet.model_validate(session.store.get_value(entry.raw["packet"]))
+    assert [attempt["outcome"] for attempt in packet.attempts] == ["not started", None]
     lower = RequiredChange(text="lower it", parameter="learning_rate", value=5e-6)
-    for shown, outcome in ((packet, "revise"), (packet.model_copy(update={"attempts": ()}), "escalate")):
-        span = Span(artifact=shown.content_digest(), pointer="/metrics")
+    for item, outcome in ((packet, "revise"), (packet.model_copy(update={"attempts": ()}), "escalate")):
+        span = Span(artifact=item.content_digest(), pointer="/metrics")
         finding = Finding(id="f", severity="blocking", statement="spikes", evidence=(span,), required_change=lower)
         verdict = (
             Checklist()
-            .review(shown, shown.content_digest())
+            .review(item, item.content_digest())
             .model_copy(update={"findings": (finding,), "approve": False})
         )
-        assert settle(session.resolved, shown, verdict, 2).outcome == outcome
+        assert settle(session.resolved, item, verdict, 2).outcome == outcome
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -333,8 +333,8 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
 
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Slow()))
-    (asked,) = entries(run, "budget")
-    assert asked.raw["reasons"] == ["the session has run 2.00 h of 2 h, the attempt may take 0.17 h"]
+    (entry,) = entries(run, "budget")
+    assert entry.raw["reasons"] == ["the session has run 2.00 h of 2 h, the attempt may take 0.17 h"]
     # A night goes by; it is not time of the session's.
     clock[0] += 10 * 3600 * 10**9
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 6")), **AMENDED)
@@ -353,18 +353,18 @@ def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
     class Brooding(Thinking):
         def work(self, bench: Workbench) -> None:
             for _ in range(4):
-                held = bench.reserve(self.cap)
+                text = bench.reserve(self.cap)
                 if len(self.phases) < 4:
                     clock[0] += 45 * 60 * 10**9
                 self.phases.append(bench.phase)
-                bench.release(held, self.cap)
+                bench.release(text, self.cap)
             Playbook.work(self, bench)
 
     run, builder = open_quick(tmp_path), Brooding(0.01)
     drive(quick_session(run, builder))
-    (asked,) = entries(run, "budget")
-    assert (asked.raw["at"], asked.raw["stage"]) == ("plan", "base") and builder.phases == ["plan"] * 3
-    assert asked.raw["reasons"] == ["the session has run 2.25 h of 2 h: the builder's turn does not begin"]
+    (entry,) = entries(run, "budget")
+    assert (entry.raw["at"], entry.raw["stage"]) == ("plan", "base") and builder.phases == ["plan"] * 3
+    assert entry.raw["reasons"] == ["the session has run 2.25 h of 2 h: the builder's turn does not begin"]
     assert launched(run) == [] and audited(run) == 2
     amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 9")), **AMENDED)
     session = quick_session(run, builder)
@@ -378,9 +378,13 @@ def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amende
     run = open_quick(tmp_path)
     reviewer = Paid(0.7)
     drive(quick_session(run, reviewer=reviewer))
-    (asked,) = entries(run, "budget")
-    assert (asked.raw["at"], asked.raw["stage"]) == ("review", "tuned") and reviewer.asked == 4
-    assert [one for one in entries(run, "verdict", "decision") if one.raw["stage"] == "tuned"] == []
+    (entry,) = entries(run, "budget")
+    assert (entry.raw["at"], entry.raw["stage"]) == ("review", "tuned") and reviewer.requests == 4
+    assert [
+        recorded_entry
+        for recorded_entry in entries(run, "verdict", "decision")
+        if recorded_entry.raw["stage"] == "tuned"
+    ] == []
     assert audited(run) == 2
     # At this gate nothing may change by which it is judged.
     with pytest.raises(UserError, match="a gate waits for money"):
@@ -398,8 +402,8 @@ def test_the_design_gate_waits_for_money_too(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     reviewer = Paid(3.2)
     drive(quick_session(run, reviewer=reviewer))
-    (asked,) = entries(run, "budget")
-    assert (asked.raw["at"], asked.raw["stage"]) == ("design_gate", None) and reviewer.asked == 0
+    (entry,) = entries(run, "budget")
+    assert (entry.raw["at"], entry.raw["stage"]) == ("design_gate", None) and reviewer.requests == 0
     amend(run, amended_spec(run, ("max_cost_usd: 10", "max_cost_usd: 80")), **AMENDED)
     drive(quick_session(run, reviewer=reviewer))
     assert entries(run)[-1].raw["decision"] == "approve" and audited(run) == 0
@@ -410,14 +414,14 @@ def test_a_builder_without_money_waits_where_it_stood(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     builder = Thinking(0.45)
     drive(quick_session(run, builder))
-    (asked,) = entries(run, "budget")
-    assert asked.raw["reasons"] == [
+    (entry,) = entries(run, "budget")
+    assert entry.raw["reasons"] == [
         "the builder's turn may cost 0.4500 USD, 0.2000 USD of the 2 USD for the builder are left"
     ]
-    assert (asked.raw["at"], asked.raw["stage"], asked.raw["attempt"]) == ("plan", "train", 1)
+    assert (entry.raw["at"], entry.raw["stage"], entry.raw["attempt"]) == ("plan", "train", 1)
     amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 2.5\n")), **AMENDED)
     drive(quick_session(run, builder))
-    assert [one.raw["at"] for one in entries(run, "budget")] == ["plan", "submit"]
+    assert [recorded_entry.raw["at"] for recorded_entry in entries(run, "budget")] == ["plan", "submit"]
     amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  builder_max_usd: 9\n")), **AMENDED)
     drive(quick_session(run, builder))
     assert launched(run) == ["base.1", "sample.1", "train.1", "tuned.1", "ship.1"], "an attempt was made twice"
@@ -428,12 +432,12 @@ def test_keeping_outputs_is_reserved_and_settled_where_the_spec_states_a_rate(tm
     rate = 10_000.0
     run = open_quick(tmp_path, ("  max_hours: 2\n", f"  max_hours: 2\n  storage_usd_per_gb: {rate:g}\n"))
     drive(quick_session(run))
-    lines = {one.key.removeprefix("small."): one.raw for one in entries(run, "spend")}
+    lines = {entry.key.removeprefix("small."): entry.raw for entry in entries(run, "spend")}
     for stage in ("base", "sample", "train", "tuned", "ship"):
         reserved, settled = (lines[f"{what}/storage/small.{stage}.1"] for what in ("reserve", "settle"))
-        (ended,) = (one.raw for one in entries(run, "exit") if one.raw["stage"] == stage)
-        kept = sum(one["bytes"] for one in ended["outputs"].values())
-        assert kept > 0 and (settled["bytes"], settled["usd"]) == (kept, pytest.approx(kept / 1e9 * rate, abs=1e-6))
+        (ended,) = (entry.raw for entry in entries(run, "exit") if entry.raw["stage"] == stage)
+        count = sum(output["bytes"] for output in ended["outputs"].values())
+        assert count > 0 and (settled["bytes"], settled["usd"]) == (count, pytest.approx(count / 1e9 * rate, abs=1e-6))
         assert (reserved["usd"] > 0) is (stage in ("train", "ship")), "only what leaves a checkpoint is known before"
     assert audited(run) == 0
 
@@ -442,8 +446,8 @@ def test_a_job_that_would_fill_the_disk_beyond_the_limit_does_not_begin(tmp_path
     run = open_quick(tmp_path, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 0.000000001\n"))
     drive(quick_session(run))
     assert launched(run) == ["base.1"], "the first left more than a byte"
-    (asked,) = entries(run, "budget")
-    assert asked.raw["reasons"][0].startswith("outputs take ") and "budget.max_disk_gb" in asked.raw["reasons"][0]
+    (entry,) = entries(run, "budget")
+    assert entry.raw["reasons"][0].startswith("outputs take ") and "budget.max_disk_gb" in entry.raw["reasons"][0]
     with pytest.raises(SpecError, match=r"may leave 1.08 GB .* max_disk_gb is 1"):
         amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 1\n")), **AMENDED)
     amend(run, amended_spec(run, ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 2\n")), **AMENDED)
@@ -479,7 +483,9 @@ def test_the_price_of_keeping_outputs_reserves_snapshots_too(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         run = open_quick(tmp_path / name, rated, ("batch_size: 1, seed: 7", f"batch_size: 1, {more}seed: 7"))
         drive(quick_session(run))
-        reserved += [one.raw["usd"] for one in entries(run, "spend") if one.key == "reserve/storage/small.train.1"]
+        reserved += [
+            entry.raw["usd"] for entry in entries(run, "spend") if entry.key == "reserve/storage/small.train.1"
+        ]
     # Two moments and a gradient of 134,515,008 weights in float32, once for each of the snapshots.
     snapshots = (reserved[1] - reserved[0]) * 1e12 / (12 * 134_515_008)
     assert reserved[0] < 1e-6 and snapshots >= 1 and snapshots == pytest.approx(round(snapshots), abs=1e-3)

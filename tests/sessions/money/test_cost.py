@@ -53,42 +53,42 @@ def opened(run: Path, resolved: ResolvedSpec) -> Trail:
     return trail
 
 
-def told(run: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def read_cost(run: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     cost(run, as_json=True)
     return json.loads(capsys.readouterr().out)
 
 
 def test_every_figure_by_party_and_stage(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = told(run, capsys)
+    answers = read_cost(run, capsys)
     total = 0.25 + 300 / 1800 + 0.1 + 0.2
-    assert said["spent_usd"] == pytest.approx(total, abs=1e-6)
-    assert said["reserved_usd"] == pytest.approx(0.4)
-    assert said["left_usd"] == pytest.approx(10 - total - 0.4, abs=1e-6)
-    parties = {one.pop("party"): one for one in said["parties"]}
+    assert answers["spent_usd"] == pytest.approx(total, abs=1e-6)
+    assert answers["reserved_usd"] == pytest.approx(0.4)
+    assert answers["left_usd"] == pytest.approx(10 - total - 0.4, abs=1e-6)
+    parties = {party.pop("party"): party for party in answers["parties"]}
     assert list(parties) == ["builder", "helper", "reviewer", "job", "storage"]
     # 1.5 USD for the builder, 0.6 of them taken; a helper may have half of what is left.
     assert parties["builder"] == {"spent_usd": 0.2, "reserved_usd": 0.3, "may_take_usd": 0.9}
     assert parties["helper"] == {"spent_usd": 0, "reserved_usd": 0.1, "may_take_usd": 0.45}
     assert parties["reviewer"] == {"spent_usd": 0.25, "reserved_usd": 0, "may_take_usd": 0.25}
     assert parties["storage"]["spent_usd"] == 0.1
-    stages = {one.pop("stage"): one for one in said["stages"]}
+    stages = {stage.pop("stage"): stage for stage in answers["stages"]}
     assert list(stages) == ["base", "sample", "train", "tuned", "ship", "design"]
     assert stages["train"] == {
         "spent_usd": 0.2, "reserved_usd": 0.4, "reviews_usd": 0, "max_cost_usd": 2.5, "left_usd": 1.9,
     }  # fmt: skip
     assert stages["design"]["reviews_usd"] == 0.25 and stages["base"]["max_cost_usd"] is None
-    shares = {one["share"]: (one["usd"], one["left_usd"]) for one in said["held_back"]}
+    shares = {item["share"]: (item["usd"], item["left_usd"]) for item in answers["held_back"]}
     assert shares == {"evaluation": (2, 2), "review": (0.5, 0.25), "teardown": (0.5, 0.5)}
 
 
 def test_what_the_next_stage_may_take(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    coming = told(run, capsys)["next"]
+    coming = read_cost(run, capsys)["next"]
     assert (coming["stage"], coming["attempt"], coming["attempt_may_cost_usd"]) == ("train", 1, 1.0)
     assert (coming["may_take_usd"], coming["may_take_hours"], coming["fits"]) == (1.9, 0.5, True)
     trail = Trail(run / "trail.sqlite", "small")
     append_json(trail, "launch", "launch/small.train.1", BODIES["launch"])
     trail.close()
-    assert told(run, capsys)["next"] is None
+    assert read_cost(run, capsys)["next"] is None
 
 
 def test_a_share_that_was_overrun_is_shown_as_gone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,10 +97,10 @@ def test_a_share_that_was_overrun_is_shown_as_gone(run: Path, capsys: pytest.Cap
     ledger.reserve(trail, loads(run / "spec.yaml").spec.budget, "job", "elsewhere", "small.x.1", 1.0)
     ledger.settle(trail, "small.x.1", 10.0)
     trail.close()
-    said = told(run, capsys)
-    shares = {one["share"]: one["left_usd"] for one in said["held_back"]}
-    assert shares["evaluation"] == 0 and said["left_usd"] < 0
-    assert said["next"]["may_take_usd"] == 0 and said["next"]["fits"] is False
+    answers = read_cost(run, capsys)
+    shares = {item["share"]: item["left_usd"] for item in answers["held_back"]}
+    assert shares["evaluation"] == 0 and answers["left_usd"] < 0
+    assert answers["next"]["may_take_usd"] == 0 and answers["next"]["fits"] is False
 
 
 def test_the_table_says_the_same_while_the_session_runs(run: Path) -> None:

@@ -312,8 +312,8 @@ def test_active_time_is_the_sum_of_the_stretches(stretches: list[tuple[list[int]
 
 def test_the_builder_has_a_cap_of_its_own(trail: Trail, stage: Any) -> None:
     train = stage("sft", 1)
-    told = r"the builder's turn may cost 2\.0100 USD, 2\.0000 USD of the 2 USD for the builder are left"
-    with pytest.raises(BudgetExceeded, match=told):
+    output = r"the builder's turn may cost 2\.0100 USD, 2\.0000 USD of the 2 USD for the builder are left"
+    with pytest.raises(BudgetExceeded, match=output):
         reserve_turn(trail, BUDGET, train, 1, 2.01)
     settle(trail, reserve_turn(trail, BUDGET, train, 1, 2.0), 0.5)
     stated = BUDGET.model_copy(update={"builder_max_usd": 0.75})
@@ -383,8 +383,8 @@ def test_a_stage_has_a_limit_of_its_own_over_attempts_and_turns(trail: Trail, st
     reserve_job(trail, BUDGET, train, "small.train.1")
     settle_job(trail, BUDGET, "small.train.1", seconds=1440)
     settle(trail, reserve_turn(trail, BUDGET, train, 1, 0.3), 0.3)
-    told = r"may cost 1\.0000 USD, 0\.9000 USD of the 2 USD for stage 'train' are left"
-    with pytest.raises(BudgetExceeded, match=told):
+    output = r"may cost 1\.0000 USD, 0\.9000 USD of the 2 USD for stage 'train' are left"
+    with pytest.raises(BudgetExceeded, match=output):
         reserve_job(trail, BUDGET, train, "small.train.2")
     with pytest.raises(BudgetExceeded, match="for stage 'train'"):
         reserve_turn(trail, BUDGET, train, 2, 0.91)
@@ -435,13 +435,13 @@ def test_a_session_that_waits_for_a_person_uses_no_hours(trail: Trail, clock: Cl
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [("budget", {}), ("decision", {"outcome": "escalate"}), ("plan", {"escalate": True})]
+    ("kind", "report"), [("budget", {}), ("decision", {"outcome": "escalate"}), ("plan", {"escalate": True})]
 )
 def test_a_session_that_waits_and_is_closed_uses_no_hours(
-    trail: Trail, clock: Clock, kind: EntryKind, told: dict[str, Any]
+    trail: Trail, clock: Clock, kind: EntryKind, report: dict[str, Any]
 ) -> None:
     clock.pass_hours(0.5)
-    append_json(trail, kind, f"{kind}/1", BODIES[kind] | told)
+    append_json(trail, kind, f"{kind}/1", BODIES[kind] | report)
     clock.pass_hours(9)
     append_json(trail, "close", "close", BODIES["close"])
     assert hours(trail) == 0.5
@@ -481,7 +481,7 @@ def test_the_order_in_which_things_are_settled_does_not_matter(
         Accounts([*reserved, *early, other, *late], BUDGET),
         Accounts([*reserved, *ended.values(), other], BUDGET),
     )
-    for one in (mixed, plain):
-        assert one.sum_spent() == pytest.approx(sum(7 * n for n in ended) / 100)
-        assert one.sum_reserved() == pytest.approx((30 + sum(50 + n for n in range(5) if n not in ended)) / 100)
+    for accounts in (mixed, plain):
+        assert accounts.sum_spent() == pytest.approx(sum(7 * n for n in ended) / 100)
+        assert accounts.sum_reserved() == pytest.approx((30 + sum(50 + n for n in range(5) if n not in ended)) / 100)
     assert mixed.limits("job", "train")[0].usd == pytest.approx(plain.limits("job", "train")[0].usd)

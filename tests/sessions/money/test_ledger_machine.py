@@ -116,12 +116,12 @@ class LedgerMachine(RuleBasedStateMachine):
         usd = self.part(part, of=self.budget.builder_usd)
         task = task if party == "helper" else ""
         of_task = of_task if party == "helper" else None
-        left = self.budget.builder_usd - self.taken("builder", "helper")
+        remaining = self.budget.builder_usd - self.taken("builder", "helper")
         try:
             key = ledger.reserve_turn(self.trail, self.budget, STAGES[stage], 1, usd, party, task, of_task)
         except BudgetExceeded:
             return ("nothing", stage, 0.0)
-        assert party == "builder" or usd <= HELPER_PART * left + NEAR, "a helper took more than its part"
+        assert party == "builder" or usd <= HELPER_PART * remaining + NEAR, "a helper took more than its part"
         assert key not in self.books
         self.books[key] = (party, stage, usd)
         return ("turn", key, usd)
@@ -157,17 +157,17 @@ class LedgerMachine(RuleBasedStateMachine):
     def resume(self, share: float) -> None:
         """Go on in another process, with a budget that is the same or was raised: nothing is counted anew."""
         before = Accounts(self.trail.iterate(), self.budget)
-        told = (before.sum_spent(), before.sum_reserved(), before.left_usd)
+        lines = (before.sum_spent(), before.sum_reserved(), before.left_usd)
         self.trail.close()
         self.trail = Trail(self.trail.path, "small")
         again = Accounts(self.trail.iterate(), self.budget)
-        assert (again.sum_spent(), again.sum_reserved(), again.left_usd) == told
+        assert (again.sum_spent(), again.sum_reserved(), again.left_usd) == lines
         self.budget = self.budget.model_copy(update={"max_cost_usd": round(self.budget.max_cost_usd * share, 4)})
 
     def part(self, part: float, of: float | None = None) -> float:
         """Return a part of a sum, or of what no one has taken."""
-        left = self.budget.max_cost_usd - sum(usd for _, _, usd in self.books.values())
-        return round(max(left if of is None else of, 0.05) * part, 4)
+        remaining = self.budget.max_cost_usd - sum(usd for _, _, usd in self.books.values())
+        return round(max(remaining if of is None else of, 0.05) * part, 4)
 
     # ---- what must hold
 
@@ -217,8 +217,8 @@ class LedgerMachine(RuleBasedStateMachine):
         budget = self.budget
         evaluations = sum(self.taken("job", "storage", "builder", "helper", stage=name) for name in ("tuned", "ship"))
         training = sum(self.taken("job", "storage", "builder", "helper", stage=name) for name in ("train", "tight"))
-        held = budget.review_usd + budget.teardown_usd + budget.evaluation_usd
-        assert training <= max(budget.max_cost_usd - held, 0) + NEAR, "training took what is held back for evaluation"
+        count = budget.review_usd + budget.teardown_usd + budget.evaluation_usd
+        assert training <= max(budget.max_cost_usd - count, 0) + NEAR, "training took what is held back for evaluation"
         assert evaluations + training <= budget.max_cost_usd - budget.review_usd - budget.teardown_usd + NEAR
 
 

@@ -26,7 +26,7 @@ from specs.system.errors import BudgetExceeded, UserError
 from specs.system.vendors import http_exchange
 from testing.factories.bodies import append_json, body_of
 from testing.factories.evidence_on_disk import resolved_spec
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.reviewer_here import ReviewerHere
@@ -99,9 +99,9 @@ def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
 
 
 def body(session: Session, key: str) -> dict[str, Any]:
-    found = session.trail.find(key)
-    assert found is not None, key
-    return found.raw
+    entry = session.trail.find(key)
+    assert entry is not None, key
+    return entry.raw
 
 
 def money(session: Session) -> tuple[float, float]:
@@ -246,8 +246,8 @@ def test_what_a_review_took_is_signed_as_the_reviewer_left_it(
 
     monkeypatch.setattr(reviewer_call, "exchange_facts", altered)
     judge.design_gate(session, {})
-    told = body(session, "verdict/design.1")
-    assert told["error"].endswith(f"{name} is not what the reviewer left")
+    report = body(session, "verdict/design.1")
+    assert report["error"].endswith(f"{name} is not what the reviewer left")
     assert body(session, "decision/design.1")["outcome"] != "approve"
 
 
@@ -284,14 +284,14 @@ LINT = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), LINT)
-def test_what_does_not_go_together_is_one_problem_at_its_place(tmp_path: Path, given: str, message: str) -> None:
-    (problem,) = told(write_spec(tmp_path, ("reviewer: {vendor: checklist}", f"reviewer: {given}"), BUDGET))
+@pytest.mark.parametrize(("text", "message"), LINT)
+def test_what_does_not_go_together_is_one_problem_at_its_place(tmp_path: Path, text: str, message: str) -> None:
+    (problem,) = list_problems(write_spec(tmp_path, ("reviewer: {vendor: checklist}", f"reviewer: {text}"), BUDGET))
     assert message in problem and problem.startswith("8:")
 
 
 def test_reviews_that_their_share_does_not_pay_for_are_refused(tmp_path: Path) -> None:
-    (problem,) = told(write_spec(tmp_path, ("reviewer: {vendor: checklist}", REVIEWER)))
+    (problem,) = list_problems(write_spec(tmp_path, ("reviewer: {vendor: checklist}", REVIEWER)))
     assert "one review of every gate may cost 2.75 USD, held_back.review keeps 0.50 USD" in problem
 
 
@@ -304,9 +304,9 @@ def test_a_spec_without_a_model_is_registered_as_it_always_was(tmp_path: Path) -
     spec = loads(write_spec(tmp_path)).spec
     assert spec.model_dump(mode="json")["reviewer"] == {"vendor": "checklist", "model": None}
     (tmp_path / "other").mkdir()
-    asked = loads(write_spec(tmp_path / "other", ("reviewer: {vendor: checklist}", REVIEWER), BUDGET)).spec
-    assert asked.model_validate(asked.model_dump(mode="json")) == asked
-    assert asked.model_dump(mode="json")["reviewer"]["effort"]["low"]["max_cost_usd"] == 0.25
+    session_spec = loads(write_spec(tmp_path / "other", ("reviewer: {vendor: checklist}", REVIEWER), BUDGET)).spec
+    assert session_spec.model_validate(session_spec.model_dump(mode="json")) == session_spec
+    assert session_spec.model_dump(mode="json")["reviewer"]["effort"]["low"]["max_cost_usd"] == 0.25
 
 
 def test_a_session_without_the_key_is_refused(

@@ -18,10 +18,10 @@ ROOM = 4
 
 def shipped() -> list[tuple[str, str | None]]:
     """Return every shipped spec with each of its profiles."""
-    found: list[tuple[str, str | None]] = []
+    results: list[tuple[str, str | None]] = []
     for path in sorted(LIBRARY.glob("*.yaml")):
-        found += [(path.stem, profile) for profile in YAML(typ="safe").load(path).get("profiles") or [None]]
-    return found
+        results += [(path.stem, profile) for profile in YAML(typ="safe").load(path).get("profiles") or [None]]
+    return results
 
 
 @needs_sandbox

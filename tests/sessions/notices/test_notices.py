@@ -56,7 +56,7 @@ class Receiver:
         self.thread.start()
 
     def events(self) -> list[str]:
-        return [one["event"] for one in self.got]
+        return [row["event"] for row in self.got]
 
 
 @pytest.fixture
@@ -67,14 +67,16 @@ def receiver() -> Iterator[Receiver]:
     made.server.server_close()
 
 
-def told(session: Session, environ: dict[str, str], *receivers: Notify, within_s: float = 20.0) -> list[str]:
+def connect_receivers(
+    session: Session, environ: dict[str, str], *receivers: Notify, within_s: float = 20.0
+) -> list[str]:
     """Connect a session to receivers, as its wiring does; returns the lines that are said."""
-    said: list[str] = []
+    messages: list[str] = []
     spec = session.resolved.spec.model_copy(update={"notify": receivers})
     resolved = session.resolved.model_copy(update={"spec": spec})
-    parts = (session.run, session.trail, session.store, resolved, said.append)
+    parts = (session.run, session.trail, session.store, resolved, messages.append)
     session.notify = Notifier(*parts, environ=environ, within_s=within_s).look
-    return said
+    return messages
 
 
 def recorded(run: Path) -> list[dict[str, Any]]:
@@ -85,7 +87,7 @@ def test_a_waiting_session_tells_it_once_with_the_commands_that_answer(tmp_path:
     run = open_quick(tmp_path)
     for _ in range(2):
         session = quick_session(run, reviewer=Critical())
-        told(session, {EVERYWHERE: receiver.address})
+        connect_receivers(session, {EVERYWHERE: receiver.address})
         drive(session)
     assert receiver.events() == ["waiting"]
     notice = receiver.got[0]
@@ -93,9 +95,9 @@ def test_a_waiting_session_tells_it_once_with_the_commands_that_answer(tmp_path:
     assert any("--answer stop" in command for command in notice["commands"])
     # Neither an item nor an answer nor a reason of the gate is in it.
     heldout = (run / "store").rglob("*")
-    assert "Write one line" in "".join(one.read_text(errors="ignore") for one in heldout if one.is_file())
+    assert "Write one line" in "".join(path.read_text(errors="ignore") for path in heldout if path.is_file())
     assert not any(words in json.dumps(notice) for words in ("Write one line", "said", "points at nothing"))
-    assert [one["delivered"] for one in recorded(run)] == [True]
+    assert [row["delivered"] for row in recorded(run)] == [True]
 
 
 def test_a_command_tells_who_the_environment_names(
@@ -119,17 +121,17 @@ class Dear(Playbook):
 def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_path: Path, receiver: Receiver) -> None:
     judged = open_quick(tmp_path, ("reviewer: {vendor: checklist}", "reviewer: {vendor: person}"), name="judged")
     session = quick_session(judged, reviewer=Person())
-    told(session, {EVERYWHERE: receiver.address})
+    connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session)
     assert receiver.got[0]["text"].startswith("judged: waits for a person, for a verdict\npeergate review show judged")
     short = open_quick(tmp_path, name="short")
     session = quick_session(short, builder=Dear())
-    told(session, {EVERYWHERE: receiver.address})
+    connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session)
     assert receiver.events() == ["waiting", "waiting"] and "peergate amend short" in receiver.got[1]["text"]
     (short / "cancel").touch()
     session = quick_session(short)
-    told(session, {EVERYWHERE: receiver.address})
+    connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session, {"answer": "stop", "reason": "enough", "by": "ada", "expires": None})
     assert receiver.got[2]["text"] == "short: closed: cancelled"
 
@@ -137,14 +139,14 @@ def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_p
 def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, receiver: Receiver) -> None:
     run = open_quick(tmp_path)
     session = quick_session(run, reviewer=Refuses())
-    told(session, {"HOOK": receiver.address}, Notify(env="HOOK", on=("rejected", "closed")))
+    connect_receivers(session, {"HOOK": receiver.address}, Notify(env="HOOK", on=("rejected", "closed")))
     drive(session)
     assert receiver.events() == ["rejected", "closed"]
     assert receiver.got[0]["text"] == "small: the gate of tuned.1 rejects"
     assert receiver.got[1]["text"] == "small: closed: reject"
     only = Notify(env="HOOK", on=("waiting",))
     session = quick_session(run)
-    told(session, {"HOOK": receiver.address}, only)
+    connect_receivers(session, {"HOOK": receiver.address}, only)
     session.notify()
     session.trail.close()
     assert len(receiver.got) == 2
@@ -153,14 +155,14 @@ def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, rece
 def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, receiver: Receiver) -> None:
     run = open_quick(tmp_path)
     session = quick_session(run)
-    told(session, {EVERYWHERE: receiver.address})
+    connect_receivers(session, {EVERYWHERE: receiver.address})
     most = session.resolved.spec.budget.max_cost_usd
     for number, share in enumerate((0.3, 0.25, 0.01, 0.3, 0.2)):
         body = {"what": "settle", "job": f"small.base.{number}", "party": "job", "usd": most * share}
         spend(session, number, body)
         session.notify()
     session.trail.close()
-    assert [one["text"].split(" %")[0] for one in receiver.got] == ["small: 50", "small: 80", "small: 100"]
+    assert [row["text"].split(" %")[0] for row in receiver.got] == ["small: 50", "small: 80", "small: 100"]
 
 
 def spend(session: Session, number: int, body: dict[str, Any]) -> None:
@@ -173,7 +175,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
     from testing.factories.bodies import body_of
 
     session = quick_session(open_quick(tmp_path))
-    told(session, {EVERYWHERE: receiver.address})
+    connect_receivers(session, {EVERYWHERE: receiver.address})
     append_json(session.trail, "lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
     session.notify()
     session.trail.close()
@@ -188,14 +190,16 @@ def test_a_receiver_that_fails_stops_nothing_and_is_recorded_without_its_address
     run = open_quick(tmp_path)
     session = quick_session(run, launcher=QuickLauncher(rows_with(12)))
     gone = "http://127.0.0.1:1/gone"
-    said = told(session, {"HOOK": receiver.address, EVERYWHERE: gone}, Notify(env="HOOK"), Notify(env="UNSET"))
+    messages = connect_receivers(
+        session, {"HOOK": receiver.address, EVERYWHERE: gone}, Notify(env="HOOK"), Notify(env="UNSET")
+    )
     drive(session)
     assert read_entries(run / "trail.sqlite")[-1].kind == "close"
-    why = {one["to"]: one["why"] for one in recorded(run)}
+    why = {row["to"]: row["why"] for row in recorded(run)}
     assert why == {"HOOK": "the server answered 302", "UNSET": "variable UNSET is not set", EVERYWHERE: "ConnectError"}
-    assert len(said) == len(recorded(run)) == 3
-    kept = "".join(said) + (run / RECORD).read_text(encoding="utf-8")
-    assert "a-secret-path" not in kept and "gone" not in kept
+    assert len(messages) == len(recorded(run)) == 3
+    text = "".join(messages) + (run / RECORD).read_text(encoding="utf-8")
+    assert "a-secret-path" not in text and "gone" not in text
     # Each was tried again.
     assert receiver.events() == ["closed", "closed"]
 
@@ -207,17 +211,17 @@ def test_a_server_that_does_not_answer_is_waited_for_a_bounded_time(receiver: Re
 
 def test_a_trail_that_cannot_be_read_ends_no_session(tmp_path: Path, receiver: Receiver) -> None:
     session = quick_session(open_quick(tmp_path))
-    said = told(session, {EVERYWHERE: receiver.address})
+    messages = connect_receivers(session, {EVERYWHERE: receiver.address})
     session.trail.close()
     session.notify()
-    assert len(said) == 1 and said[0].startswith("notices: ") and receiver.got == []
+    assert len(messages) == 1 and messages[0].startswith("notices: ") and receiver.got == []
 
 
 def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "waits-for-a-person-88231")
     monkeypatch.setattr("sessions.exports.notices.news.DESIGN", "waits-for-a-person-88231")
     session = quick_session(open_quick(tmp_path))
-    told(session, {EVERYWHERE: receiver.address})
+    connect_receivers(session, {EVERYWHERE: receiver.address})
     from testing.factories.bodies import body_of
 
     append_json(

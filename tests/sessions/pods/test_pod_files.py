@@ -35,8 +35,8 @@ pytestmark = pytest.mark.integration
     [("ada@gpu7.example:2222", "ada@gpu7.example", 2222), ("pod", "pod", None), ("root@[::1]:22", "root@::1", 22)],
 )
 def test_addresses(text: str, destination: str, port: int | None) -> None:
-    found = read_address(text)
-    assert (found.destination, found.port) == (destination, port)
+    address = read_address(text)
+    assert (address.destination, address.port) == (destination, port)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_ssh_would_read_as_something_else_is_no_address(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "output"),
     [
         ("host: pod\nrot: /x\n", "2:1: rot: unknown key 'rot' (did you mean 'root'?)"),
         ("root: /x\n", "'host' is missing"),
@@ -60,12 +60,12 @@ def test_what_ssh_would_read_as_something_else_is_no_address(text: str) -> None:
         ("host: pod\nidle_minutes: -1\n", "2:15: idle_minutes: idle_minutes must be above 0, got -1"),
     ],
 )
-def test_mistakes_in_a_pod_file_are_told_with_their_place(tmp_path: Path, lines: str, told: str) -> None:
+def test_mistakes_in_a_pod_file_are_told_with_their_place(tmp_path: Path, lines: str, output: str) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(lines, encoding="utf-8")
     with pytest.raises(SpecError) as caught:
         read_pod_file(path)
-    assert told in str(caught.value)
+    assert output in str(caught.value)
 
 
 def test_a_plan_says_what_happens_what_ends_the_pod_and_what_it_costs_at_most(tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_a_plan_says_what_happens_what_ends_the_pod_and_what_it_costs_at_most(tm
     )
     done = peergate("pod", "plan", spec, "--pod", pod, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["cost"]["machine_usd"] == 12 and told["cost"]["session_usd"] == 10
-    assert any("after 4.00 h" in one for one in told["ends"]) and any("`poweroff`" in one for one in told["ends"])
-    assert any("2 GPUs" in one for one in told["steps"]) and told["keys"] == []
+    report = json.loads(done.stdout)
+    assert report["cost"]["machine_usd"] == 12 and report["cost"]["session_usd"] == 10
+    assert any("after 4.00 h" in end for end in report["ends"]) and any("`poweroff`" in end for end in report["ends"])
+    assert any("2 GPUs" in step for step in report["steps"]) and report["keys"] == []
     both = peergate("pod", "plan", spec, "--pod", pod, "--host", "x")
     assert both.returncode == 2 and "no machine is named" in both.stderr
 
 
 def test_only_keys_the_session_needs_are_named(tmp_path: Path) -> None:
-    asked = ("reviewer: {vendor: checklist}", "reviewer: {vendor: anthropic, model: claude-sonnet-4-5}")
-    resolved = load_spec(write_quick_spec(tmp_path, asked))
+    pair = ("reviewer: {vendor: checklist}", "reviewer: {vendor: anthropic, model: claude-sonnet-4-5}")
+    resolved = load_spec(write_quick_spec(tmp_path, pair))
     assert pod_plan.keys_of(resolved.spec) == (["ANTHROPIC_API_KEY"], [])
 
 
@@ -129,7 +129,7 @@ def test_ray_is_installed_where_a_stage_runs_on_it(tmp_path: Path) -> None:
     assert "ray" in needed_extras(load_spec(spec).spec)
     done = peergate("pod", "plan", spec, "--host", "gpu7", "--json")
     assert done.returncode == 0 and any(
-        "install Peergate [train, ray" in one for one in json.loads(done.stdout)["steps"]
+        "install Peergate [train, ray" in step for step in json.loads(done.stdout)["steps"]
     )
 
 
@@ -138,13 +138,15 @@ def test_ray_is_installed_where_a_stage_runs_on_it(tmp_path: Path) -> None:
 )
 def test_an_environment_has_to_have_what_the_stages_need(there: dict[str, Any], status: str) -> None:
     version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | there
-    pod, told = PodFile(host="gpu7"), {"torch": {"hung": True}}
+    pod, report = PodFile(host="gpu7"), {"torch": {"hung": True}}
     needed = [NeededPackage("torch", "train", "train"), NeededPackage("ray", "ray", "base")]
-    checks = {check.id: check for check in pod_checks.environment(told, version, "m", pod, plugins={}, packages=needed)}
+    checks = {
+        check.id: check for check in pod_checks.environment(report, version, "m", pod, plugins={}, packages=needed)
+    }
     assert checks["packages"].status == status and checks["peergate"].status == "PASS"
     if status == "FAIL":
         assert "ray (base)" in checks["packages"].detail and "ray" in checks["packages"].hint
-    assert "packages" not in {check.id for check in pod_checks.environment(told, version, "m", pod, plugins={})}
+    assert "packages" not in {check.id for check in pod_checks.environment(report, version, "m", pod, plugins={})}
 
 
 @pytest.mark.parametrize(
@@ -152,12 +154,15 @@ def test_an_environment_has_to_have_what_the_stages_need(there: dict[str, Any], 
 )
 def test_a_pod_has_to_have_bubblewrap_where_code_runs_in_it(there: dict[str, Any], status: str) -> None:
     version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | there
-    pod, told = PodFile(host="gpu7"), {"torch": {"hung": True}}
-    found = {one.id: one for one in pod_checks.environment(told, version, "m", pod, plugins={}, sandboxed=["verifier"])}
-    assert found["bubblewrap"].status == status
+    pod, report = PodFile(host="gpu7"), {"torch": {"hung": True}}
+    checks = {
+        check.id: check
+        for check in pod_checks.environment(report, version, "m", pod, plugins={}, sandboxed=["verifier"])
+    }
+    assert checks["bubblewrap"].status == status
     if status == "FAIL":
-        assert "verifier" in found["bubblewrap"].detail and "bubblewrap" in found["bubblewrap"].hint
-    assert "bubblewrap" not in {one.id for one in pod_checks.environment(told, version, "m", pod, plugins={})}
+        assert "verifier" in checks["bubblewrap"].detail and "bubblewrap" in checks["bubblewrap"].hint
+    assert "bubblewrap" not in {check.id for check in pod_checks.environment(report, version, "m", pod, plugins={})}
 
 
 @pytest.mark.parametrize("verb", ["plan", pytest.param("up", marks=pytest.mark.slow)])
@@ -228,12 +233,14 @@ def test_a_snapshot_counts_when_it_is_whole(
 ) -> None:
     snapshot_of(tmp_path, files)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9/")
-    told = probe.hub({"hub": "lab/model"}, tmp_path)
-    assert told["lacks"] == lacks and told["reachable"] is (False if lacks else None)
-    (found,) = [
-        one for one in pod_checks.machine({"hub": told}, PodFile(host="gpu7"), "lab/model") if one.id == "model"
+    facts = probe.hub({"hub": "lab/model"}, tmp_path)
+    assert facts["lacks"] == lacks and facts["reachable"] is (False if lacks else None)
+    (check,) = [
+        pod_check
+        for pod_check in pod_checks.machine({"hub": facts}, PodFile(host="gpu7"), "lab/model")
+        if pod_check.id == "model"
     ]
-    assert found.status == ("FAIL" if lacks else "PASS") and all(one in found.detail for one in lacks)
+    assert check.status == ("FAIL" if lacks else "PASS") and all(lack in check.detail for lack in lacks)
 
 
 def test_a_snapshot_of_another_revision_is_not_the_one_that_is_meant(
@@ -261,7 +268,7 @@ RULES = Rules(usd_per_hour=6.0, max_cost_usd=3.0, idle_minutes=10.0, dead_man_mi
 
 
 @pytest.mark.parametrize(
-    ("hours", "idle", "away", "told"),
+    ("hours", "idle", "away", "output"),
     [
         (0.39, 0.0, 0.0, None),  # 0.39 h and 0.1 h of grace cost 2.94
         (0.4, 0.0, 0.0, "price: 0.40 h and the grace cost 3.0000 USD, the cap is 3"),
@@ -272,8 +279,8 @@ RULES = Rules(usd_per_hour=6.0, max_cost_usd=3.0, idle_minutes=10.0, dead_man_mi
         (9.0, 99.0, 99.0, "price: 9.00 h and the grace cost 54.6000 USD, the cap is 3"),
     ],
 )
-def test_which_rule_ends_a_pod(hours: float, idle: float, away: float, told: str | None) -> None:
-    assert why(RULES, hours=hours, idle_minutes=idle, away_minutes=away) == told
+def test_which_rule_ends_a_pod(hours: float, idle: float, away: float, output: str | None) -> None:
+    assert why(RULES, hours=hours, idle_minutes=idle, away_minutes=away) == output
     assert why(Rules(), hours=1e6, idle_minutes=1e6, away_minutes=1e6) is None
 
 
@@ -292,20 +299,20 @@ def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
     path.write_bytes(data)
     listed = zipfile.ZipFile(path).namelist()
     assert "specs/library/demo.yaml" in listed and "sessions/pages/templates/report.md.j2" in listed
-    assert not [one for one in listed if "__pycache__" in one]
+    assert not [text for text in listed if "__pycache__" in text]
     target = tmp_path / "there"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
     done = subprocess.run([*pip, "--target", str(target), str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     run = [sys.executable, "-P", "-c", "import sessions.pods.remote.pod_entry as f; print(f.__file__); f.version()"]
-    told = subprocess.run(run, capture_output=True, text=True, env={"PYTHONPATH": str(target)}, cwd="/", check=False)
-    assert str(target) in told.stdout and f'"protocol": {PROTOCOL}' in told.stdout, told.stderr
+    process = subprocess.run(run, capture_output=True, text=True, env={"PYTHONPATH": str(target)}, cwd="/", check=False)
+    assert str(target) in process.stdout and f'"protocol": {PROTOCOL}' in process.stdout, process.stderr
 
 
 def test_constraints_name_versions_an_index_has() -> None:
     lines = install.constraints_of_this().decode().splitlines()
-    assert any(one.startswith("torch==") for one in lines) and not [one for one in lines if "+" in one]
-    assert not [one for one in lines if one.startswith("peergate==")]
+    assert any(line.startswith("torch==") for line in lines) and not [line for line in lines if "+" in line]
+    assert not [line for line in lines if line.startswith("peergate==")]
 
 
 HEALTHY: dict[str, Any] = {
@@ -324,7 +331,7 @@ POD = PodFile(host="pod", gpus=1)
 
 
 @pytest.mark.parametrize(
-    ("changed", "id", "told"),
+    ("changed", "id", "output"),
     [
         ({"python": [3, 9, 1]}, "python", "Python 3.9.1, 3.11 is needed"),
         ({"venv": False}, "python", "has no venv and ensurepip"),
@@ -347,15 +354,15 @@ POD = PodFile(host="pod", gpus=1)
         ({"hub": {}}, "model", "gave no answer"),
     ],
 )
-def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, told: str) -> None:
-    failed = [one for one in pod_checks.machine(HEALTHY | changed, POD, "lab/model") if one.status == "FAIL"]
-    assert id in [one.id for one in failed]
-    assert told in next(one.detail for one in failed if one.id == id)
-    assert not [one for one in pod_checks.machine(HEALTHY, POD, "lab/model") if one.status == "FAIL"]
+def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, output: str) -> None:
+    failed = [check for check in pod_checks.machine(HEALTHY | changed, POD, "lab/model") if check.status == "FAIL"]
+    assert id in [check.id for check in failed]
+    assert output in next(check.detail for check in failed if check.id == id)
+    assert not [check for check in pod_checks.machine(HEALTHY, POD, "lab/model") if check.status == "FAIL"]
 
 
 @pytest.mark.parametrize(
-    ("torch", "version", "id", "told"),
+    ("torch", "version", "id", "output"),
     [
         ({"hung": True}, None, "torch", "did not end within 120 s"),
         ({"hung": False, "failed": "ImportError: libcudart"}, None, "torch", "libcudart"),
@@ -365,17 +372,17 @@ def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, told:
         (None, {"protocol": 99, "version": "9"}, "peergate", "speaks protocol 99"),
     ],
 )
-def test_each_fact_of_an_environment_can_fail(torch: Any, version: Any, id: str, told: str) -> None:
+def test_each_fact_of_an_environment_can_fail(torch: Any, version: Any, id: str, output: str) -> None:
     here = "sha256:here"
     good = {"protocol": PROTOCOL, "version": "0.1.0", "measuring": here}
-    found = pod_checks.environment({"torch": torch or HEALTHY["torch"]}, version or good, here, POD, plugins={})
-    assert [(one.id, told in one.detail) for one in found if one.status == "FAIL"] == [(id, True)]
+    checks = pod_checks.environment({"torch": torch or HEALTHY["torch"]}, version or good, here, POD, plugins={})
+    assert [(check.id, output in check.detail) for check in checks if check.status == "FAIL"] == [(id, True)]
     other = pod_checks.environment(HEALTHY, good | {"measuring": "sha256:other"}, here, POD, plugins={})
-    assert [(one.id, one.status) for one in other if one.status != "PASS"] == [("peergate", "WARN")]
+    assert [(check.id, check.status) for check in other if check.status != "PASS"] == [("peergate", "WARN")]
     used = {"peergate.tasks ones": "acme-ones 1.0 sha256:1"}
     for there, status in ((used, "PASS"), (used | {"peergate.tasks twos": "x"}, "PASS"), ({}, "WARN")):
         brought = pod_checks.environment(HEALTHY, good | {"plugins": there}, here, POD, plugins=used)
-        assert next(one.status for one in brought if one.id == "peergate") == status
+        assert next(check.status for check in brought if check.id == "peergate") == status
 
 
 def test_a_spec_that_wants_gpus_or_a_client_says_so_to_the_pod(tmp_path: Path) -> None:

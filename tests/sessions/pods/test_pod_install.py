@@ -49,10 +49,14 @@ def test_an_installation_is_whole_and_is_made_once(tmp_path: Path, monkeypatch: 
     with pod(tmp_path / "pod") as machine:
         house = machine.durable / "wheelhouse"
         house.mkdir()
-        wanted = [Requirement(one) for one in distribution("peergate").requires or []]
-        names = {one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": "train"})}
+        wanted = [Requirement(require) for require in distribution("peergate").requires or []]
+        names = {
+            requirement.name
+            for requirement in wanted
+            if requirement.marker is None or requirement.marker.evaluate({"extra": "train"})
+        }
         # What is not in the stand-ins is that of this machine: the wheel of Peergate comes before it on the path.
-        real = next(one for one in sys.path if one.endswith("site-packages"))
+        real = next(text for text in sys.path if text.endswith("site-packages"))
         for name in sorted(names):
             files = {"torch/__init__.py": TORCH} if name == "torch" else {}
             stand_in(house, name, files | ({"zz.pth": f"{real}\n"} if name == "filelock" else {}))
@@ -60,32 +64,32 @@ def test_an_installation_is_whole_and_is_made_once(tmp_path: Path, monkeypatch: 
         config.mkdir(parents=True)
         (config / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /durable/wheelhouse\n", "utf-8")
         file = read_pod_file(write_pod_file(tmp_path, machine, None))
-        given = write_quick_spec(tmp_path / "spec")
-        place, resolved = place_of(tmp_path / "pods", "small"), load_spec(given)
+        path = write_quick_spec(tmp_path / "spec")
+        place, resolved = place_of(tmp_path / "pods", "small"), load_spec(path)
         connection = place.connection(file)
         confirm(connection, (machine.fingerprint,), None)
-        found: list[PodCheck] = []
+        checks: list[PodCheck] = []
         try:
-            record = prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
-            assert record.python.startswith(f"{machine.root}/environments/"), found
+            record = prepare(connection, place, file, resolved, bundle_of(path, resolved), checks.append)
+            assert record.python.startswith(f"{machine.root}/environments/"), checks
             mark = machine.durable / Path(record.python).relative_to("/durable").parents[1] / "peergate-installed.json"
-            told = version_of(connection, record.python)
-            assert isinstance(told, dict) and told["protocol"] == 1
+            report = version_of(connection, record.python)
+            assert isinstance(report, dict) and report["protocol"] == 1
             where = connection.run(f"{record.python} -P -c 'import sessions; print(sessions.__file__)'").out.decode()
             assert where.startswith(f"{machine.root}/environments/"), "the code of the wheel runs, not another one"
             made = mark.stat().st_mtime_ns
-            prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
+            prepare(connection, place, file, resolved, bundle_of(path, resolved), checks.append)
             assert mark.stat().st_mtime_ns == made
             # Broken off before the mark: what is there is no environment, and is begun again.
             mark.unlink()
             (mark.parent / "bin" / "half").touch()
-            prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
+            prepare(connection, place, file, resolved, bundle_of(path, resolved), checks.append)
             assert mark.exists() and not (mark.parent / "bin" / "half").exists()
-            for one in house.glob("torch*"):
-                one.unlink()
+            for file_path in house.glob("torch*"):
+                file_path.unlink()
             mark.unlink()
             with pytest.raises(BlockedError, match="could not be installed"):
-                prepare(connection, place, file, resolved, bundle_of(given, resolved), found.append)
+                prepare(connection, place, file, resolved, bundle_of(path, resolved), checks.append)
             assert not mark.parent.exists()
         finally:
             connection.close()

@@ -40,12 +40,12 @@ while :; do sleep 0.05; done
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Iterator[Layout]:
-    one = Layout(tmp_path / "root", "small")
+    result = Layout(tmp_path / "root", "small")
     before = os.umask(0)
     os.umask(before)
-    one.make()
+    result.make()
     os.umask(before)
-    yield one
+    yield result
     for process in psutil.process_iter(["cmdline"]):
         if str(tmp_path) in " ".join(process.info["cmdline"] or []):
             process.kill()
@@ -73,16 +73,16 @@ def state(layout: Layout) -> dict[str, Any]:
 
 
 def test_the_orchestrator_is_detached_and_its_keys_are_in_no_file(layout: Layout) -> None:
-    told = start(layout)
-    process = psutil.Process(told["pid"])
+    report = start(layout)
+    process = psutil.Process(report["pid"])
     assert os.getsid(process.pid) == process.pid, "it has a session of its own"
     assert state(layout) == {"orchestrator": "running", "pid": process.pid}
     wait_for(lambda: b"KEY=" in layout.log.read_bytes(), 300)
     line = layout.log.read_text()
     assert f"--runs {layout.runs}" in line and f"HOME={layout.home}" in line and f"KEY={len(CANARY)}" in line
     assert process.environ()["OPENAI_API_KEY"] == CANARY and "PYTEST_CURRENT_TEST" not in process.environ()
-    found = [path for path in layout.root.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
-    assert not found
+    paths = [path for path in layout.root.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+    assert not paths
     keeper = psutil.Process(json.loads((layout.own / process_state.KEEPER).read_bytes())["pid"])
     assert CANARY not in " ".join([*keeper.cmdline(), *keeper.environ().values()])
     again = start(layout)
@@ -103,16 +103,16 @@ def test_how_it_ended_is_kept(layout: Layout) -> None:
     start(layout, does="exit 6")
     wait_for(lambda: state(layout)["orchestrator"] == "ended", 300)
     assert state(layout)["code"] == 6
-    told = start(layout, does="kill -9 $$")
+    report = start(layout, does="kill -9 $$")
     wait_for(lambda: state(layout).get("code") == 137, 300)
-    assert told["number"] == 2
+    assert report["number"] == 2
 
 
 def test_an_end_the_keeper_has_not_seen_yet_is_not_taken_for_a_lost_one(layout: Layout) -> None:
-    told = start(layout, does="sleep 1; exit 4")
+    report = start(layout, does="sleep 1; exit 4")
     keeper = psutil.Process(json.loads((layout.own / process_state.KEEPER).read_bytes())["pid"])
     keeper.suspend()
-    orchestrator = psutil.Process(told["pid"])
+    orchestrator = psutil.Process(report["pid"])
     wait_for(lambda: orchestrator.status() == psutil.STATUS_ZOMBIE, 300)
     assert state(layout)["orchestrator"] == "running"
     keeper.resume()
@@ -121,7 +121,7 @@ def test_an_end_the_keeper_has_not_seen_yet_is_not_taken_for_a_lost_one(layout: 
 
 
 @pytest.mark.parametrize(
-    ("rules", "does", "told"),
+    ("rules", "does", "output"),
     [
         (Rules(usd_per_hour=3600.0, max_cost_usd=1.5, grace_minutes=0.01), "", "price: "),
         (Rules(idle_minutes=0.01, grace_minutes=0.01), "exit 0", "idle: "),
@@ -129,13 +129,13 @@ def test_an_end_the_keeper_has_not_seen_yet_is_not_taken_for_a_lost_one(layout: 
     ],
 )
 def test_each_rule_pauses_the_session_and_runs_the_shutdown_command(
-    layout: Layout, rules: Rules, does: str, told: str
+    layout: Layout, rules: Rules, does: str, output: str
 ) -> None:
     order = f"echo down >> {layout.root}/shut"
     start(layout, rules.model_copy(update={"shutdown": order}), does)
     wait_for(lambda: (layout.own / process_state.ENDED).exists(), 120)
     ended = json.loads((layout.own / process_state.ENDED).read_bytes())
-    assert ended["reason"].startswith(told) and ended["code"] == 0
+    assert ended["reason"].startswith(output) and ended["code"] == 0
     assert (layout.root / "shut").read_text() == "down\n"
     assert state(layout)["orchestrator"] == "ended" and state(layout)["code"] == (0 if does else 130)
 
@@ -190,16 +190,16 @@ def test_orphans_are_ended_and_nothing_else(layout: Layout) -> None:
         "of the root, of no one": planted(layout, layout.root),
     }
     try:
-        told = sweep(layout)
-        assert len(told) == 3, told
+        lines = sweep(layout)
+        assert len(lines) == 3, lines
         alive = [what for what, process in processes.items() if process.poll() is None]
         assert alive == ["a wrapper of an open session, with its job", "someone else's"]
-        kept = psutil.Process(processes[alive[0]].pid).children()
-        assert len(kept) == 1 and kept[0].name() == "sleep"
+        selected = psutil.Process(processes[alive[0]].pid).children()
+        assert len(selected) == 1 and selected[0].name() == "sleep"
         # When the pod is going to end, the jobs of the session go too.
         sweep(layout, everything=True)
         processes[alive[0]].wait(10)
-        assert not kept[0].is_running() and processes["someone else's"].poll() is None
+        assert not selected[0].is_running() and processes["someone else's"].poll() is None
     finally:
         for process in processes.values():
             if process.poll() is None:
@@ -209,5 +209,5 @@ def test_orphans_are_ended_and_nothing_else(layout: Layout) -> None:
 
 def test_a_pod_is_not_told_of_a_database(tmp_path: Path) -> None:
     """The trail of a pod is the file that is pulled."""
-    told = Layout(tmp_path, "small").environment({"PEERGATE_DATABASE": CANARY, "PGPASSWORD": CANARY, "PATH": "/bin"})
-    assert told["PATH"] == "/bin" and CANARY not in told.values()
+    report = Layout(tmp_path, "small").environment({"PEERGATE_DATABASE": CANARY, "PGPASSWORD": CANARY, "PATH": "/bin"})
+    assert report["PATH"] == "/bin" and CANARY not in report.values()

@@ -49,7 +49,7 @@ class Finished(NamedTuple):
 
     machine: Pod
     pods: Path
-    told: dict[str, Said]
+    answers: dict[str, Said]
     """What a managing program was answered that started it."""
 
 
@@ -60,23 +60,23 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         python = plant_environment(machine)
         file = write_pod_file(folder, machine, python, f"shutdown: touch {Path(machine.root).parent}/shut")
         own = ("--pods", folder / "pods")
-        told: dict[str, Said] = {}
+        answers: dict[str, Said] = {}
         done = peergate("pod", "up", write_quick_spec(folder / "spec"), "--pod", file, *own)
         assert done.returncode == 0, done.stderr
         with over_stdio(folder / "spec", folder / "runs", REAL, options=("--manage", *map(str, own))) as driver:
-            told["prepared"] = driver.call("list_pods")
-            told["answered"] = driver.call("start_pod", session="small", answer="approve")
-            told["unknown"] = driver.call("start_pod", session="other")
-            told["not begun"] = driver.call("pod_status", session="small")
-            told["started"] = driver.call("start_pod", session="small")
-            told["again"] = driver.call("start_pod", session="small")
+            answers["prepared"] = driver.call("list_pods")
+            answers["answered"] = driver.call("start_pod", session="small", answer="approve")
+            answers["unknown"] = driver.call("start_pod", session="other")
+            answers["not begun"] = driver.call("pod_status", session="small")
+            answers["started"] = driver.call("start_pod", session="small")
+            answers["again"] = driver.call("start_pod", session="small")
             until = time.monotonic() + 400
             while "the orchestrator there: running" in (status := driver.call("pod_status", **WAITS)).text:
                 assert time.monotonic() < until, status
-            told["ended"], told["pulled"] = status, driver.call("list_pods")
+            answers["ended"], answers["pulled"] = status, driver.call("list_pods")
         done = peergate("pod", "attach", "small", *own)
         assert done.returncode == 0, done.stderr
-        yield Finished(machine, folder / "pods", told)
+        yield Finished(machine, folder / "pods", answers)
 
 
 def copied(finished: Finished, name: str, *, pulled: bool = True) -> tuple[PodPlace, Path]:
@@ -87,13 +87,13 @@ def copied(finished: Finished, name: str, *, pulled: bool = True) -> tuple[PodPl
     shutil.copytree(finished.pods / "small", pods / "small")
     place = place_of(pods, "small")
     if not pulled:
-        for one in (place.folder / "runs", place.heads):
-            shutil.rmtree(one)
-        for one in ("policy.json", "pulled.json"):
-            (place.folder / one).unlink()
-    told = json.loads(place.record_path.read_bytes())
-    told["root"] = str(Path(finished.machine.root).parent / name)
-    place.record_path.write_text(json.dumps(told), encoding="utf-8")
+        for path in (place.folder / "runs", place.heads):
+            shutil.rmtree(path)
+        for path in ("policy.json", "pulled.json"):
+            (place.folder / path).unlink()
+    report = json.loads(place.record_path.read_bytes())
+    report["root"] = str(Path(finished.machine.root).parent / name)
+    place.record_path.write_text(json.dumps(report), encoding="utf-8")
     return place, target / "runs" / "small"
 
 
@@ -118,16 +118,16 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         hold.touch()
         done = peergate("pod", "start", "small", *own, **KEYS)
         assert done.returncode == 0 and "small started on pod" in done.stderr, done.stderr
-        said = tmp_path / "attach.log"
-        with said.open("wb") as log:
+        folder = tmp_path / "attach.log"
+        with folder.open("wb") as log:
             words = [sys.executable, "-u", "-m", "sessions.commands.cli", "pod", "attach", "small", *map(str, own)]
             attached = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), stdin=subprocess.DEVNULL)
         try:
-            wait_for(lambda: "launch_stage" in said.read_text() and "the head is kept" in said.read_text(), 300)
+            wait_for(lambda: "launch_stage" in folder.read_text() and "the head is kept" in folder.read_text(), 300)
             (orchestrator,) = machine.processes("testing.fixtures.sshd_quick", "start")
             mark = machine.seen / "pods" / "small" / "attached"
             assert machine.cut() >= 1
-            wait_for(lambda: "trying again in 1 s" in said.read_text(), 120)
+            wait_for(lambda: "trying again in 1 s" in folder.read_text(), 120)
             assert orchestrator.is_running() and attached.poll() is None
             before = mark.stat().st_mtime_ns
             wait_for(lambda: mark.stat().st_mtime_ns > before, 120)
@@ -136,15 +136,15 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         finally:
             attached.kill()
             attached.wait()
-        assert "was killed by signal 9; nothing is lost" in said.read_text()
-        assert "`peergate pod start small" in said.read_text()
+        assert "was killed by signal 9; nothing is lost" in folder.read_text()
+        assert "`peergate pod start small" in folder.read_text()
         hold.unlink()
         done = peergate("pod", "start", "small", *own, **KEYS)
         assert done.returncode == 0 and "small continues on pod" in done.stderr, done.stderr
         done = peergate("pod", "attach", "small", *own, **KEYS)
         assert done.returncode == 0 and "small: closed, approve" in done.stdout, done.stderr
         place = place_of(tmp_path / "pods", "small")
-        kinds = [one.kind for one in read_entries(place.run / "trail.sqlite")]
+        kinds = [entry.kind for entry in read_entries(place.run / "trail.sqlite")]
         assert kinds.count("resume") == 1 and kinds.count("launch") == kinds.count("exit") == 5
         assert len(place.anchors()) >= 3
         assert verify(place).exit_code == 0
@@ -157,7 +157,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         everywhere = [path for path in tmp_path.rglob("*") if path.is_file() and "root" not in path.parts]
         everywhere = [path for path in everywhere if path.is_relative_to(tmp_path / "pods") or "durable" in path.parts]
         assert len(everywhere) > 100
-        assert not [path for path in [*everywhere, said] if CANARY.encode() in path.read_bytes()]
+        assert not [path for path in [*everywhere, folder] if CANARY.encode() in path.read_bytes()]
         # Signing keys were made there and stay there.
         assert (machine.seen / "runs" / ".peergate" / "keys" / "log.pem").exists()
         assert not list((tmp_path / "pods").rglob("*.pem"))
@@ -187,48 +187,53 @@ def test_a_model_builds_on_a_pod_and_asks_its_reviewer_there(tmp_path: Path) -> 
         models.stdin.close()
         assert json.loads(models.stdout.read()) == []
     place = place_of(tmp_path / "pods", "small")
-    every = [one.entry for one in read_entries(place.run / "trail.sqlite")]
-    (asked,) = (one.body for one in every if one.kind == "question")
-    (told,) = (one.body for one in every if one.kind == "answer")
-    assert (asked["by"], asked["reviewer"], told["by"], told["error"]) == ("openai:one", "anthropic:two", "model", "")
-    judged = [one.body for one in every if one.kind == "verdict"]
-    assert len(judged) == 6 and {one["reviewer"] for one in judged} == {"anthropic:two"}
-    turns = [one.body for one in every if one.kind == "turn"]
+    every = [entry.entry for entry in read_entries(place.run / "trail.sqlite")]
+    (requests,) = (entry.body for entry in every if entry.kind == "question")
+    (report,) = (entry.body for entry in every if entry.kind == "answer")
+    assert (requests["by"], requests["reviewer"], report["by"], report["error"]) == (
+        "openai:one",
+        "anthropic:two",
+        "model",
+        "",
+    )
+    judged = [entry.body for entry in every if entry.kind == "verdict"]
+    assert len(judged) == 6 and {row["reviewer"] for row in judged} == {"anthropic:two"}
+    turns = [entry.body for entry in every if entry.kind == "turn"]
     assert len(turns) >= 11 and every[-1].kind == "close" and verify(place).exit_code == 0
-    assert not [one for one in place.folder.rglob("*") if one.is_file() and CANARY.encode() in one.read_bytes()]
+    assert not [path for path in place.folder.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
 
 
 def test_a_program_starts_and_watches_the_session_of_a_prepared_pod(finished: Finished) -> None:
-    told = finished.told
-    assert [name for name, one in told.items() if one.is_error] == ["answered", "unknown", "again"]
-    (prepared,), (pulled,) = (json.loads(told[name].text)["pods"] for name in ("prepared", "pulled"))
+    answers = finished.answers
+    assert [name for name, answer in answers.items() if answer.is_error] == ["answered", "unknown", "again"]
+    (prepared,), (pulled,) = (json.loads(answers[name].text)["pods"] for name in ("prepared", "pulled"))
     assert (prepared["name"], prepared["host"], prepared["last_pulled"]) == ("small", "pod", None)
     assert pulled["last_pulled"]["state"] == "closed" and pulled["last_pulled"]["decision"] == "approve"
-    assert "malformed arguments: answer" in told["answered"].text
-    assert "unknown pod 'other'" in told["unknown"].text
-    assert told["not begun"].text == "the orchestrator there: never; nothing was started there yet"
-    assert "small started on pod" in told["started"].text
-    assert "the pod did not start it" in told["again"].text
-    assert told["ended"].text.startswith("the orchestrator there: ended, exit code 0\n{")
+    assert "malformed arguments: answer" in answers["answered"].text
+    assert "unknown pod 'other'" in answers["unknown"].text
+    assert answers["not begun"].text == "the orchestrator there: never; nothing was started there yet"
+    assert "small started on pod" in answers["started"].text
+    assert "the pod did not start it" in answers["again"].text
+    assert answers["ended"].text.startswith("the orchestrator there: ended, exit code 0\n{")
     # What the program reads holds no held-out text; the copy that was pulled for it is the session.
-    assert json.loads(told["ended"].text.partition("\n")[2])["name"] == "small"
+    assert json.loads(answers["ended"].text.partition("\n")[2])["name"] == "small"
 
 
 def test_a_pull_is_the_whole_session_and_the_next_one_brings_nothing(finished: Finished) -> None:
     place, _ = copied(finished, "again")
     audit = verify(place)
     assert audit.exit_code == 0 and audit.closed and not audit.damage, audit.damage
-    witnesses = [one.raw for one in read_entries(place.run / "trail.sqlite") if one.kind == "witness"]
-    assert len(witnesses) == 5 and all(one["rows"] and not one["why"] for one in witnesses)
+    witnesses = [entry.raw for entry in read_entries(place.run / "trail.sqlite") if entry.kind == "witness"]
+    assert len(witnesses) == 5 and all(witness["rows"] and not witness["why"] for witness in witnesses)
     assert "answers of 'base' recomputed" in (place.run / "report" / "report.md").read_text(encoding="utf-8")
-    kept = [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))]
-    told = pulled(place)
+    paths = [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))]
+    result = pulled(place)
     # A head for each pull that brought entries; a session that ends before the second pull leaves one.
-    assert told.closed and told.files == 0 and place.anchors()
-    assert [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))] == kept
+    assert result.closed and result.files == 0 and place.anchors()
+    assert [path.relative_to(place.run) for path in sorted(place.run.rglob("*"))] == paths
     place, run = copied(finished, "first", pulled=False)
-    told = pulled(place)
-    assert told.files > 50 and verify(place).exit_code == 0
+    result = pulled(place)
+    assert result.files > 50 and verify(place).exit_code == 0
     for name in ("report/report.md", "jobs/small.train.1/out/checkpoint/model.safetensors", "trail.seal"):
         assert (place.run / name).read_bytes() == (run / name).read_bytes()
     assert not list(place.incoming.iterdir())
@@ -249,7 +254,7 @@ def test_a_transfer_that_was_broken_off_goes_on_and_one_that_went_wrong_begins_a
 
 
 @pytest.mark.parametrize(
-    ("attack", "told"),
+    ("attack", "output"),
     [
         (flip_a_byte, "damaged"),
         (cut_and_close_again, "entries were cut off"),
@@ -258,7 +263,7 @@ def test_a_transfer_that_was_broken_off_goes_on_and_one_that_went_wrong_begins_a
         pytest.param(write_all_anew_with_other_keys, "damaged", marks=pytest.mark.nightly),
     ],
 )
-def test_a_trail_that_was_changed_between_two_pulls_is_found(finished: Finished, attack: Attack, told: str) -> None:
+def test_a_trail_that_was_changed_between_two_pulls_is_found(finished: Finished, attack: Attack, output: str) -> None:
     place, run = copied(finished, attack.__name__)
     path = run / "trail.sqlite"
     keys = keys_of(path)
@@ -270,7 +275,7 @@ def test_a_trail_that_was_changed_between_two_pulls_is_found(finished: Finished,
     )
     before = (place.run / "trail.sqlite").read_bytes()
     heads = len(place.anchors())
-    with pytest.raises(AuditDamage, match=told) as caught:
+    with pytest.raises(AuditDamage, match=output) as caught:
         pulled(place)
     assert "damaged" in str(caught.value) and list(place.refused.iterdir())
     assert (place.run / "trail.sqlite").read_bytes() == before and len(place.anchors()) == heads
@@ -296,7 +301,9 @@ def named(file: str, run: Path) -> None:
     digests = {file: digest_bytes(b"evil")}
     put(
         path,
-        chained([with_body(one, files=digests) if one.kind == "report" else one for one in entries_of(rows)], keys),
+        chained(
+            [with_body(entry, files=digests) if entry.kind == "report" else entry for entry in entries_of(rows)], keys
+        ),
         keys,
     )
 
@@ -336,10 +343,10 @@ NIGHTLY = ("above-jobs", "absolute", "gone", "link")
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(one, marks=[pytest.mark.nightly] if one in NIGHTLY else []) for one in TAMPERING]
+    "what", [pytest.param(text, marks=[pytest.mark.nightly] if text in NIGHTLY else []) for text in TAMPERING]
 )
 def test_what_a_pod_names_comes_to_its_place_or_not_at_all(finished: Finished, what: str) -> None:
-    tamper, told = TAMPERING[what]
+    tamper, output = TAMPERING[what]
     place, run = copied(finished, f"t-{what}", pulled=False)
     tamper(run)
     above = finished.pods.parent
@@ -347,14 +354,16 @@ def test_what_a_pod_names_comes_to_its_place_or_not_at_all(finished: Finished, w
     def elsewhere() -> set[Path]:
         durable = finished.machine.folder
         return {
-            one for one in above.rglob("*") if not one.is_relative_to(place.folder) and not one.is_relative_to(durable)
+            path
+            for path in above.rglob("*")
+            if not path.is_relative_to(place.folder) and not path.is_relative_to(durable)
         }
 
     before = elsewhere()
-    if told is None:
+    if output is None:
         pulled(place)
     else:
-        with pytest.raises(AuditDamage, match=told):
+        with pytest.raises(AuditDamage, match=output):
             pulled(place)
     assert elsewhere() == before and not Path("/etc/cron.d/evil").exists()
     assert not [path for path in place.folder.rglob("*") if path.is_symlink() or "evil" in path.name]
@@ -363,7 +372,7 @@ def test_what_a_pod_names_comes_to_its_place_or_not_at_all(finished: Finished, w
 @pytest.mark.nightly
 def test_keys_go_into_the_environment_of_the_orchestrator_and_nowhere_else(tmp_path: Path) -> None:
     # The reviewer's endpoint is not there: the session asks for as long as it may, which is long enough to look.
-    asked = (
+    pair = (
         "reviewer: {vendor: checklist}",
         "reviewer: {vendor: openai, model: m, base_url: 'http://127.0.0.1:9/v1',"
         " usd_per_million_tokens: {input: 0.1, output: 0.1}}",
@@ -372,7 +381,7 @@ def test_keys_go_into_the_environment_of_the_orchestrator_and_nowhere_else(tmp_p
         file = write_pod_file(tmp_path, machine, plant_environment(machine))
         own = ("--pods", tmp_path / "pods")
         key = {"PEERGATE_REVIEWER_KEY": CANARY, "OPENAI_API_KEY": f"{CANARY}-unwanted"}
-        for words in (("up", write_quick_spec(tmp_path / "spec", asked), "--pod", file), ("start", "small")):
+        for words in (("up", write_quick_spec(tmp_path / "spec", pair), "--pod", file), ("start", "small")):
             done = peergate("pod", *words, *own, **key)
             assert done.returncode == 0 and CANARY not in done.stdout + done.stderr, done.stderr
         (orchestrator,) = machine.processes("testing.fixtures.sshd_quick", "start")
@@ -380,10 +389,10 @@ def test_keys_go_into_the_environment_of_the_orchestrator_and_nowhere_else(tmp_p
         own_variables = orchestrator.environ()
         assert own_variables["PEERGATE_REVIEWER_KEY"] == CANARY and "OPENAI_API_KEY" not in own_variables
         assert own_variables["HOME"] == f"{machine.root}/home" and own_variables["HF_HOME"].startswith(machine.root)
-        for one in machine.processes():
-            holds = one.pid == orchestrator.pid or "reviews.reviewers.process" in " ".join(one.cmdline())
-            shown = [*one.cmdline(), *([] if holds else one.environ().values())]
-            assert not [text for text in shown if CANARY in text], one
+        for process in machine.processes():
+            holds = process.pid == orchestrator.pid or "reviews.reviewers.process" in " ".join(process.cmdline())
+            views = [*process.cmdline(), *([] if holds else process.environ().values())]
+            assert not [text for text in views if CANARY in text], process
         files = [path for path in [*machine.durable.rglob("*"), *(tmp_path / "pods").rglob("*")] if path.is_file()]
         assert not [path for path in files if CANARY.encode() in path.read_bytes()]
         orchestrator.kill()

@@ -21,15 +21,15 @@ CANARY = "sk-CANARY-never-sent"
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
-    with pod(tmp_path_factory.mktemp("pod")) as one:
-        yield one
+    with pod(tmp_path_factory.mktemp("pod")) as result:
+        yield result
 
 
 @pytest.fixture
 def way(machine: Pod, tmp_path: Path) -> Iterator[PodConnection]:
-    one = PodConnection(read_address("pod"), tmp_path / "known hosts", str(machine.config))
-    yield one
-    one.close()
+    connection = PodConnection(read_address("pod"), tmp_path / "known hosts", str(machine.config))
+    yield connection
+    connection.close()
 
 
 def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confirm_it(
@@ -40,18 +40,18 @@ def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confir
     with pytest.raises(HostKeyMismatch, match="no one has confirmed") as caught:
         confirm(way, (), None)
     assert machine.fingerprint in str(caught.value) and not way.known_hosts.exists()
-    shown: list[HostKey] = []
+    keys: list[HostKey] = []
 
     def ask(key: HostKey) -> bool:
-        shown.append(key)
-        return len(shown) > 1
+        keys.append(key)
+        return len(keys) > 1
 
     with pytest.raises(HostKeyMismatch):
         confirm(way, (), ask)
     with pytest.raises(HostKeyMismatch, match="expected SHA256:x"):
         confirm(way, ("SHA256:x",), ask)
-    assert len(shown) == 1, "a pin is not asked about"
-    assert confirm(way, (), ask).fingerprint == machine.fingerprint == shown[0].fingerprint
+    assert len(keys) == 1, "a pin is not asked about"
+    assert confirm(way, (), ask).fingerprint == machine.fingerprint == keys[0].fingerprint
     assert way.run("echo there").out == b"there\n"
     # From now on no one has to be asked.
     assert confirm(way, (), None) == read_known_key(way.known_hosts)
@@ -128,7 +128,7 @@ def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "output"),
     [
         (b"hello\n", "not a header"),
         (b"[1]\n", "not a header"),
@@ -139,12 +139,15 @@ def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Pat
         (b'{"bytes": 9}\nabc', "connection ended"),
     ],
 )
-def test_a_pod_that_answers_anything_is_bounded(machine: Pod, way: PodConnection, answer: bytes, told: str) -> None:
+def test_a_pod_that_answers_anything_is_bounded(machine: Pod, way: PodConnection, answer: bytes, output: str) -> None:
     confirm(way, (machine.fingerprint,), None)
     inside = f"{Path(machine.root).parent}"
     python = machine.durable / "hostile"
     python.write_text(f"#!/bin/sh\nread line\ncat {inside}/answer\n", encoding="utf-8")
     python.chmod(0o755)
     (machine.durable / "answer").write_bytes(answer)
-    with Channel(way, f"{inside}/hostile", machine.root, "small") as channel, pytest.raises(PeergateError, match=told):
+    with (
+        Channel(way, f"{inside}/hostile", machine.root, "small") as channel,
+        pytest.raises(PeergateError, match=output),
+    ):
         channel.ask("status", log=0, seconds=20)

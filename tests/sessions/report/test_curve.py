@@ -13,7 +13,7 @@ from sessions.pages.report.plots import MOST_POINTS, curve
 def points(values: list[float]) -> list[tuple[float, float]]:
     drawn = curve(values, "loss")
     assert drawn is not None
-    return [(float(x), float(y)) for x, y in (one.split(",") for one in drawn["points"].split())]
+    return [(float(x), float(y)) for x, y in (word.split(",") for word in drawn["points"].split())]
 
 
 def test_a_falling_line_falls_from_edge_to_edge() -> None:
@@ -33,4 +33,4 @@ def test_what_is_not_finite_is_left_out_and_equal_numbers_are_a_line() -> None:
 def test_a_long_line_keeps_its_ends_and_its_order() -> None:
     drawn = points([float(number) for number in range(100_001)])
     assert len(drawn) <= MOST_POINTS + 1 and drawn[0] == (56.0, 158.0) and drawn[-1] == (592.0, 10.0)
-    assert all(left[0] <= right[0] for left, right in pairwise(drawn))
+    assert all(pair[0] <= right[0] for pair, right in pairwise(drawn))

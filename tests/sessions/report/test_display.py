@@ -19,13 +19,13 @@ BALANCE = Balance(0.25, 0.0, 0.75, 0.5, 1.5)
 NASTY = "\x1b[2J[bold red]gone[/]\x07"
 
 
-def shown(terminal: bool = False) -> tuple[Terminal, io.StringIO]:
+def make_terminal(terminal: bool = False) -> tuple[Terminal, io.StringIO]:
     out = io.StringIO()
     return Terminal(Console(file=out, force_terminal=terminal, highlight=False, soft_wrap=True, width=200)), out
 
 
 def test_a_decision_is_shown_with_reasons_changes_and_what_is_left() -> None:
-    terminal, out = shown()
+    terminal, out = make_terminal()
     change = RequiredChange(text="raise temperature", parameter="temperature", value=0.9)
     digest = digest_bytes(b"")
     terminal.decision(
@@ -45,16 +45,16 @@ def test_a_decision_is_shown_with_reasons_changes_and_what_is_left() -> None:
         ),
         BALANCE,
     )
-    said = out.getvalue()
+    message = out.getvalue()
     assert all(
-        text in said
+        text in message
         for text in ("gate sample: revise", "- too few", "required: raise temperature", "left 0.7500 USD and 90 min")
     )
-    assert said.count("3 are bad") == 1 and "checklist: 2 are bad" in said, "the checklist repeats its check"
+    assert message.count("3 are bad") == 1 and "checklist: 2 are bad" in message, "the checklist repeats its check"
 
 
 def test_checks_are_counted_and_those_that_closed_the_gate_are_shown() -> None:
-    terminal, out = shown()
+    terminal, out = make_terminal()
     results = [
         CheckResult.model_validate(
             {"id": id, "title": "t", "status": status, "blocking": True, "detail": f"about {id}"}
@@ -62,15 +62,15 @@ def test_checks_are_counted_and_those_that_closed_the_gate_are_shown() -> None:
         for id, status in (("a", "PASS"), ("b", "PASS"), ("c", "FAIL"), ("d", "BLOCKED"))
     ]
     terminal.checks(tuple(results))
-    said = out.getvalue()
-    assert "1 BLOCKED, 1 FAIL, 2 PASS" in said and "FAIL c: about c" in said and "about a" not in said
+    message = out.getvalue()
+    assert "1 BLOCKED, 1 FAIL, 2 PASS" in message and "FAIL c: about c" in message and "about a" not in message
     broken = results[2].model_copy(update={"id": "e", "detail": "about c"})
     terminal.checks((*results, broken))
     assert "FAIL c, e: about c" in out.getvalue(), "one fault, told once"
 
 
 def test_metrics_come_with_interval_n_and_unit() -> None:
-    terminal, out = shown()
+    terminal, out = make_terminal()
     metric = Metric(
         id="accuracy", value=0.5, n=12, unit="fraction", population="p", definition="d", interval=(0.25, 0.75)
     )
@@ -80,7 +80,7 @@ def test_metrics_come_with_interval_n_and_unit() -> None:
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then_and_always_the_last() -> None:
-    terminal, out = shown()
+    terminal, out = make_terminal()
     terminal.stage("train", 1, 2, 5)
     for done in (1, 2, 10):
         terminal.progress("train", JobProgress(time=0.0, done=done, total=10, unit="steps", note={"loss": 1.23456}))
@@ -90,19 +90,19 @@ def test_without_a_terminal_progress_is_a_line_now_and_then_and_always_the_last(
 
 def test_nothing_a_job_writes_moves_the_terminal() -> None:
     for is_terminal in (False, True):
-        terminal, out = shown(is_terminal)
+        terminal, out = make_terminal(is_terminal)
         terminal.stage("train", 1, 1, 1)
         terminal.progress("train", JobProgress(time=0.0, done=1, total=1, unit=NASTY, note={NASTY: NASTY}))
         terminal.say(NASTY)
         terminal.job_ended("train", NASTY)
-        said = out.getvalue()
+        message = out.getvalue()
         # Rich itself moves the cursor for its bar; clearing the screen, the bell and markup are not its own.
-        assert "\x1b[2J" not in said and "\x07" not in said and "[bold red]gone[/]" in said
+        assert "\x1b[2J" not in message and "\x07" not in message and "[bold red]gone[/]" in message
 
 
 def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessions.pages.report.live_display.PLAIN_EVERY_S", 0.0)
-    terminal, out = shown()
+    terminal, out = make_terminal()
     terminal.stage("train", 1, 1, 1)
     for done, when in ((2, 100.0), (4, 110.0)):
         terminal.progress("train", JobProgress(time=when, done=done, total=10, unit="steps"))
@@ -114,7 +114,7 @@ def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypa
     assert "7/10 steps, about 15 s left" in out.getvalue(), "the witness of a job is not as slow as the job before it"
 
 
-def said(**changes: Any) -> ModelTurn:
+def make_turn(**changes: Any) -> ModelTurn:
     values: dict[str, Any] = {
         "text": "x",
         "calls": (ToolCall(id="a", name="read_spec", arguments="{}"),),
@@ -128,9 +128,9 @@ def said(**changes: Any) -> ModelTurn:
 
 
 def test_a_turn_is_one_line_with_model_tokens_and_money() -> None:
-    terminal, out = shown()
-    terminal.turn(said(), 0.21, 2.0)
-    terminal.turn(said(calls=(), stop="end", usage=None, usd_is_measured=False, model=NASTY), 0.22, 2.0)
+    terminal, out = make_terminal()
+    terminal.turn(make_turn(), 0.21, 2.0)
+    terminal.turn(make_turn(calls=(), stop="end", usage=None, usd_is_measured=False, model=NASTY), 0.22, 2.0)
     first, second = (line[9:] for line in out.getvalue().splitlines())
     assert first == (
         "  some-model: 12.3k tokens in (10.0k cached), 420 out, 1 call; 0.0123 USD, builder 0.2100 of 2 USD"
@@ -139,7 +139,7 @@ def test_a_turn_is_one_line_with_model_tokens_and_money() -> None:
 
 
 def test_a_call_is_one_line_however_long_or_hostile_and_shown_once_in_a_row() -> None:
-    terminal, out = shown()
+    terminal, out = make_terminal()
     for _ in range(50):
         terminal.call_begins("write_note")
         terminal.call("write_note", '{"text": "' + NASTY + "x" * 5000 + '"}', "kept\nas note.1\n" + "y" * 5000, False)
@@ -153,7 +153,7 @@ def test_a_call_is_one_line_however_long_or_hostile_and_shown_once_in_a_row() ->
 
 
 def test_what_may_take_minutes_is_announced_once() -> None:
-    terminal, out = shown()
+    terminal, out = make_terminal()
     for number in range(3):
         terminal.call_begins("job_status")
         terminal.call("job_status", "{}", f"running, step {number}", False)

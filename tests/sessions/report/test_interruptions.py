@@ -28,24 +28,24 @@ def trail(tmp_path: Path) -> Trail:
     return trail
 
 
-def put(trail: Trail, kind: EntryKind, **said: Any) -> None:
-    append_json(trail, kind, f"{kind}/{trail.head().size if trail.find('open/0') else 0}", body_of(kind, **said))
+def put(trail: Trail, kind: EntryKind, **answers: Any) -> None:
+    append_json(trail, kind, f"{kind}/{trail.head().size if trail.find('open/0') else 0}", body_of(kind, **answers))
 
 
-def told(trail: Trail) -> list[str]:
+def list_interruptions(trail: Trail) -> list[str]:
     return [what for _, what in interruptions(History(trail.iterate()))]
 
 
 def test_an_undisturbed_session_has_none(trail: Trail) -> None:
     put(trail, "launch")
     put(trail, "exit")
-    assert told(trail) == []
+    assert list_interruptions(trail) == []
 
 
 def test_a_pause_is_no_kill(trail: Trail) -> None:
     put(trail, "pause", by="bob")
     put(trail, "resume", by="ada", lease=LEASE)
-    assert told(trail) == ["paused by bob", "resumed by ada"]
+    assert list_interruptions(trail) == ["paused by bob", "resumed by ada"]
 
 
 @pytest.mark.parametrize("kind", ["decision", "budget"])
@@ -53,35 +53,35 @@ def test_neither_is_a_question_to_a_person(trail: Trail, kind: EntryKind) -> Non
     put(trail, kind, **({"outcome": "escalate"} if kind == "decision" else {}))
     put(trail, "resume", by="ada", lease=LEASE)
     put(trail, "human", answer="retry")
-    assert told(trail) == ["resumed by ada"]
+    assert list_interruptions(trail) == ["resumed by ada"]
     # The answer was recorded, and then nothing more was heard.
     put(trail, "resume", by="ada", lease=LEASE)
-    assert ENDED in told(trail)[1]
+    assert ENDED in list_interruptions(trail)[1]
 
 
 def test_a_killed_orchestrator_is_told_by_what_came_last(trail: Trail) -> None:
     put(trail, "resume", by="ada", lease=LEASE)
-    assert told(trail) == [f"resumed by ada: {ENDED}, after 'plan/1'"]
+    assert list_interruptions(trail) == [f"resumed by ada: {ENDED}, after 'plan/1'"]
 
 
 def test_what_people_record_meanwhile_does_not_hide_a_kill(trail: Trail) -> None:
     put(trail, "override")
     put(trail, "resume", by="ada", lease=LEASE)
-    assert ENDED in told(trail)[0] and "plan/1" in told(trail)[0]
+    assert ENDED in list_interruptions(trail)[0] and "plan/1" in list_interruptions(trail)[0]
 
 
 def test_a_take_over_says_from_whom(trail: Trail) -> None:
     put(trail, "resume", by="bob", lease=LEASE | {"over": OVER})
-    assert told(trail) == [
+    assert list_interruptions(trail) == [
         "resumed by bob, taken over from ada, process 7 on pod-1, after 61.5 s without a sign of life"
     ]
 
 
 def test_a_lost_job_says_why_in_harmless_words(trail: Trail) -> None:
     put(trail, "lost", why="the node \u001b[31mdied")
-    assert told(trail) == ["job small.sft.1 was lost: the node died"]
+    assert list_interruptions(trail) == ["job small.sft.1 was lost: the node died"]
 
 
 def test_a_training_that_goes_on_says_from_where(trail: Trail) -> None:
     put(trail, "launch", resumes=STEP)
-    assert told(trail) == ["job small.sft.1 resumes from step 6 of attempt 1"]
+    assert list_interruptions(trail) == ["job small.sft.1 resumes from step 6 of attempt 1"]

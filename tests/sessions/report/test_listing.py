@@ -45,7 +45,7 @@ def begun(runs: Path, name: str, address: str | None = None) -> Trail:
 
 
 def states(runs: Path) -> dict[str, str]:
-    return {one.name: one.state for one in list_overviews(runs)}
+    return {item.name: item.state for item in list_overviews(runs)}
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -62,11 +62,11 @@ def test_the_list_says_what_each_overview_says(tmp_path: Path, address: str | No
             append_json(trail, "close", "close", body_of("close", decision="reject"))
         trail.close()
     (tmp_path / "no session").mkdir()
-    found = list_overviews(tmp_path)
-    assert found == [overview(tmp_path / name) for name in "abc"]
-    assert [one.state for one in found] == ["waiting", "closed", "paused"]
+    overviews = list_overviews(tmp_path)
+    assert overviews == [overview(tmp_path / name) for name in "abc"]
+    assert [item.state for item in overviews] == ["waiting", "closed", "paused"]
     # Once more, from what was kept.
-    assert list_overviews(tmp_path) == found
+    assert list_overviews(tmp_path) == overviews
     with lease(tmp_path / "c"):
         assert states(tmp_path) == {"a": "waiting", "b": "closed", "c": "running"}
     assert states(tmp_path)["c"] == "paused"
@@ -99,8 +99,8 @@ def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
             chance.shuffle(kinds)
         rows: list[tuple[bytes, bytes]] = []
         for seq, kind in enumerate(kinds):
-            asked = [one for one in range(seq) if kinds[one] == "packet"]
-            at = chance.choice(asked) if kind == "verdict" and asked else seq
+            requests = [index for index in range(seq) if kinds[index] == "packet"]
+            at = chance.choice(requests) if kind == "verdict" and requests else seq
             key = kind if kind == "close" else f"{kind}/{at}"
             body = body_of(kind, **chance.choice(SEVERAL[kind]))
             entry = Entry(seq=seq, kind=kind, session="s", key=key, time_ns=str(seq), previous=GENESIS, body=body)
@@ -110,12 +110,14 @@ def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
             connection.executescript(SCHEMA.replace("UNIQUE INDEX", "INDEX"))
             texts = [(seq, payload.decode(), "[]") for seq, (payload, _) in enumerate(rows)]
             connection.executemany("INSERT INTO entry VALUES (?, ?, ?)", texts)
-            told = session_list._that_tell(connection)  # pyright: ignore[reportPrivateUsage]
+            recorded_entries = session_list._that_tell(connection)  # pyright: ignore[reportPrivateUsage]
         whole = [restore_entry(*row) for row in rows]
-        found, expected = (summary("s", tmp_path, History(entries), len(rows)) for entries in (told, whole))
-        assert found == expected, kinds
-        shorter += len(told) < sum(kind != "spend" for kind in kinds)
-        states.add((found.state, found.decision))
+        result, expected = (
+            summary("s", tmp_path, History(entries), len(rows)) for entries in (recorded_entries, whole)
+        )
+        assert result == expected, kinds
+        shorter += len(recorded_entries) < sum(kind != "spend" for kind in kinds)
+        states.add((result.state, result.decision))
     assert shorter > 50
     assert states == {("paused", None), ("waiting", None), ("closed", "approve"), ("closed", "retracted")}
 
@@ -142,7 +144,7 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
     assert states(tmp_path)["b"] == "closed" and read[3:] == ["b"]
     again.close()
     rotate(again.keys, [(trails["a"].path, "a")], "log", by="ada", reason="due", revoke=False)
-    assert {one.name: one.entries for one in list_overviews(tmp_path)} == {"a": 3, "b": 3, "c": 2}
+    assert {item.name: item.entries for item in list_overviews(tmp_path)} == {"a": 3, "b": 3, "c": 2}
 
 
 def test_what_was_kept_can_be_lost_or_damaged(tmp_path: Path) -> None:
@@ -176,8 +178,8 @@ def test_a_closed_session_is_listed_as_damaged_if_its_file_is_not_as_it_was_seal
         changed.execute("DROP TRIGGER entry_is_final")
         changed.execute("UPDATE entry SET payload = replace(payload, '\"approve\"', '\"reject\"') WHERE seq = 2")
     (tmp_path / "c" / "trail.seal").unlink()
-    (found,) = (one for one in list_overviews(tmp_path) if one.name == "b")
-    assert (found.state, found.decision) == ("damaged", "reject") and "audit verify" in found.reasons[0]
+    (result,) = (item for item in list_overviews(tmp_path) if item.name == "b")
+    assert (result.state, result.decision) == ("damaged", "reject") and "audit verify" in result.reasons[0]
     assert states(tmp_path) == {"a": "closed", "b": "damaged", "c": "damaged", "d": "closed"}
     # Between its last entry and its seal a session is still its owner's.
     with lease(tmp_path / "c"):
@@ -192,9 +194,9 @@ def test_all_sessions_of_a_database_are_listed_wherever_they_are(
         begun(tmp_path / folder, "same", database).close()
     begun(tmp_path / "one", "file").close()
     with lease(tmp_path / "two" / "same"):
-        found = everywhere(tmp_path / "one")
-    assert [one.name for one in found] == ["same", "same"]
-    places = {str(one.path).rpartition(":")[2]: one.state for one in found}
+        overviews = everywhere(tmp_path / "one")
+    assert [item.name for item in overviews] == ["same", "same"]
+    places = {str(item.path).rpartition(":")[2]: item.state for item in overviews}
     assert places == {str(tmp_path / "one" / "same"): "paused", str(tmp_path / "two" / "same"): "running"}
     list_sessions(tmp_path / "one", all_of_database=True)
     assert str(tmp_path / "two" / "same") in capsys.readouterr().out
@@ -202,7 +204,7 @@ def test_all_sessions_of_a_database_are_listed_wherever_they_are(
     assert page.count('href="/s/same/"') == 1 and page.count("<tr data-name") == 1 and page.count("data-state=") == 2
     assert all(f":{tmp_path / folder / 'same'}</span>" in page for folder in ("one", "two"))
     list_sessions(tmp_path / "one", as_json=True)
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)["sessions"]] == ["file", "same"]
+    assert [session["name"] for session in json.loads(capsys.readouterr().out)["sessions"]] == ["file", "same"]
     monkeypatch.delenv("PEERGATE_DATABASE")
     with pytest.raises(UserError, match="this workspace has no database"):
         everywhere(tmp_path / "one")

@@ -38,8 +38,8 @@ def waits(folder: Path, rows: Rows = cut) -> Path:
 
 def offered(run: Path) -> list[str]:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    told = answers_to(History(entries, store), last_question(History(entries)), "small")
-    return [one.commands[0].removeprefix("peergate ") for one in told]
+    outs = answers_to(History(entries, store), last_question(History(entries)), "small")
+    return [out.commands[0].removeprefix("peergate ") for out in outs]
 
 
 LIFT, STOP = "override small --gate --reason WHY", "resume small --answer stop --reason WHY"
@@ -58,10 +58,10 @@ def test_a_retry_is_offered_where_a_parameter_may_move(tmp_path: Path) -> None:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     resolved = History(entries, store).resolved
     stages = tuple(
-        one.model_copy(
-            update={"ranges": {"max_new_tokens": ParameterRange(min=8, max=64)}} if one.name == "base" else {}
+        stage.model_copy(
+            update={"ranges": {"max_new_tokens": ParameterRange(min=8, max=64)}} if stage.name == "base" else {}
         )
-        for one in resolved.spec.stages
+        for stage in resolved.spec.stages
     )
     movable = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"stages": stages})})
     history = History(entries, store)
@@ -80,26 +80,26 @@ def test_a_retry_is_offered_after_a_check_was_lifted(tmp_path: Path) -> None:
 def test_terminal_and_report_offer_the_same(tmp_path: Path) -> None:
     run = waits(tmp_path)
     data = json.loads(peergate("report", run, "--json").stdout)
-    by_report = [one["commands"][0] for one in data["answers"]]
-    assert [one["check"] for one in data["remedies"]] == ["health.truncation"]
-    said = peergate("status", run).stdout.splitlines()
-    begin = said.index("what you can do:")
+    by_report = [answer["commands"][0] for answer in data["answers"]]
+    assert [remedy["check"] for remedy in data["remedies"]] == ["health.truncation"]
+    lines = peergate("status", run).stdout.splitlines()
+    begin = lines.index("what you can do:")
     at = f" --runs {run.parent}"
-    assert [line.strip().replace(at, "") for line in said[begin + 1 :] if line.startswith("  peergate")] == by_report
-    assert [line.strip() for line in said[begin + 1 :] if line.startswith("      ")] == [
-        one["effect"] for one in data["answers"]
+    assert [line.strip().replace(at, "") for line in lines[begin + 1 :] if line.startswith("  peergate")] == by_report
+    assert [line.strip() for line in lines[begin + 1 :] if line.startswith("      ")] == [
+        answer["effect"] for answer in data["answers"]
     ]
-    assert any(line.startswith("  against health.truncation: a larger `max_new_tokens`, or `stops`") for line in said)
+    assert any(line.startswith("  against health.truncation: a larger `max_new_tokens`, or `stops`") for line in lines)
     page = peergate("report", run).stdout
     assert "- Against `health.truncation`: a larger `max_new_tokens`, or `stops`" in page
-    assert not [line for line in said if "answer retry" in line]
+    assert not [line for line in lines if "answer retry" in line]
 
 
 def test_a_rejected_session_says_what_to_change(tmp_path: Path) -> None:
     done = peergate("start", "demo_leaky", "--runs", tmp_path)
     assert "  against design.overlap: remove the rows shown from the training data" in done.stdout
     data = json.loads((tmp_path / "demo_leaky" / "report" / "report.json").read_bytes())
-    assert [one["check"] for one in data["remedies"]] == ["design.overlap"]
+    assert [remedy["check"] for remedy in data["remedies"]] == ["design.overlap"]
     page = (tmp_path / "demo_leaky" / "report" / "report.md").read_text(encoding="utf-8")
     assert "- `peergate start SPEC --name NEW` begins another session" in page
 
@@ -112,15 +112,15 @@ def test_an_accepted_session_needs_no_remedy(tmp_path: Path) -> None:
 def test_a_question_of_the_builder_or_about_the_design_is_no_idle_retry(tmp_path: Path) -> None:
     run = waits(tmp_path)
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    asked = entries[-1]
-    assert why_the_same(History(entries, store), asked).startswith("with the same parameters and seed")
-    design = next(one for one in entries if one.key == "decision/design.1")
-    plan = next(one for one in entries if one.kind == "plan")
+    entry = entries[-1]
+    assert why_the_same(History(entries, store), entry).startswith("with the same parameters and seed")
+    design = next(recorded_entry for recorded_entry in entries if recorded_entry.key == "decision/design.1")
+    plan = next(recorded_entry for recorded_entry in entries if recorded_entry.kind == "plan")
     assert why_the_same(History(entries, store), design) == why_the_same(History(entries, store), plan) == ""
 
 
 def test_every_check_that_closes_a_gate_has_a_remedy() -> None:
-    own = {one.id: one.blocking for one in listing() if one.distribution == "peergate"}
+    own = {check.id: check.blocking for check in listing() if check.distribution == "peergate"}
     assert [id for id, blocking in own.items() if blocking and not remedy_of(id)] == []
     assert REMEDIES.keys() <= own.keys()
     assert remedy_of("acme.no") == ""

@@ -78,11 +78,11 @@ def measured(pages: dict[str, str], folder: Path) -> dict[str, Measured]:
     """Open pages in the browser, at both widths and in both colour schemes, and return what was measured of each."""
     # In the copy only: the page itself forbids scripts.
     csp = r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>"
-    shown = {name: re.sub(csp, "", page, count=1) for name, page in pages.items()}
+    fields = {name: re.sub(csp, "", page, count=1) for name, page in pages.items()}
     views = [(name, width, scheme) for name in pages for width in (WIDE, NARROW) for scheme in SCHEMES]
-    given = f"const views = {json.dumps(views)}, shown = {json.dumps(shown).replace('</', '<' + chr(92) + '/')};"
+    text = f"const views = {json.dumps(views)}, shown = {json.dumps(fields).replace('</', '<' + chr(92) + '/')};"
     wrapper = folder / "wrapper.html"
-    body = f'<body><pre id="measured"></pre><script>{given}{MEASURE}</script>'
+    body = f'<body><pre id="measured"></pre><script>{text}{MEASURE}</script>'
     wrapper.write_text(f'<!doctype html><meta charset="utf-8">{body}', encoding="utf-8")
     assert CHROMIUM is not None
     where = (f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--virtual-time-budget=60000")
@@ -90,45 +90,45 @@ def measured(pages: dict[str, str], folder: Path) -> dict[str, Measured]:
     for _ in range(3):
         # On a machine under load the browser may print the page before its frames are there.
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-        said = re.search(r'<pre id="measured">(.+?)</pre>', done.stdout, re.DOTALL)
-        if said is not None:
+        match_object = re.search(r'<pre id="measured">(.+?)</pre>', done.stdout, re.DOTALL)
+        if match_object is not None:
             break
     else:
         raise AssertionError("the browser did not measure the page")
-    found: dict[str, Measured] = {name: {} for name in pages}
-    for one in json.loads(html.unescape(said[1])):
-        found[one["page"]][one["width"], one["scheme"]] = one
-    return found
+    measureds: dict[str, Measured] = {name: {} for name in pages}
+    for load in json.loads(html.unescape(match_object[1])):
+        measureds[load["page"]][load["width"], load["scheme"]] = load
+    return measureds
 
 
-def wrong_with(found: dict[str, Any]) -> list[str]:
+def wrong_with(results: dict[str, Any]) -> list[str]:
     """Return what a person would see amiss in a page."""
-    told = [f"runs off the side: {one}" for one in found["beyond"]]
-    if found["scrollWidth"] > found["width"]:
-        told.append(f"{found['scrollWidth']} px wide in a window of {found['width']}")
-    told += [f"{name} is below the fold" for name in ("headline", "sentence") if found[name]["bottom"] > FOLD]
-    if found["width"] == WIDE:
-        told += [f"{name} begins below the fold" for name in ("effect", "gates") if found[name]["top"] > FOLD]
-        columns = [min(cells) for cells in found["cells"]]
-        reasons = [cells[3] for cells in found["cells"]]
-        told += ["a column is two letters wide"] if min(columns) < LEAST_COLUMN or min(reasons) < 250 else []
-    elif min(min(cells) for cells in found["cells"]) < found["width"] * 0.8:
-        told.append("a cell is narrow where each should have a line of its own")
-    faint = [pair for pair in found["colours"] if _contrast(pair[0], pair[1], found["colours"][0][1]) < 4.5]
-    told += [f"{front} on {back} cannot be read" for front, back in faint]
-    return told
+    lines = [f"runs off the side: {item}" for item in results["beyond"]]
+    if results["scrollWidth"] > results["width"]:
+        lines.append(f"{results['scrollWidth']} px wide in a window of {results['width']}")
+    lines += [f"{name} is below the fold" for name in ("headline", "sentence") if results[name]["bottom"] > FOLD]
+    if results["width"] == WIDE:
+        lines += [f"{name} begins below the fold" for name in ("effect", "gates") if results[name]["top"] > FOLD]
+        columns = [min(cells) for cells in results["cells"]]
+        reasons = [cells[3] for cells in results["cells"]]
+        lines += ["a column is two letters wide"] if min(columns) < LEAST_COLUMN or min(reasons) < 250 else []
+    elif min(min(cells) for cells in results["cells"]) < results["width"] * 0.8:
+        lines.append("a cell is narrow where each should have a line of its own")
+    faint = [pair for pair in results["colours"] if _contrast(pair[0], pair[1], results["colours"][0][1]) < 4.5]
+    lines += [f"{front} on {back} cannot be read" for front, back in faint]
+    return lines
 
 
 def _contrast(front: str, back: str, page: str) -> float:
     """Return the contrast of two colours as WCAG defines it; what has no background has that of the page."""
-    shown = page if back.startswith("rgba(0, 0, 0, 0") else back
-    light, dark = sorted((_luminance(front), _luminance(shown)), reverse=True)
+    text = page if back.startswith("rgba(0, 0, 0, 0") else back
+    light, dark = sorted((_luminance(front), _luminance(text)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def _luminance(colour: str) -> float:
-    parts = [int(one) / 255 for one in re.findall(r"\d+", colour)[:3]]
-    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    parts = [int(text) / 255 for text in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -151,8 +151,8 @@ class Refuses:
         if packet.stage != "tuned":
             return verdict
         place = Span(artifact=packet_digest, pointer="/stage")
-        found = Finding(id="f", severity="blocking", statement="the test does not fit the design", evidence=(place,))
-        return verdict.model_copy(update={"findings": (found,), "approve": False})
+        finding = Finding(id="f", severity="blocking", statement="the test does not fit the design", evidence=(place,))
+        return verdict.model_copy(update={"findings": (finding,), "approve": False})
 
 
 def page_of(run: Path) -> str:
@@ -225,12 +225,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
     return measured(pages, tmp_path_factory.mktemp("pages"))
 
 
-def check_page(found: Measured, said: tuple[str, ...]) -> None:
-    assert sorted(found) == sorted((width, scheme) for width in (WIDE, NARROW) for scheme in SCHEMES)
-    for at, one in found.items():
-        assert wrong_with(one) == [], at
-        assert all(words in one["head"] for words in said), one["head"]
-    assert found[WIDE, "dark"]["colours"][0] != found[WIDE, "light"]["colours"][0]
+def check_page(result: Measured, messages: tuple[str, ...]) -> None:
+    assert sorted(result) == sorted((width, scheme) for width in (WIDE, NARROW) for scheme in SCHEMES)
+    for at, row in result.items():
+        assert wrong_with(row) == [], at
+        assert all(words in row["head"] for words in messages), row["head"]
+    assert result[WIDE, "dark"]["colours"][0] != result[WIDE, "light"]["colours"][0]
 
 
 def test_the_result_is_seen_first_and_everything_can_be_read(seen: dict[str, Measured]) -> None:
@@ -240,14 +240,14 @@ def test_the_result_is_seen_first_and_everything_can_be_read(seen: dict[str, Mea
 @pytest.mark.slow
 def test_the_other_results_are_seen_first_too(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     others = {name: make(tmp_path_factory.mktemp(name)) for name, (make, _) in PAGES.items() if name != "accepted"}
-    for name, found in measured(others, tmp_path).items():
-        check_page(found, PAGES[name][1])
+    for name, item in measured(others, tmp_path).items():
+        check_page(item, PAGES[name][1])
 
 
 def test_a_page_of_long_words_keeps_its_columns(seen: dict[str, Measured]) -> None:
-    for at, one in seen["long words"].items():
-        told = [each for each in wrong_with(one) if "fold" not in each]
-        assert told == [], at
+    for at, row in seen["long words"].items():
+        lines = [each for each in wrong_with(row) if "fold" not in each]
+        assert lines == [], at
 
 
 def test_the_control_a_table_that_breaks_words_anywhere_is_found(seen: dict[str, Measured]) -> None:

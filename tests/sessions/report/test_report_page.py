@@ -37,7 +37,7 @@ def page_of(data: dict[str, Any], examples: list[dict[str, Any]] | None = None) 
 def like_the_demo(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the report's data with as many stages, kinds, warnings and plots as the shipped demo has, and examples."""
     data = data_of(run)
-    pilot = copy.deepcopy(next(one for one in data["stages"] if one["stage"] == "sample"))
+    pilot = copy.deepcopy(next(item for item in data["stages"] if item["stage"] == "sample"))
     data["stages"].insert(1, pilot | {"stage": "pilot"})
     data["accuracy_by_kind"] = {
         name: {"items": 20, "baseline": 1, "treatment": 11, "gained": 10, "lost": 0, "p": 0.002, "p_adjusted": 0.002}
@@ -66,9 +66,9 @@ def test_result_plot_and_warnings_come_first_and_digests_last(closed_quick: Path
     page = page_of(*like_the_demo(closed_quick))
     assert page.startswith("# small: accepted: held-out accuracy 0.000 -> 1.000 on 12 items")
     assert page.index("![effect.svg](effect.svg)") < page.index("## Failures and warnings")
-    found = sections(page)
-    assert found[:2] == ["Failures and warnings", "The registered comparison"]
-    assert found[-1] == "Appendix: the session and its digests"
+    results = sections(page)
+    assert results[:2] == ["Failures and warnings", "The registered comparison"]
+    assert results[-1] == "Appendix: the session and its digests"
     before = page.partition("## Appendix")[0]
     assert "sha256:" not in before and page.count("sha256:") > 20
 
@@ -82,7 +82,7 @@ def test_what_passed_is_one_folded_line_a_gate(closed_quick: Path) -> None:
         *(f"{stage['stage']}.1" for stage in data["stages"]),
     ]
     # A reader of Markdown takes them for what they are, and each ends where its line ends.
-    blocks = [one.content for one in MarkdownIt("commonmark").parse(page) if one.type == "html_block"]
+    blocks = [token.content for token in MarkdownIt("commonmark").parse(page) if token.type == "html_block"]
     # One more for the digests, and one for the scorecard.
     assert sum(block.count("<details>") for block in blocks) == len(folded) + 2 == page.count("</details>")
     for stage, line in zip(data["stages"], folded[1:], strict=True):
@@ -106,7 +106,7 @@ def test_what_did_not_pass_is_a_row_with_what_was_found(closed_quick: Path, stat
 
 def test_nothing_to_warn_of_is_said(closed_quick: Path) -> None:
     data = data_of(closed_quick)
-    for gate in (data["design"], *(one["attempts"][0]["gate"] for one in data["stages"])):
+    for gate in (data["design"], *(stage["attempts"][0]["gate"] for stage in data["stages"])):
         for check in gate["checks"]:
             check["status"] = "PASS"
     assert "## Failures and warnings\n\nNo check failed, and none warned.\n" in page_of(data)
@@ -156,14 +156,14 @@ def compared(gain: float, interval: tuple[float, float], kinds: int = 6, metric:
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
-    def kept(figure: Any, path: Path) -> None:
-        found[path.name] = figure
+    def keep_figure(figure: Any, path: Path) -> None:
+        results[path.name] = figure
         figure.draw_without_rendering()
 
-    monkeypatch.setattr("sessions.pages.diagnosis.curve_plots.save", kept)
-    yield found
+    monkeypatch.setattr("sessions.pages.diagnosis.curve_plots.save", keep_figure)
+    yield results
 
 
 @pytest.mark.drawn
@@ -176,13 +176,13 @@ def test_the_headline_plot_shows_gain_interval_and_registered_minimum(
     places = sorted({float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 2})
     assert places == [0.0, 0.15], "no difference, and the registered minimum"
     (bar,) = axes.containers
-    left, right = bar.lines[2][0].get_segments()[0][:, 0]
-    assert (round(left, 3), round(right, 3), float(bar.lines[0].get_xdata()[0])) == (*interval, gain)
+    rest, right = bar.lines[2][0].get_segments()[0][:, 0]
+    assert (round(rest, 3), round(right, 3), float(bar.lines[0].get_xdata()[0])) == (*interval, gain)
     low, high = axes.get_xlim()
     assert low < min(0, interval[0]) and high > max(0.15, interval[1])
     assert f"{gain:+.3f}" in axes.get_title()
-    told = [one.get_text() for one in figures["effect.svg"].legends[0].get_texts()]
-    assert told == ["registered minimum +0.15", "gain, 95 % interval"]
+    lines = [text.get_text() for text in figures["effect.svg"].legends[0].get_texts()]
+    assert lines == ["registered minimum +0.15", "gain, 95 % interval"]
 
 
 @pytest.mark.drawn
@@ -195,7 +195,7 @@ def test_a_plot_drawn_in_one_pass_is_the_one_that_matplotlib_saves(
     plots.draw(tmp_path / "ours", compared(0.5, (0.3, 0.6)), {})
     monkeypatch.setattr("sessions.pages.diagnosis.curve_plots.save", saved)
     plots.draw(tmp_path / "theirs", compared(0.5, (0.3, 0.6)), {})
-    ours, theirs = ({one.name: one.read_bytes() for one in folder.iterdir()} for folder in tmp_path.iterdir())
+    ours, theirs = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in tmp_path.iterdir())
     assert ours == theirs and "effect.svg" in ours
 
 
@@ -214,19 +214,21 @@ def test_counts_have_whole_ticks_and_everything_fits(
     report = compared(0.5, (0.3, 0.6), kinds, "preference_rate_of_a_judge_with_a_long_name_indeed")
     assert tuple(plots.draw(tmp_path, report, {"sft, attempt 1": [1.0] * steps})) == plots.NAMES
     for name, axis in (("loss.svg", "xaxis"), ("pairs.svg", "yaxis")):
-        labels = [one.get_text() for one in getattr(figures[name].axes[0], axis).get_ticklabels()]
-        shown = [label for label in labels if label]
-        assert shown and all(re.fullmatch(r"\d+", label) for label in shown), (name, labels)
+        labels = [ticklabel.get_text() for ticklabel in getattr(figures[name].axes[0], axis).get_ticklabels()]
+        views = [label for label in labels if label]
+        assert views and all(re.fullmatch(r"\d+", label) for label in views), (name, labels)
     for name, figure in figures.items():
         whole = figure.bbox
         title = figure.axes[0].title.get_window_extent()
         assert whole.x0 <= title.x0 and title.x1 <= whole.x1 and title.y1 <= whole.y1, name
         legend = figure.legends[0].get_window_extent()
         assert whole.x0 <= legend.x0 and legend.x1 <= whole.x1 and whole.y0 <= legend.y0, name
-        boxes = [one.get_window_extent() for one in figure.axes[0].get_xticklabels() if one.get_text()]
-        flat = [one for one in boxes if one.width > 0]
+        boxes = [
+            xticklabel.get_window_extent() for xticklabel in figure.axes[0].get_xticklabels() if xticklabel.get_text()
+        ]
+        flat = [box for box in boxes if box.width > 0]
         if name == "effect.svg":
-            assert all(left.x1 <= right.x0 for left, right in zip(flat, flat[1:], strict=False)), name
+            assert all(item.x1 <= right.x0 for item, right in zip(flat, flat[1:], strict=False)), name
 
 
 @pytest.mark.drawn

@@ -40,26 +40,26 @@ def test_a_closed_gate_is_told_with_its_reasons_and_every_answer(tmp_path: Path)
     data, text = render_waiting_report(run, "trail.sqlite", "store")
     assert data["result"] == "interim: the gate of 'base' stays closed, and a person is asked how to continue"
     assert data["why"] == [WHY] and f"- {WHY}" in text.splitlines()
-    assert [one["commands"] for one in data["answers"]] == [
+    assert [answer["commands"] for answer in data["answers"]] == [
         ["peergate resume small --answer retry --reason WHY"],
         ["peergate override small --gate --reason WHY"],
         ["peergate resume small --answer stop --reason WHY"],
     ]
-    assert "## What you can do" in text and all(f"- `{one['commands'][0]}` " in text for one in data["answers"])
+    assert "## What you can do" in text and all(f"- `{answer['commands'][0]}` " in text for answer in data["answers"])
     assert not (run / "report").exists() and not (run / "interim").exists()
 
 
 def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     data, _ = render_waiting_report(escalated(tmp_path, None), "trail.sqlite", "store")
     assert data["result"].startswith("interim: the gate of 'design' stays closed")
-    assert [one["commands"][0].split()[1] for one in data["answers"]] == ["override", "resume"]
+    assert [answer["commands"][0].split()[1] for answer in data["answers"]] == ["override", "resume"]
 
 
 def test_the_command_prints_it_and_says_that_it_is_not_the_end(tmp_path: Path) -> None:
     escalated(tmp_path)
-    told = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
-    assert told.exit_code == 0 and told.stdout.startswith("# small: interim: the gate of 'base' stays closed")
-    assert "interim: the gate of 'base' stays closed" in told.stderr
+    result = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 0 and result.stdout.startswith("# small: interim: the gate of 'base' stays closed")
+    assert "interim: the gate of 'base' stays closed" in result.stderr
     as_json = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs"), "--json"])
     assert '"outcome": "waiting"' in as_json.stdout
 
@@ -68,15 +68,15 @@ def test_a_session_that_asks_nothing_has_no_report_yet(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     with pytest.raises(EvidenceMissing, match="asks nothing of a person"):
         render_waiting_report(run, "trail.sqlite", "store")
-    told = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
-    assert isinstance(told.exception, EvidenceMissing) and "has no report yet" in str(told.exception)
+    result = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
+    assert isinstance(result.exception, EvidenceMissing) and "has no report yet" in str(result.exception)
 
 
 def test_a_budget_that_is_used_up_is_lifted_by_nobody(tmp_path: Path) -> None:
     body = {"stage": "base", "attempt": 1, "at": "launch", "reasons": ["0.1 USD are left"]}
     data, text = render_waiting_report(waiting(tmp_path, "budget", "budget/1", **body), "trail.sqlite", "store")
     assert "the session waits for a larger budget" in data["result"] and data["why"] == ["0.1 USD are left"]
-    assert [one["commands"][0].split()[1] for one in data["answers"]] == ["amend", "resume"]
+    assert [answer["commands"][0].split()[1] for answer in data["answers"]] == ["amend", "resume"]
     assert "override" not in text.partition("## What you can do")[2].partition("\n| |")[0]
 
 
@@ -101,10 +101,10 @@ def measured(kappa: float, low: float, swap: float) -> dict[str, Any]:
 
 
 def words(kappa: float, low: float, swap: float) -> tuple[str, list[str]]:
-    found = critic_in_words("critique_instructions", measured(kappa, low, swap), Thresholds())
-    assert found is not None
-    assert [row["asked"] for row in found["rows"]] == ["", ">= 0.6", "<= 0.25"]
-    return " ".join(found["follows"]), found["helps"]
+    results = critic_in_words("critique_instructions", measured(kappa, low, swap), Thresholds())
+    assert results is not None
+    assert [row["asked"] for row in results["rows"]] == ["", ">= 0.6", "<= 0.25"]
+    return " ".join(results["follows"]), results["helps"]
 
 
 def test_a_critic_that_is_good_enough_needs_no_help() -> None:
@@ -113,7 +113,7 @@ def test_a_critic_that_is_good_enough_needs_no_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kappa", "low", "swap", "said"),
+    ("kappa", "low", "swap", "message"),
     [
         (0.5, 0.2, 0.1, "is too low."),
         (0.3, -0.01, 0.1, "is too low and may be chance"),
@@ -122,16 +122,18 @@ def test_a_critic_that_is_good_enough_needs_no_help() -> None:
         (0.7, 0.4, 1.0, "It prefers a label, whatever the label means"),
     ],
 )
-def test_what_is_wrong_with_a_critic_is_said_in_words(kappa: float, low: float, swap: float, said: str) -> None:
+def test_what_is_wrong_with_a_critic_is_said_in_words(kappa: float, low: float, swap: float, message: str) -> None:
     follows, helps = words(kappa, low, swap)
-    assert said in follows and any("larger model" in one for one in helps)
-    assert any("more labelled items" in one for one in helps) == (low <= 0)
+    assert message in follows and any("larger model" in text for text in helps)
+    assert any("more labelled items" in text for text in helps) == (low <= 0)
 
 
 def test_limits_are_the_registered_ones() -> None:
-    found = critic_in_words("critique_instructions", measured(0.5, 0.2, 0.3), Thresholds(critic_kappa=0.4))
+    results = critic_in_words("critique_instructions", measured(0.5, 0.2, 0.3), Thresholds(critic_kappa=0.4))
     assert (
-        found is not None and found["rows"][1]["asked"] == ">= 0.4" and "is too low" not in " ".join(found["follows"])
+        results is not None
+        and results["rows"][1]["asked"] == ">= 0.4"
+        and "is too low" not in " ".join(results["follows"])
     )
     assert critic_in_words("evaluate", measured(0.5, 0.2, 0.3), Thresholds()) is None
     assert critic_in_words("critique_instructions", {}, Thresholds()) is None

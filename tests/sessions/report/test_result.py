@@ -25,18 +25,18 @@ def test_a_kind_that_carries_the_gain_is_named_and_no_other(
     closed_quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "without" not in sentence(closed_quick)
-    asked, recorded = list[tuple[str, int]](), Attempt.check_results.func
+    requests, recorded = list[tuple[str, int]](), Attempt.check_results.func
 
     def hangs(attempt: Attempt) -> Any:
-        asked.append((attempt.stage, attempt.number))
+        requests.append((attempt.stage, attempt.number))
         return tuple(
-            one.model_copy(update={"status": "WARN", "rows": (REST,)}) if one.id == "strata.sensitivity" else one
-            for one in recorded(attempt)
+            check.model_copy(update={"status": "WARN", "rows": (REST,)}) if check.id == "strata.sensitivity" else check
+            for check in recorded(attempt)
         )
 
     monkeypatch.setattr(Attempt, "check_results", property(hangs))
     assert "); without 'title' +0.000 on 20 items; one seed" in sentence(closed_quick)
-    assert ("tuned", 1) in asked and {attempt for _, attempt in asked} == {1}
+    assert ("tuned", 1) in requests and {attempt for _, attempt in requests} == {1}
 
 
 @pytest.mark.parametrize(

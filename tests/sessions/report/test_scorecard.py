@@ -39,10 +39,10 @@ class Copied(NamedTuple):
         return scorecard_of(History(self.entries, self.store))
 
     def statuses(self) -> dict[str, str]:
-        return {one.id: one.status for one in self.card().rows}
+        return {row.id: row.status for row in self.card().rows}
 
     def at(self, key: str) -> int:
-        return next(place for place, one in enumerate(self.entries) if one.key == key)
+        return next(place for place, entry in enumerate(self.entries) if entry.key == key)
 
     def change(self, key: str, **body: Any) -> None:
         place = self.at(key)
@@ -57,7 +57,7 @@ class Copied(NamedTuple):
         """Put an entry in front of another, whose number moves."""
         place, last = self.at(before), self.entries[self.at(before)].entry
         made = last.model_copy(update={"kind": kind, "key": f"{kind}/new", "body": body_of(kind, **body)})
-        later = [one.entry.model_copy(update={"seq": one.seq + 1}) for one in self.entries[place:]]
+        later = [entry.entry.model_copy(update={"seq": entry.seq + 1}) for entry in self.entries[place:]]
         self.entries[place:] = [_recorded(made), *map(_recorded, later)]
 
 
@@ -78,22 +78,22 @@ def copied(recorded: Copied) -> Copied:
 
 
 def _warned(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    id = next(one["id"] for one in results if one["blocking"] and one["status"] == "PASS")
-    return [one | {"status": "WARN"} if one["id"] == id else one for one in results]
+    id = next(result["id"] for result in results if result["blocking"] and result["status"] == "PASS")
+    return [result | {"status": "WARN"} if result["id"] == id else result for result in results]
 
 
 def _missed(metric: str, value: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
     def change(packet: dict[str, Any]) -> dict[str, Any]:
         rows = packet["criteria"]
         changed = {"value": value, "met": False, "counts": None}
-        return packet | {"criteria": [one | changed if one["criterion"]["metric"] == metric else one for one in rows]}
+        return packet | {"criteria": [row | changed if row["criterion"]["metric"] == metric else row for row in rows]}
 
     return change
 
 
 def test_an_accepted_session_shows_what_it_registered_and_names_the_entry_that_decided(copied: Copied) -> None:
     card = copied.card()
-    assert [one.id for one in card.rows] == CLAIMS and set(copied.statuses().values()) == {"shown"}
+    assert [row.id for row in card.rows] == CLAIMS and set(copied.statuses().values()) == {"shown"}
     assert card.line() == "5 shown, 0 partly, 0 not shown"
     first = card.rows[0]
     decided = copied.entries[copied.at("decision/tuned.1")]
@@ -101,31 +101,31 @@ def test_an_accepted_session_shows_what_it_registered_and_names_the_entry_that_d
     assert "accuracy_gain >= 0.8: 12 of 12" in first.why and first.scope.endswith("seed 7, cpu")
 
 
-def _lift(one: Copied) -> None:
+def _lift(copy: Copied) -> None:
     checks = {"check": "training.gradient", "condition": None, "stage": "train", "by": "me", "reason": "I know better"}
-    one.add("override", "decision/train.1", expires=None, **checks)
+    copy.add("override", "decision/train.1", expires=None, **checks)
 
 
 LIMITS: dict[str, tuple[Callable[[Copied], None], set[str]]] = {
     "a check that was lifted": (_lift, {"H-1", "train.thresholds"}),
-    "a check that only warned": (lambda one: one.change_stored("checks/train.1", "checks", _warned), {"H-1"}),
+    "a check that only warned": (lambda copy: copy.change_stored("checks/train.1", "checks", _warned), {"H-1"}),
     "a gate that a person opened": (
-        lambda one: one.add("human", "decision/tuned.1", answer="approve", stage="sample", attempt=1),
+        lambda copy: copy.add("human", "decision/tuned.1", answer="approve", stage="sample", attempt=1),
         {"H-1"},
     ),
     "an amendment after data": (
-        lambda one: one.add(
+        lambda copy: copy.add(
             "amendment",
             "decision/tuned.1",
             exploratory=True,
             outcome="approve",
             overridden=False,
-            spec=one.entries[0].raw["spec"],
+            spec=copy.entries[0].raw["spec"],
         ),
         set(CLAIMS),
     ),
     "a further look at the held-out split": (
-        lambda one: one.add("launch", "decision/tuned.1", stage="tuned", attempt=2),
+        lambda copy: copy.add("launch", "decision/tuned.1", stage="tuned", attempt=2),
         {"H-1"},
     ),
 }
@@ -137,7 +137,7 @@ def test_what_limits_a_claim_takes_it_down(copied: Copied, limit: str) -> None:
     change(copied)
     assert {id for id, status in copied.statuses().items() if status == "partly"} == lowered
     assert "not shown" not in copied.statuses().values()
-    assert all(bool(one.limits) == (one.id in lowered) for one in copied.card().rows)
+    assert all(bool(row.limits) == (row.id in lowered) for row in copied.card().rows)
 
 
 @pytest.mark.parametrize("outcome", ["reject", "escalate", "revise", "null"])
@@ -178,8 +178,8 @@ def test_thresholds_that_are_met_in_part_are_shown_in_part(copied: Copied) -> No
 
 
 def test_the_device_is_that_of_the_jobs_record(copied: Copied) -> None:
-    copied.change_stored("exit/small.tuned.1", "manifest", lambda told: told | {"device": "cuda:0"})
-    scopes = {one.id: one.scope for one in copied.card().rows}
+    copied.change_stored("exit/small.tuned.1", "manifest", lambda report: report | {"device": "cuda:0"})
+    scopes = {row.id: row.scope for row in copied.card().rows}
     assert scopes["H-1"].endswith("cuda:0") and scopes["train.thresholds"].endswith("cpu")
     del copied.entries[copied.at("exit/small.tuned.1")]
     assert copied.card().rows[0].scope.endswith("seed 7")
@@ -187,14 +187,14 @@ def test_the_device_is_that_of_the_jobs_record(copied: Copied) -> None:
 
 def test_report_page_and_status_show_one_scorecard(closed_quick: Path) -> None:
     entries, store = list(read_entries(closed_quick / TRAIL)), Store(closed_quick / STORE)
-    due = json.loads(json.dumps(scorecard_of(History(entries, store)).as_json()))
+    data = json.loads(json.dumps(scorecard_of(History(entries, store)).as_json()))
     report = json.loads((closed_quick / "report" / "report.json").read_bytes())
     # The report's own entry, and the close behind it, add nothing.
-    assert report["scorecard"] == page_scorecard(History(entries, store)) == due
+    assert report["scorecard"] == page_scorecard(History(entries, store)) == data
     assert page_scorecard(History(entries[:-1], store)) is None
-    told = called("status", closed_quick)
-    assert "scorecard: 5 shown, 0 partly, 0 not shown" in told.stdout
-    assert json.loads(called("status", closed_quick, "--json").stdout)["scorecard"] == due
+    process = called("status", closed_quick)
+    assert "scorecard: 5 shown, 0 partly, 0 not shown" in process.stdout
+    assert json.loads(called("status", closed_quick, "--json").stdout)["scorecard"] == data
     markdown = (closed_quick / "report" / "report.md").read_text(encoding="utf-8")
     assert "<b>5 shown, 0 partly, 0 not shown</b>" in markdown
 
@@ -209,7 +209,7 @@ def test_a_report_that_claims_more_is_found_by_the_audit_and_by_an_adversarial_r
     assert ReportCheck(run, History.read(run / TRAIL, run / STORE), apart=True).problems == []
     path.write_text(text.replace(" is better than ", " is much better than "), encoding="utf-8")
     problems = ReportCheck(run, History.read(run / TRAIL, run / STORE), apart=True).problems
-    assert any("is much better" in one for one in problems)
+    assert any("is much better" in problem for problem in problems)
     answer = adversarial_review(AdversarialRequest(path=str(run)), ConsultContext(runs=tmp_path / "runs")).answer
     assert isinstance(answer, AdversarialAnswer)
-    assert any(one.status == "contradicted" and "is much better" in one.claim for one in answer.scorecard)
+    assert any(row.status == "contradicted" and "is much better" in row.claim for row in answer.scorecard)

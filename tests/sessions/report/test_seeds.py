@@ -39,7 +39,7 @@ def rows_with(right: int) -> Callable[[JobOrder], list[dict[str, Any]]]:
     return rows
 
 
-def held(folder: Path, seed: int, right: int, *changes: tuple[str, str]) -> Path:
+def run_session(folder: Path, seed: int, right: int, *changes: tuple[str, str]) -> Path:
     """Hold a whole session with one seed, to its end or to the question that its gate asks."""
     run = open_quick(fresh(folder / f"seed{seed}"), *changes)
     drive(quick_session(run, launcher=QuickLauncher(rows=rows_with(right))))
@@ -68,25 +68,25 @@ def seed_of(number: int, tokens: int = 32) -> tuple[tuple[str, str], ...]:
 def test_seeds_of_one_design_with_a_null_among_them_and_what_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [held(tmp_path, seed, right, *seed_of(seed)) for seed, right in ((7, N), (8, N), (9, 3))]
+    runs = [run_session(tmp_path, seed, right, *seed_of(seed)) for seed, right in ((7, N), (8, N), (9, 3))]
     seeds(runs, as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert [(one["seed"], one["gain"], one["as_registered"]) for one in said["sessions"]] == [
+    report = json.loads(capsys.readouterr().out)
+    assert [(session["seed"], session["gain"], session["as_registered"]) for session in report["sessions"]] == [
         (7, 1.0, True),
         (8, 1.0, True),
         (9, 0.25, False),
     ]
-    assert (said["items"], said["gain"]) == (N, pytest.approx(0.75))
+    assert (report["items"], report["gain"]) == (N, pytest.approx(0.75))
     # By hand: two means of 1 and one of 1/4; Student's t on 2 degrees of freedom is 4.302653.
     half = 4.302653 * (0.75 / 3**0.5) / 3**0.5
-    assert said["seed_interval"] == pytest.approx([0.75 - half, 0.75 + half], abs=1e-5)
-    low, high = said["interval"]
+    assert report["seed_interval"] == pytest.approx([0.75 - half, 0.75 + half], abs=1e-5)
+    low, high = report["interval"]
     assert 0.25 <= low < 0.75 < high <= 1.0
     seeds(runs, as_json=False)
     assert "gain over 3 seeds and 12 items: +0.7500" in capsys.readouterr().out
 
     seven, eight, _ = runs
-    other = held(tmp_path, 10, N, *seed_of(10, tokens=33))
+    other = run_session(tmp_path, 10, N, *seed_of(10, tokens=33))
     for named, error, why in (
         ([seven], UserError, "not enough to compare seeds"),
         ([seven, eight, seven], UserError, "both have seed 7"),
@@ -99,16 +99,16 @@ def test_seeds_of_one_design_with_a_null_among_them_and_what_is_refused(
 
 
 def test_a_registered_paired_test_is_carried_out_in_a_session_and_closes_its_gate(tmp_path: Path) -> None:
-    good, bad = held(tmp_path, 7, N, PAIRED), held(tmp_path / "bad", 7, 3, PAIRED)
-    found: dict[str, tuple[str, str]] = {}
+    good, bad = run_session(tmp_path, 7, N, PAIRED), run_session(tmp_path / "bad", 7, 3, PAIRED)
+    results: dict[str, tuple[str, str]] = {}
     for name, run in (("good", good), ("bad", bad)):
         entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-        checks = next(one for one in entries if one.key == "checks/tuned.1").raw["checks"]
-        said = next(one for one in store.get_value(checks) if one["id"] == "paired.registered")
-        decided = next(one for one in entries if one.key == "decision/tuned.1").raw["outcome"]
-        found[name] = (said["status"], decided)
+        checks = next(entry for entry in entries if entry.key == "checks/tuned.1").raw["checks"]
+        answer = next(item for item in store.get_value(checks) if item["id"] == "paired.registered")
+        decided = next(entry for entry in entries if entry.key == "decision/tuned.1").raw["outcome"]
+        results[name] = (answer["status"], decided)
         assert "base" in gather(run, History(entries, store), "tuned", 1).arms, "what the audit would judge by"
-    assert found["good"] == ("PASS", "approve") and found["bad"][0] == "FAIL" and found["bad"][1] != "approve"
+    assert results["good"] == ("PASS", "approve") and results["bad"][0] == "FAIL" and results["bad"][1] != "approve"
     history = History.read(good / "trail.sqlite", good / "store")
     resolved, registration = history.resolved, history.registration
     assert resolved.spec.evaluation is not None and resolved.spec.evaluation.paired[0].test == "exact_mcnemar"

@@ -205,8 +205,8 @@ def test_every_way_out_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     """Each offered command is typed as it stands, on a copy of the session: none is refused as a wrong request."""
     make = runtime.make_session
 
-    def quick(*given: object) -> Session:
-        session = make(*given)  # type: ignore[arg-type]
+    def quick(*values: object) -> Session:
+        session = make(*values)  # type: ignore[arg-type]
         session.launcher = QuickLauncher()
         return session
 
@@ -231,9 +231,9 @@ def test_every_way_out_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_what_retract_offers_is_what_status_offers(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Breaks()))
-    said = peergate("retract", run, "decision/design.1", "--reason", "a reason").stdout
-    assert "--answer retry" not in said and "--answer stop" in said
-    assert [line for line in said.splitlines() if line.startswith("  peergate ")] == [
+    output = peergate("retract", run, "decision/design.1", "--reason", "a reason").stdout
+    assert "--answer retry" not in output and "--answer stop" in output
+    assert [line for line in output.splitlines() if line.startswith("  peergate ")] == [
         line for line in peergate("status", run).stdout.splitlines() if line.startswith("  peergate ")
     ]
 
@@ -241,8 +241,8 @@ def test_what_retract_offers_is_what_status_offers(tmp_path: Path) -> None:
 def test_a_closed_session_offers_no_answer_to_a_retraction(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run))
-    said = peergate("retract", run, "decision/base.1", "--reason", "a reason").stdout
-    assert "is closed and stays so" in said and "--answer" not in said
+    output = peergate("retract", run, "decision/base.1", "--reason", "a reason").stdout
+    assert "is closed and stays so" in output and "--answer" not in output
     assert peergate("status", run).stdout.startswith("small: closed, retracted")
 
 

@@ -29,8 +29,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_report_fits_the_terminal(run: Path, columns: int, widest: int) -> None:
     command = [sys.executable, "-m", "sessions.commands.cli", "report", str(run)]
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    code, shown = at_a_terminal(command, "", environment | {"TERM": "xterm-256color"}, columns)
-    lines = [_ANSI.sub("", line).rstrip() for line in shown.splitlines()]
+    code, output = at_a_terminal(command, "", environment | {"TERM": "xterm-256color"}, columns)
+    lines = [_ANSI.sub("", line).rstrip() for line in output.splitlines()]
     assert code == 0 and max(map(len, lines)) <= widest
     text = "\n".join(lines)
     assert not re.search(r"</?(details|summary|b|br)>|&(lt|gt|amp);|!\[", text)

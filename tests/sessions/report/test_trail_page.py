@@ -109,7 +109,7 @@ class Spoiled(Store):
 
 def spoiled(value: Any) -> Any:
     if isinstance(value, dict):
-        return {f"{name}": spoiled(one) for name, one in value.items()} | {HOSTILE: HOSTILE}
+        return {f"{name}": spoiled(item) for name, item in value.items()} | {HOSTILE: HOSTILE}
     if isinstance(value, list):
         return [*map(spoiled, value), HOSTILE]
     return f"{value}{HOSTILE}" if isinstance(value, str) and not value.startswith("sha256:") else value
@@ -123,10 +123,10 @@ def trails(
     folder = tmp_path_factory.mktemp("paged")
     run = shutil.copytree(closed_quick.parent, folder / "runs") / closed_quick.name
     question = QuestionRequest(topic="log level", question="Which log level?", kind="trivial")
-    asked = ask_review(question, ConsultContext(runs=folder / "runs")).folder
+    path = ask_review(question, ConsultContext(runs=folder / "runs")).folder
     yield [
         (read_entries(run / "trail.sqlite"), Store(run / "store")),
-        (read_entries(asked / REVIEWS), Store(asked / "store")),
+        (read_entries(path / REVIEWS), Store(path / "store")),
     ]
 
 
@@ -135,14 +135,14 @@ def test_the_page_tells_the_trail_in_order_and_holds_every_entry(
 ) -> None:
     for entries, store in trails:
         page = read(trail_page(History(entries, store)))
-        ids = [int(one.removeprefix("entry-")) for one in page.ids if one.startswith("entry-")]
+        ids = [int(word.removeprefix("entry-")) for word in page.ids if word.startswith("entry-")]
         assert ids == list(range(len(entries)))
-        told = Page(trail_page(History(entries, store)).partition('<ol class="story">')[2].partition("</ol>")[0])
-        story = [int(one.removeprefix("#entry-")) for one in told.links]
-        assert story == sorted(story) and len(story) == told.tags["li"] > 1
+        result = Page(trail_page(History(entries, store)).partition('<ol class="story">')[2].partition("</ol>")[0])
+        story = [int(link.removeprefix("#entry-")) for link in result.links]
+        assert story == sorted(story) and len(story) == result.tags["li"] > 1
     session = " ".join(Page(trail_page(History(*trails[0]))).text)
-    for said in ("session registered by", "job small.tuned.1 launched", "tuned.1 approve", "close: approve", "Signs"):
-        assert said in session
+    for text in ("session registered by", "job small.tuned.1 launched", "tuned.1 approve", "close: approve", "Signs"):
+        assert text in session
     assert "recommends: " in " ".join(Page(trail_page(History(*trails[1]))).text)
 
 
@@ -152,9 +152,9 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
     entries, store = trails[0]
     text = trail_page(History(entries, store))
     _, _, transcript = text.partition('<h2 id="transcript">')
-    calls = [one for one in entries if one.kind == "call"]
-    shown = transcript.partition('<h2 id="entries">')[0]
-    assert shown.count("<strong>call</strong>") == len(calls) > 3 and "submit_stage" in shown
+    calls = [entry for entry in entries if entry.kind == "call"]
+    output = transcript.partition('<h2 id="entries">')[0]
+    assert output.count("<strong>call</strong>") == len(calls) > 3 and "submit_stage" in output
     stages = text.partition('<h2 id="stages">')[2].partition('<section id="samples">')[0]
     assert "treatment accuracy - baseline accuracy" in stages and "accuracy_gain" in stages
     monkeypatch.setenv("SOME_API_KEY", "submit_stage")
@@ -168,23 +168,25 @@ def test_the_page_has_the_transcript_and_what_every_number_is(
 def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     entries, store = trails[0]
     text = trail_page(History(entries, store))
-    digest = next(one.raw["packet"] for one in entries if one.key == "packet/tuned.1")
-    number = next(one.seq for one in entries if one.key == "packet/tuned.1")
+    digest = next(entry.raw["packet"] for entry in entries if entry.key == "packet/tuned.1")
+    number = next(entry.seq for entry in entries if entry.key == "packet/tuned.1")
     assert text.count(f"<summary>packet <code>{digest}</code></summary>") == 1
     assert text.count(f'<code>{digest}</code>: shown with entry <a href="#entry-{number}">') == 1
 
 
 def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[RecordedEntry], Store]]) -> None:
     for entries, store in trails:
-        bodies = [replace(one, entry=one.entry.model_copy(update={"body": spoiled(one.raw)})) for one in entries]
+        bodies = [
+            replace(entry, entry=entry.entry.model_copy(update={"body": spoiled(entry.raw)})) for entry in entries
+        ]
         names = [
             replace(
-                one,
-                entry=one.entry.model_copy(
-                    update={name: f"{getattr(one.entry, name)}{HOSTILE}" for name in ("kind", "key", "session")}
+                entry,
+                entry=entry.entry.model_copy(
+                    update={name: f"{getattr(entry.entry, name)}{HOSTILE}" for name in ("kind", "key", "session")}
                 ),
             )
-            for one in entries
+            for entry in entries
         ]
         for changed in (bodies, names):
             text = trail_page(History(changed, Spoiled(store.root)))
@@ -206,7 +208,7 @@ def test_a_long_trail_has_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(pages, "MOST_ENTRIES", 100)
     # No entry tells more than another here: the newest are shown, in order, and how many are not.
     text = trail_page(History(entries, store))
-    ids = [one for one in read(text).ids if one.startswith("entry-")]
+    ids = [word for word in read(text).ids if word.startswith("entry-")]
     assert ids == [f"entry-{number}" for number in range(500, 600)]
     assert "500 of 600 entries are left out here" in text
 

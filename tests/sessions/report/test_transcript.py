@@ -31,9 +31,9 @@ def session(tmp_path: Path) -> Session:
     made = new_session(tmp_path)
     open_stage(made)
     bench = bench_of(made)
-    asked = ToolCall(id="a", name="write_note", arguments=json.dumps({"text": NASTY}))
-    take(bench, turn(asked, text=f"I shall note this.\n{NASTY}"))
-    bench.call(asked)
+    tool_call = ToolCall(id="a", name="write_note", arguments=json.dumps({"text": NASTY}))
+    take(bench, turn(tool_call, text=f"I shall note this.\n{NASTY}"))
+    bench.call(tool_call)
     call(bench, "read_artifact", name=LONG[:50])
     call(bench, "write_note", text=LONG)
     call(bench, "launch_stage", stage="sample", reason="because", changes={"temperature": 0.9})
@@ -47,13 +47,13 @@ def session(tmp_path: Path) -> Session:
     return made
 
 
-def told(session: Session) -> list[Any]:
+def read_attempts(session: Session) -> list[Any]:
     return list(Transcript(session.store, Masker({})).attempts(History(session.trail.iterate())))
 
 
 def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: Session) -> None:
-    attempt = next(one for one in told(session) if one.stage == "sample")
-    assert [one.kind for one in attempt.events] == [
+    attempt = next(item for item in read_attempts(session) if item.stage == "sample")
+    assert [event.kind for event in attempt.events] == [
         "turn", *("call", "result") * 4, "plan", "submit", "decision"
     ]  # fmt: skip
     assert attempt.usd == pytest.approx(0.01)
@@ -75,15 +75,15 @@ def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: 
 
 
 def test_long_texts_are_cut_and_named_by_their_digest(session: Session) -> None:
-    attempt = next(one for one in told(session) if one.stage == "sample")
-    (cut,) = [text for one in attempt.events for text in one.texts if text.digest]
+    attempt = next(item for item in read_attempts(session) if item.stage == "sample")
+    (cut,) = [text for event in attempt.events for text in event.texts if text.digest]
     assert len(cut.excerpt) <= 2000 and "characters left out]" in cut.excerpt
     assert LONG.strip() in session.store.get(cut.digest).decode()
 
 
 def test_nothing_in_it_controls_a_terminal_or_ends_a_block_of_markdown(session: Session) -> None:
-    attempts = told(session)
-    lines = "\n".join(line for one in attempts for line in lines_of(one))
+    attempts = read_attempts(session)
+    lines = "\n".join(line for attempt in attempts for line in lines_of(attempt))
     page = markdown_of("small", attempts)
     assert not {"\x1b", "\u202e", "\x07"} & set(lines + page)
     outside: list[str] = []
@@ -109,11 +109,11 @@ def test_secrets_are_masked_once_more(session: Session) -> None:
 
 
 def test_what_is_gone_from_the_store_is_told(session: Session) -> None:
-    for one in session.trail.iterate("turn", "result"):
+    for entry in session.trail.iterate("turn", "result"):
         for name in ("answer", "text"):
-            if name in one.raw:
-                session.store.path(one.raw[name]).unlink(missing_ok=True)
-    text = "\n".join(line for one in told(session) for line in lines_of(one))
+            if name in entry.raw:
+                session.store.path(entry.raw[name]).unlink(missing_ok=True)
+    text = "\n".join(line for item in read_attempts(session) for line in lines_of(item))
     assert text.count("no longer in the store") == 5
 
 
@@ -124,7 +124,7 @@ def test_the_command_prints_all_one_stage_one_attempt_or_says_what_there_is(sess
     whole = runner.invoke(app, ["transcript", str(run)])
     assert whole.exit_code == 0 and "== sample.1" in whole.output
     data = json.loads(runner.invoke(app, ["transcript", str(run), "sample.1", "--json"]).output)
-    assert data["schema_version"] == 1 and [one["stage"] for one in data["attempts"]] == ["sample"]
+    assert data["schema_version"] == 1 and [attempt["stage"] for attempt in data["attempts"]] == ["sample"]
     assert data["attempts"][0]["events"][0]["usd"] == 0.01
     for named, why in (("sample.2", "nothing is recorded of 'sample.2'"), ("../x", "is not an attempt")):
         failed = runner.invoke(app, ["transcript", str(run), named])
@@ -135,8 +135,8 @@ def test_the_status_tells_the_phase_the_last_call_and_the_spending(session: Sess
     run = session.run
     session.trail.close()
     runner = CliRunner()
-    said = runner.invoke(app, ["status", "small", "--runs", str(run.parent)]).output
-    assert "builder, phase plan of sample.1: 1 turns, 4 calls, last call launch_stage: done; 0.0100 of 2 USD" in said
+    output = runner.invoke(app, ["status", "small", "--runs", str(run.parent)]).output
+    assert "builder, phase plan of sample.1: 1 turns, 4 calls, last call launch_stage: done; 0.0100 of 2 USD" in output
     data = json.loads(runner.invoke(app, ["status", "small", "--runs", str(run.parent), "--json"]).output)
     assert (data["builder"]["phase"], data["builder"]["last_call"]) == ("plan", "launch_stage")
 
@@ -155,27 +155,27 @@ class Claiming(Playbook):
 
 def packet_of(run: Path, stage: str) -> Packet:
     entries = read_entries(run / "trail.sqlite")
-    body = next(one.raw for one in entries if one.key == f"packet/{stage}.1")
+    body = next(entry.raw for entry in entries if entry.key == f"packet/{stage}.1")
     return Packet.model_validate(Store(run / "store").get_value(body["packet"]))
 
 
 def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, Claiming()))
-    (reported,) = [one for one in read_entries(run / "trail.sqlite") if one.kind == "report"]
+    (reported,) = [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "report"]
     assert f"report/{MARKDOWN}" in reported.raw["files"]
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")
     assert "## ship, attempt 1" in page and "launch_stage" in page and "the gate: approve" in page
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
     assert " Claimed, supported: tuned accuracy = 1.<br>" in report
     assert "- tuned.1, claimed, unsupported: tuned invented = 7\n" in report
-    assert [one["status"] for one in packet_of(run, "tuned").model_dump()["claims"]] == ["supported", "unsupported"]
-    checks = next(one for one in packet_of(run, "tuned").checks if one.id == "claims.as_measured")
+    assert [claim["status"] for claim in packet_of(run, "tuned").model_dump()["claims"]] == ["supported", "unsupported"]
+    checks = next(check for check in packet_of(run, "tuned").checks if check.id == "claims.as_measured")
     assert (checks.status, checks.detail) == (
         "WARN",
         "nothing measured bears out tuned invented; 1 submissions were sent back before",
     )
-    assert {one.id: one.status for one in packet_of(run, "base").checks}["claims.as_measured"] == "PASS"
+    assert {check.id: check.status for check in packet_of(run, "base").checks}["claims.as_measured"] == "PASS"
 
 
 def test_without_a_call_there_is_no_transcript(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ ASK = ("review", "ask", "--topic", "the design", "--question")
 
 
 def facts(folder: Path, question: str) -> dict[str, str]:
-    return {one.pointer: one.value for one in SpecValueIndex(resolved_spec(folder).spec).bearing_on(question)}
+    return {value.pointer: value.value for value in SpecValueIndex(resolved_spec(folder).spec).bearing_on(question)}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def facts(folder: Path, question: str) -> dict[str, str]:
 def test_the_words_of_a_question_lead_to_what_is_registered(
     tmp_path: Path, question: str, registered: set[str], not_meant: str
 ) -> None:
-    found = facts(tmp_path, question)
-    assert registered <= found.keys() and len(found) <= MAX_FACTS
-    assert not [pointer for pointer in found if pointer.startswith(not_meant)]
+    results = facts(tmp_path, question)
+    assert registered <= results.keys() and len(results) <= MAX_FACTS
+    assert not [pointer for pointer in results if pointer.startswith(not_meant)]
 
 
 def test_a_question_about_something_else_has_no_facts(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_they_are_printed_where_nobody_answers(tmp_path: Path) -> None:
     assert done.returncode == 4 and "not judged" in done.stderr
     assert done.stdout.startswith("## Registered facts\n") and "no one judged it" in done.stdout
     assert "- /analysis/seeds: [7]\n" in done.stdout and "- /analysis/n: 12\n" in done.stdout
-    told = json.loads(peergate(*ASK, "Is one seed enough?", "--session", run, "--json").stdout)
+    report = json.loads(peergate(*ASK, "Is one seed enough?", "--session", run, "--json").stdout)
     assert {"pointer": "/analysis/seeds", "value": "[7]"} in [
-        {name: one[name] for name in ("pointer", "value")} for one in told["registered"]
+        {name: item[name] for name in ("pointer", "value")} for item in report["registered"]
     ]
 
 

@@ -66,8 +66,10 @@ def pointing(number: int, quote: str, line: int = 1) -> dict[str, Any]:
 
 def with_body(every: list[RecordedEntry], key: str, **changes: Any) -> list[RecordedEntry]:
     return [
-        replace(one, entry=one.entry.model_copy(update={"body": one.raw | changes})) if one.key == key else one
-        for one in every
+        replace(entry, entry=entry.entry.model_copy(update={"body": entry.raw | changes}))
+        if entry.key == key
+        else entry
+        for entry in every
     ]
 
 
@@ -77,38 +79,38 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
     (here / "rows.jsonl").write_text(LARGE, encoding="utf-8")
     query = Call("query_rows", {"name": "rows.jsonl", "group_by": "answer"}, "call_1")
     api.steps = [calling(vendor, query), answered(vendor, json.dumps(pointing(1, QUOTE, 9)))]
-    said: list[str] = []
-    done = request_review(ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code"), desk(vendor, say=said.append))
+    messages: list[str] = []
+    done = request_review(ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code"), desk(vendor, say=messages.append))
     assert done.answer is not None and done.answer.mode == "review", done.error
     (place,) = done.answer.issues[0].evidence
     assert (place.file, place.moved) == ("answers/1", True)
-    assert any(line.endswith("looks something up: query_rows") for line in said)
+    assert any(line.endswith("looks something up: query_rows") for line in messages)
     first, second = (got.value() for got in api.got)
-    assert {one["name"] for one in first["tools"]} == {one.name for one in TEXT_TOOLS}
+    assert {tool["name"] for tool in first["tools"]} == {tool.name for tool in TEXT_TOOLS}
     assert "1200 x yes" in json.dumps(second) and SECRET not in json.dumps(second)
-    (asked,), (look,), (told,) = (entries(done.folder, kind) for kind in ("question", "look", "answer"))
-    kept = Store(done.folder / "store")
-    assert (look.raw["stage"], look.raw["attempt"], look.raw["packet"]) == (LOOKS, 1, asked.raw["read"])
-    assert told.raw["looked"] == [{"entry": "look/question/1/1", "answer": look.raw["answer"]}]
-    assert len(told.raw["earlier"]) == 1 and told.raw["usage"]["input_tokens"] == 3000
-    (text,) = kept.get_value(asked.raw["readable"]).values()
-    assert SECRET.encode() not in kept.get(text)
+    (entry,), (look,), (recorded_entry,) = (entries(done.folder, kind) for kind in ("question", "look", "answer"))
+    store = Store(done.folder / "store")
+    assert (look.raw["stage"], look.raw["attempt"], look.raw["packet"]) == (LOOKS, 1, entry.raw["read"])
+    assert recorded_entry.raw["looked"] == [{"entry": "look/question/1/1", "answer": look.raw["answer"]}]
+    assert len(recorded_entry.raw["earlier"]) == 1 and recorded_entry.raw["usage"]["input_tokens"] == 3000
+    (text,) = store.get_value(entry.raw["readable"]).values()
+    assert SECRET.encode() not in store.get(text)
     assert f"answers/1 | query_rows {json.dumps(query.arguments)}" in page(done, escaped=False).replace("`", "")
     assert verdict(done.folder) == (0, [], verdict(done.folder)[2])
 
     every, notes = entries(done.folder), list[str]()
-    other = kept.put(b"1200 x no")
+    other = store.put(b"1200 x no")
     for changed, what in (
         ({"answer": other}, "what a reviewer looked up in look/question/1/1 has another answer"),
         ({"most": 60}, "what a reviewer looked up in look/question/1/1 has another answer"),
         ({"reviewer": "openai:other"}, "was looked up for request 1, which is not before it"),
         ({"attempt": 2}, "was looked up for request 2, which is not before it"),
     ):
-        found = "\n".join(requests_damage(History(with_body(every, "look/question/1/1", **changed), kept), notes))
-        assert what in found, changed
-    assert list(requests_damage(History(every, kept), notes)) == []
+        result = "\n".join(requests_damage(History(with_body(every, "look/question/1/1", **changed), store), notes))
+        assert what in result, changed
+    assert list(requests_damage(History(every, store), notes)) == []
     # The answer is the one of these texts, and they have to be there.
-    kept.path(text).unlink()
+    store.path(text).unlink()
     assert verdict(done.folder)[0] == 1
 
 
@@ -132,8 +134,8 @@ def test_a_session_is_looked_into_behind_the_walls_of_its_gates(
     api.steps = [calling(vendor, *calls), answered(vendor, json.dumps(pointing(1, "output differs in 12")))]
     done = request_review(ReviewRequest(paths=(str(ended),), kind="methodology"), desk(vendor))
     assert done.answer is not None and done.answer.mode == "review" and len(done.answer.issues) == 1, done.error
-    kept = Store(done.folder / "store")
-    first, *refused = (kept.get(one.raw["answer"]).decode() for one in entries(done.folder, "look"))
+    store = Store(done.folder / "store")
+    first, *refused = (store.get(entry.raw["answer"]).decode() for entry in entries(done.folder, "look"))
     assert first.startswith("12 items are in both")
     assert refused[0].startswith("'small.data.heldout' is not among the evidence: small.base.1.inputs.items, ")
     assert refused[1].startswith("unknown tool 'metric_lines': query_rows, compare_rows, grep, read_artifact")
@@ -159,7 +161,7 @@ def test_claims_are_looked_up_in_a_session_too(api: Api, desk: MakeDesk, here: P
     done = adversarial_review(AdversarialRequest(path="claims.md", evidence=(str(ended),)), desk())
     assert done.answer is not None and done.answer.mode == "adversarial", done.error
     (judged,) = done.answer.scorecard
-    assert (judged.status, [one.file for one in judged.evidence]) == ("supported", ["answers/1"])
+    assert (judged.status, [citation.file for citation in judged.evidence]) == ("supported", ["answers/1"])
 
 
 def test_an_answer_that_was_never_given_shows_nothing(api: Api, desk: MakeDesk, here: Path) -> None:
@@ -168,7 +170,7 @@ def test_an_answer_that_was_never_given_shows_nothing(api: Api, desk: MakeDesk, 
     api.steps = [calling(OPENAI, query), answered(OPENAI, json.dumps(pointing(2, "1 are shown")))]
     done = request_review(ReviewRequest(paths=("a.py", "rows.jsonl"), kind="code"), desk())
     assert done.answer is not None and done.answer.mode == "review"
-    assert (done.answer.issues, [one.what for one in done.answer.unresolved]) == ((), ["issue"])
+    assert (done.answer.issues, [finding.what for finding in done.answer.unresolved]) == ((), ["issue"])
 
 
 def test_who_may_not_look_is_sent_no_tools(api: Api, desk: MakeDesk, here: Path) -> None:
@@ -179,14 +181,14 @@ def test_who_may_not_look_is_sent_no_tools(api: Api, desk: MakeDesk, here: Path)
     none = replace(none, reviewer=none.reviewer.model_copy(update={"looks": 0}))
     chat = desk(CHAT)
     chat = replace(chat, reviewer=chat.reviewer.model_copy(update={"looks": 3}))
-    for request, asked, vendor in (
+    for request, context, vendor in (
         (both, none, OPENAI),
         (both, chat, CHAT),
         (ReviewRequest(paths=("a.py",), kind="code"), desk(), OPENAI),
     ):
         api.next_review()
         api.steps = [answered(vendor, json.dumps(REVIEW))]
-        done = request_review(request, asked)
+        done = request_review(request, context)
         assert done.answer is not None and done.request_entry.readable is None, done.error
         assert "tools" not in api.got[-1].value()
     api.next_review()
@@ -218,9 +220,9 @@ def test_other_rows_make_another_request(api: Api, desk: MakeDesk, here: Path, m
     done = request_review(request, desk())
     assert done.answer_entry.by == "model" and verdict(done.folder)[0] == 0
     # What could be looked into has to be there, whether anything was looked up or not.
-    kept = Store(done.folder / "store")
-    (text,) = kept.get_value(done.request_entry.readable or "").values()
-    kept.path(text).unlink()
+    store = Store(done.folder / "store")
+    (text,) = store.get_value(done.request_entry.readable or "").values()
+    store.path(text).unlink()
     assert verdict(done.folder)[0] == 1
 
 
@@ -237,8 +239,8 @@ def test_what_can_be_looked_into_is_bounded_and_text(
     ):
         (here / "data" / name).write_bytes(data)
     monkeypatch.setattr(file_reading, "MOST_READABLE", 40_000)
-    found = reader_of(desk(), here / "data").beside
-    assert found == {"data-cut.txt": "\xe9" * 40_000}
+    beside = reader_of(desk(), here / "data").beside
+    assert beside == {"data-cut.txt": "\xe9" * 40_000}
     monkeypatch.setattr(file_reading, "MOST_BESIDE", 39_999)
     assert reader_of(desk(), here / "data").beside == {}
 

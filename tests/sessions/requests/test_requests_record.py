@@ -33,11 +33,11 @@ def test_what_is_appended_together_is_recorded_together_or_not_at_all(tmp_path: 
         with trail.alone():
             append_json(trail, "question", "question/2", body_of("question", number=2))
         raise RuntimeError
-    assert [one.key for one in trail.iterate()] == ["open"]
+    assert [entry.key for entry in trail.iterate()] == ["open"]
     with trail.alone():
         append_json(trail, "question", "question/1", body_of("question"))
         append_json(trail, "question", "question/2", body_of("question", number=2))
-    assert [one.key for one in trail.iterate()] == ["open", "question/1", "question/2"]
+    assert [entry.key for entry in trail.iterate()] == ["open", "question/1", "question/2"]
     trail.verify_chain()
     trail.close()
 
@@ -60,7 +60,7 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
         time.sleep(0.2)
         append_json(trail, "answer", "answer/1", body_of("answer"))
     thread.join()
-    assert [one.key for one in trail.iterate()] == ["question/1", "answer/1", "pause/1"]
+    assert [entry.key for entry in trail.iterate()] == ["question/1", "answer/1", "pause/1"]
     trail.verify_chain()
 
 
@@ -73,7 +73,7 @@ def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -
     orchestrator.verify_chain()
     append_json(orchestrator, "pause", "pause/1", {"by": "me"})
     orchestrator.close()
-    keys = [one.key for one in Trail(run / "trail.sqlite", "small").iterate()]
+    keys = [entry.key for entry in Trail(run / "trail.sqlite", "small").iterate()]
     assert keys[-4:] == ["resume/1", "question/1", "answer/1", "pause/1"]
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage) == (2, [])

@@ -25,26 +25,26 @@ def found_in(run: Path, without: str = "") -> FinalModel | None:
     entries = read_entries(run / "trail.sqlite")
     resolved: ResolvedSpec
     resolved = History(entries, Store(run / "store")).resolved
-    stages = tuple(one for one in resolved.spec.stages if one.name != without)
+    stages = tuple(stage for stage in resolved.spec.stages if stage.name != without)
     return final_model(History(entries), resolved.spec.model_copy(update={"stages": stages}))
 
 
 def test_the_package_is_copied_and_it_is_the_recorded_one(run: Path, tmp_path: Path) -> None:
     done = called("get", "model", "small", "--runs", run.parent, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    recorded = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.ship.1")
-    assert (told["path"], told["digest"]) == (PACKAGE, recorded["outputs"]["package"]["digest"])
+    report = json.loads(done.stdout)
+    recorded = next(entry.raw for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.ship.1")
+    assert (report["path"], report["digest"]) == (PACKAGE, recorded["outputs"]["package"]["digest"])
     copy = tmp_path / "small-model"
-    assert digest_path(copy) == told["digest"] and (copy / "model.safetensors").is_file()
+    assert digest_path(copy) == report["digest"] and (copy / "model.safetensors").is_file()
     assert (copy / "model.safetensors").stat().st_mode & 0o777 == 0o644, "a copy is the person's own file"
     again = called("get", "model", run, copy)
     assert again.returncode == 2 and "already exists" in again.stderr
 
 
 def test_without_a_package_it_is_the_evaluated_checkpoint(run: Path) -> None:
-    found = found_in(run, without="ship")
-    assert found is not None and (found.stage, found.path) == ("train", TRAINED)
+    model = found_in(run, without="ship")
+    assert model is not None and (model.stage, model.path) == ("train", TRAINED)
 
 
 def test_the_last_line_of_a_session_says_where_its_model_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,12 +98,12 @@ def wait_for(what: Callable[[], bool], seconds: float = 300.0) -> None:
 
 
 def at_work(run: Path) -> bool:
-    return any(one.kind == "launch" for one in read_entries(run / "trail.sqlite"))
+    return any(entry.kind == "launch" for entry in read_entries(run / "trail.sqlite"))
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    said = process.communicate(timeout=120)[0]
-    return process.returncode, said
+    message = process.communicate(timeout=120)[0]
+    return process.returncode, message
 
 
 @pytest.mark.slow
@@ -117,20 +117,20 @@ def test_an_owner_that_hangs_is_taken_over_and_does_nothing_when_it_wakes(run: P
         first.send_signal(signal.SIGSTOP)
         time.sleep(1.5 * LEASE_S)
         (run / "go").touch()
-        code, said = end(owner(run))
-        assert code == 0, said
-        assert f"taken over from process {first.pid}" in said
+        code, message = end(owner(run))
+        assert code == 0, message
+        assert f"taken over from process {first.pid}" in message
         before = read_entries(run / "trail.sqlite")
         report = (run / "report" / "report.json").read_bytes()
     finally:
         first.send_signal(signal.SIGCONT)
-    code, said = end(first)
-    assert code == 1 and "LeaseLost" in said and "the session was taken over by" in said, said
+    code, message = end(first)
+    assert code == 1 and "LeaseLost" in message and "the session was taken over by" in message, message
     after = read_entries(run / "trail.sqlite")
-    assert [one.digest for one in after] == [one.digest for one in before] and after[-1].kind == "close"
+    assert [entry.digest for entry in after] == [entry.digest for entry in before] and after[-1].kind == "close"
     assert (run / "report" / "report.json").read_bytes() == report
-    told = next(one.raw["lease"] for one in after if one.key == "resume/2")
-    assert told["over"]["pid"] == first.pid and told["over"]["silent_s"] >= LEASE_S and told["epoch"] == 3
+    result = next(entry.raw["lease"] for entry in after if entry.key == "resume/2")
+    assert result["over"]["pid"] == first.pid and result["over"]["silent_s"] >= LEASE_S and result["epoch"] == 3
     assert set(Counter((run / "started").read_text().splitlines()).values()) == {1}
     assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 
@@ -144,25 +144,25 @@ def test_an_owner_that_was_killed_is_followed_at_once(tmp_path: Path) -> None:
     first.communicate()
     (run / "go").touch()
     assert not is_running(run)
-    code, said = end(owner(run, lease_s=600))
-    assert code == 0 and "taken over" not in said
-    resumed = [one.raw["lease"] for one in read_entries(run / "trail.sqlite") if one.kind == "resume"]
-    assert [one["epoch"] for one in resumed] == [2, 3]
-    assert [one["over"] for one in resumed] == [None, None]
+    code, message = end(owner(run, lease_s=600))
+    assert code == 0 and "taken over" not in message
+    resumed = [entry.raw["lease"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "resume"]
+    assert [item["epoch"] for item in resumed] == [2, 3]
+    assert [item["over"] for item in resumed] == [None, None]
 
 
 def record(run: Path, **changes: Any) -> LeaseRecord:
     """Leave the record of an owner on another machine."""
     own = {"number": 7, "by": "eve", "host": "elsewhere", "pid": 5, "started": 1.0, "since": 2.0} | changes
     records = records_of(run)
-    left = LeaseRecord.model_validate(own)
-    assert records.replace(records.read(), left)
+    result = LeaseRecord.model_validate(own)
+    assert records.replace(records.read(), result)
     records.close()
-    return left
+    return result
 
 
 def test_an_owner_on_another_machine_keeps_it_as_long_as_it_shows_signs_of_life(run: Path) -> None:
-    left = record(run)
+    result = record(run)
     records = records_of(run)
     with pytest.raises(LeaseHeld, match="eve, process 5 on elsewhere"), lease(run):
         pass
@@ -170,7 +170,7 @@ def test_an_owner_on_another_machine_keeps_it_as_long_as_it_shows_signs_of_life(
 
     def beats() -> None:
         while not stop.wait(BEAT_S):
-            assert records.beat(left)
+            assert records.beat(result)
 
     thread = threading.Thread(target=beats)
     thread.start()
@@ -183,9 +183,9 @@ def test_an_owner_on_another_machine_keeps_it_as_long_as_it_shows_signs_of_life(
         stop.set()
         thread.join()
     time.sleep(1.2 * LEASE_S)
-    with lease(run) as held:
-        assert held.record.number == 8 and held.over is not None and held.over.host == "elsewhere"
-        assert not records.beat(left), "who was taken over still shows signs of life"
+    with lease(run) as owned_lease:
+        assert owned_lease.record.number == 8 and owned_lease.over is not None and owned_lease.over.host == "elsewhere"
+        assert not records.beat(result), "who was taken over still shows signs of life"
     with lease(run) as again:
         assert again.over is None and again.record.number == 9
     records.close()
@@ -211,8 +211,8 @@ def test_of_two_who_take_over_at_once_one_does(run: Path) -> None:
     def takes() -> None:
         begin.wait()
         try:
-            with lease(run) as held:
-                won.append(held.record.number)
+            with lease(run) as owned_lease:
+                won.append(owned_lease.record.number)
                 done.wait()
         except LeaseHeld as error:
             lost.append(str(error))
@@ -229,14 +229,14 @@ def test_of_two_who_take_over_at_once_one_does(run: Path) -> None:
 def test_who_lost_the_lease_before_it_took_the_session_up_is_refused(run: Path) -> None:
     session = quick_session(run)
     lost = threading.Event()
-    with lease(run) as held:
+    with lease(run) as owned_lease:
         # Before the loss: the first beat after it is the only one that calls.
-        held.on_loss = lost.set
+        owned_lease.on_loss = lost.set
         other = records_of(run)
-        assert other.replace(held.record, held.record.model_copy(update={"number": 9, "pid": 1}))
+        assert other.replace(owned_lease.record, owned_lease.record.model_copy(update={"number": 9, "pid": 1}))
         other.close()
         with pytest.raises(LeaseLost, match="nothing was recorded"):
-            take_up(session.trail, held)
+            take_up(session.trail, owned_lease)
         assert not list(session.trail.iterate("resume"))
         wait_for(lost.is_set, 60)
     session.trail.close()
@@ -247,8 +247,8 @@ def test_who_was_taken_over_writes_no_report(tmp_path: Path) -> None:
     session = quick_session(run)
     session.trail.fence = session.trail.epoch()
     other = Trail(run / "trail.sqlite", "small")
-    with lease(run) as held:
-        take_up(other, held)
+    with lease(run) as owned_lease:
+        take_up(other, owned_lease)
         with pytest.raises(LeaseLost):
             act.close_with(session, "cancelled")
     assert not (run / "report").exists()
@@ -260,14 +260,14 @@ def test_a_lost_record_begins_again_above_what_the_trail_says(tmp_path: Path) ->
     run = open_quick(tmp_path)
     trail = Trail(run / "trail.sqlite", "small")
     for expected in (2, 3):
-        with lease(run) as held:
-            take_up(trail, held)
+        with lease(run) as owned_lease:
+            take_up(trail, owned_lease)
             assert trail.fence == trail.epoch() == expected
         (run / NAME).unlink()
     (run / NAME).write_text("{", encoding="utf-8")
-    with lease(run) as held:
-        take_up(trail, held)
-        assert trail.epoch() == 4 and held.record.number == 1
+    with lease(run) as owned_lease:
+        take_up(trail, owned_lease)
+        assert trail.epoch() == 4 and owned_lease.record.number == 1
     trail.close()
 
 
@@ -287,8 +287,8 @@ def test_reading_a_strangers_record_makes_no_file_that_it_names(tmp_path: Path, 
 def test_a_process_of_this_machine_that_is_gone_owns_nothing(run: Path) -> None:
     # Its number was given to another process since.
     record(run, host=platform.node(), pid=os.getpid(), started=1.0)
-    with lease(run) as held:
-        assert held.over is None
+    with lease(run) as owned_lease:
+        assert owned_lease.over is None
 
 
 def test_who_takes_a_closed_look_changes_nothing(tmp_path: Path) -> None:

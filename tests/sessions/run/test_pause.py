@@ -107,17 +107,17 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     thread = running(run, at_work, ended)
     command.pause(Path("small"), run.parent)
     thread.join(30)
-    told = capsys.readouterr()
-    assert f"small: paused; `peergate resume small --runs {run.parent}` continues" in told.out
+    captured = capsys.readouterr()
+    assert f"small: paused; `peergate resume small --runs {run.parent}` continues" in captured.out
     if at_work is for_an_answer:
-        assert "asked small to pause; it does so at the next safe place (newest entry: " in told.err
-    assert [str(one) for one in ended] == ["small"] and overview(run).state == "paused"
+        assert "asked small to pause; it does so at the next safe place (newest entry: " in captured.err
+    assert [str(exception) for exception in ended] == ["small"] and overview(run).state == "paused"
     assert not (run / pausing.PAUSE).exists()
     entries = read_entries(run / "trail.sqlite")
-    (paused,) = [one for one in entries if one.kind == "pause"]
+    (paused,) = [entry for entry in entries if entry.kind == "pause"]
     assert paused.raw == {"by": "anyone who asked"}
     if at_work is for_an_answer:
-        assert any(one.key == "turn/base.1/plan.1" for one in entries)
+        assert any(entry.key == "turn/base.1/plan.1" for entry in entries)
     command.pause(Path("small"), run.parent)
     assert "small: is paused already" in capsys.readouterr().out
     assert not (run / pausing.PAUSE).exists()

@@ -44,10 +44,10 @@ def peergate(*arguments: str, cwd: Path, umask: int = 0o022) -> subprocess.Compl
 
 
 def open_to_others(folder: Path) -> list[str]:
-    return [f"{path} {path.stat().st_mode & 0o777:o}" for path in (folder, *folder.rglob("*")) if shown(path)]
+    return [f"{path} {path.stat().st_mode & 0o777:o}" for path in (folder, *folder.rglob("*")) if is_readable(path)]
 
 
-def shown(path: Path) -> bool:
+def is_readable(path: Path) -> bool:
     return not path.is_symlink() and bool(path.stat().st_mode & OTHERS)
 
 
@@ -113,7 +113,7 @@ def test_what_a_wrapper_and_its_job_write_is_for_their_user_alone(tmp_path: Path
     subprocess.run([sys.executable, str(DRIVER), program, str(folder)], cwd=folder, umask=0o022, check=True)
     made = set(folder.rglob("*")) - there
     assert {"of-the-job", "log.txt", "exit.json", "claim"} <= {path.name for path in made}
-    assert [path for path in made if shown(path)] == []
+    assert [path for path in made if is_readable(path)] == []
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ def test_what_a_wrapper_and_its_job_write_is_for_their_user_alone(tmp_path: Path
         pytest.param(("resume", "small"), marks=pytest.mark.slow),
         ("start", "demo_leaky", "--name", "next"),
     ],
-    ids=lambda one: one[0],
+    ids=lambda item: item[0],
 )
 def test_a_run_folder_that_others_can_open_is_told_once(
     closed_quick: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     run = shutil.copytree(closed_quick.parent, tmp_path / "runs") / closed_quick.name
-    for mode, told in ((0o750, True), (0o700, False)):
+    for mode, flag in ((0o750, True), (0o700, False)):
         run.chmod(mode)
         shutil.rmtree(tmp_path / "runs" / "next", ignore_errors=True)
         done = called(*command, cwd=tmp_path)
         lines = [line for line in done.stderr.splitlines() if line.startswith("warning: other users")]
-        assert len(lines) == told, (oct(mode), done.stderr)
-        if told:
+        assert len(lines) == flag, (oct(mode), done.stderr)
+        if flag:
             assert "small" in lines[0] and "chmod 700" in lines[0]
 
 

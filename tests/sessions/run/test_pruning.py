@@ -33,15 +33,15 @@ def audit_of(run: Path) -> Audit:
 
 
 def recorded(run: Path) -> list[list[str]]:
-    bodies = [one.raw for one in read_entries(run / "trail.sqlite") if one.kind == "pruning"]
-    return [[one["path"] for one in body["weights"]] for body in bodies]
+    bodies = [entry.raw for entry in read_entries(run / "trail.sqlite") if entry.kind == "pruning"]
+    return [[weight["path"] for weight in body["weights"]] for body in bodies]
 
 
 def forge(run: Path, **weights: object) -> None:
     """Record weights as pruned with the key that signs for people."""
     trail = Trail(run / "trail.sqlite", "small")
-    one = {"stage": "train", "attempt": 1, "output": "checkpoint", "bytes": 1} | weights
-    append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [one], "leftovers": []})
+    row = {"stage": "train", "attempt": 1, "output": "checkpoint", "bytes": 1} | weights
+    append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [row], "leftovers": []})
     trail.close()
 
 
@@ -50,20 +50,22 @@ def test_pruned_weights_are_gone_and_everything_left_verifies(run: Path, tmp_pat
     steps.mkdir(parents=True)
     (steps / "optimizer.pt").write_bytes(b"12345")
     before = (run / "trail.sqlite").read_bytes()
-    told = called("prune", run, "--dry-run", "--json")
-    assert told.returncode == 0 and (run / "trail.sqlite").read_bytes() == before
-    planned = json.loads(told.stdout)
-    assert [one["path"] for one in planned["weights"]] == [TRAINED, PACKAGE]
+    completed_process = called("prune", run, "--dry-run", "--json")
+    assert completed_process.returncode == 0 and (run / "trail.sqlite").read_bytes() == before
+    planned = json.loads(completed_process.stdout)
+    assert [weight["path"] for weight in planned["weights"]] == [TRAINED, PACKAGE]
     assert planned["leftovers"] == ["jobs/small.train.1/trainer"] and planned["freed_bytes"] > 5
-    asked = called("prune", run)
-    assert asked.returncode == 2 and "this is not an interactive terminal" in asked.stderr and (run / TRAINED).is_dir()
+    process = called("prune", run)
+    assert (
+        process.returncode == 2 and "this is not an interactive terminal" in process.stderr and (run / TRAINED).is_dir()
+    )
 
     done = json.loads(called("prune", run, "--yes", "--json").stdout)
     assert done == planned | {"dry_run": False}
     assert not any((run / path).exists() for path in (TRAINED, PACKAGE, "jobs/small.train.1/trainer"))
     audit = audit_of(run)
     assert (audit.exit_code, audit.damage, audit.rederived) == (0, [], 6)
-    (train,) = [one for one in audit.not_proven if one.startswith("weights of train were pruned")]
+    (train,) = [text for text in audit.not_proven if text.startswith("weights of train were pruned")]
     assert "its training steps and answers and scores of tuned, ship can no longer be witnessed" in train
     assert not list(run.glob(f"jobs/*/{pruning.ASIDE}*"))
 
@@ -80,7 +82,7 @@ def test_kept_weights_of_the_same_digest_can_still_be_witnessed(run: Path, tmp_p
     shutil.copytree(run / TRAINED, elsewhere, copy_function=os.link)
     done = json.loads(called("prune", run, "--keep", "ship", "--yes", "--json").stdout)
     assert done["freed_bytes"] == 0 and (elsewhere / "model.safetensors").is_file() and (run / PACKAGE).is_dir()
-    assert any(f"the same weights are still in {PACKAGE}" in one for one in audit_of(run).not_proven)
+    assert any(f"the same weights are still in {PACKAGE}" in text for text in audit_of(run).not_proven)
     assert called("prune", run, "--yes").returncode == 0
     assert recorded(run) == [[TRAINED], [PACKAGE]] and audit_of(run).exit_code == 0
     unknown = called("prune", run, "--keep", "nosuch", "--yes")
@@ -160,7 +162,7 @@ def test_links_in_the_place_of_what_is_deleted_are_refused(run: Path) -> None:
 
 
 def test_only_outputs_of_the_kinds_of_weights_are_pruned(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.path for one in pruning.prunable(run).weights] == [TRAINED, PACKAGE]
+    assert [weights.path for weights in pruning.prunable(run).weights] == [TRAINED, PACKAGE]
     monkeypatch.setattr(audited, "WEIGHTS", ("snapshots",))
     assert pruning.prunable(run).paths == ()
 
@@ -175,21 +177,21 @@ def test_changed_weights_that_are_recorded_as_pruned_are_damage(run: Path) -> No
 
 @pytest.mark.parametrize("output", ["rows", "checkpoint"])
 def test_a_record_covers_nothing_but_what_a_job_left_as_weights(run: Path, output: str) -> None:
-    left = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.train.1")
-    path, digest = left["outputs"]["rows"]["path"], left["outputs"]["rows"]["digest"]
+    remaining = next(entry.raw for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.train.1")
+    path, digest = remaining["outputs"]["rows"]["path"], remaining["outputs"]["rows"]["digest"]
     if output == "checkpoint":
         # Another folder of the run under the name of the weights.
-        path, digest = "store", left["outputs"]["checkpoint"]["digest"]
+        path, digest = "store", remaining["outputs"]["checkpoint"]["digest"]
     forge(run, output=output, path=path, digest=digest)
-    (run / left["outputs"]["rows"]["path"]).unlink()
+    (run / remaining["outputs"]["rows"]["path"]).unlink()
     damage = audit_of(run).damage
-    assert any(one.endswith(f"(pruning): {path} is not what a job left as weights") for one in damage)
+    assert any(text.endswith(f"(pruning): {path} is not what a job left as weights") for text in damage)
 
 
 def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_path: Path) -> None:
     with lease(run):
-        held = called("prune", run, "--yes")
-    assert held.returncode == 4 and "another process is running this session" in held.stderr
+        process = called("prune", run, "--yes")
+    assert process.returncode == 4 and "another process is running this session" in process.stderr
     (tmp_path / "other").mkdir()
     opened = open_quick(tmp_path / "other")
     refused = called("prune", opened, "--yes")
@@ -198,7 +200,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
     trail.close()
     damage = audit_of(opened).damage
-    assert [one.partition("(pruning): ")[2] for one in damage] == [
+    assert [text.partition("(pruning): ")[2] for text in damage] == [
         "the session had not ended",
         "jobs/x/out is not a folder of saved steps",
     ]
@@ -211,14 +213,14 @@ def test_a_pull_does_not_ask_a_pod_for_what_was_pruned(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert called("prune", run, "--keep", "ship", "--yes").returncode == 0
-    asked: list[str] = []
+    requests: list[str] = []
 
     def bring(_: object, relative: str, digest: str, target: Path) -> None:
-        asked.append(relative)
+        requests.append(relative)
 
     courier: Any = vars(pull)["_Courier"]
     monkeypatch.setattr(courier, "_bring", bring)
     courier(None, SimpleNamespace(folder=tmp_path, run=run), print).bring_files(
         walk_trail(read_trail(run / "trail.sqlite"))
     )
-    assert PACKAGE in asked and TRAINED not in asked
+    assert PACKAGE in requests and TRAINED not in requests

@@ -78,5 +78,5 @@ def test_the_audit_compares_the_signature_with_what_was_registered(tmp_path: Pat
         ("foreign", sign_spec(elsewhere.signer("human"), resolved.registration(), "mia"), "does not have for people"),
     ):
         registration.register(runs / name, resolved, material, code_now(), signed=signed)
-        found = list(signature_damage(History(read_entries(runs / name / "trail.sqlite"))))
-        assert len(found) == bool(damage) and damage in "".join(found), name
+        results = list(signature_damage(History(read_entries(runs / name / "trail.sqlite"))))
+        assert len(results) == bool(damage) and damage in "".join(results), name

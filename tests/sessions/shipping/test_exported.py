@@ -41,13 +41,13 @@ def evidence(run: Path) -> Evidence:
     return gather(run, History(read_entries(run / "trail.sqlite"), Store(run / "store")), "gguf", 1)
 
 
-def states(found: Evidence) -> dict[str, str]:
+def states(result: Evidence) -> dict[str, str]:
     try:
-        metrics = measure(found)
+        metrics = measure(result)
     except EvidenceMissing:
         metrics = None
-    shown = ("export.", "jobs.measured", "witness.")
-    return {one.id: one.status for one in run_checks(found, metrics) if one.id.startswith(shown)}
+    views = ("export.", "jobs.measured", "witness.")
+    return {check.id: check.status for check in run_checks(result, metrics) if check.id.startswith(views)}
 
 
 def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_session_is_accepted_and_verified_with_and_without_a_reading(run: Pa
 
 def test_a_file_of_a_kept_folder_that_is_missing_is_found(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "runs" / "small")
-    (exit,) = (one for one in read_entries(copy / "trail.sqlite") if one.key == "exit/small.gguf.1")
+    (exit,) = (entry for entry in read_entries(copy / "trail.sqlite") if entry.key == "exit/small.gguf.1")
     store = Store(copy / "store")
     (file,) = store.get_value(exit.raw["outputs"]["export"]["digest"]).values()
     store.path(file).unlink()
@@ -79,7 +79,7 @@ def test_a_large_export_is_not_copied_into_the_store(tmp_path: Path, monkeypatch
     monkeypatch.setattr(job_end, "MOST_KEPT", 100)
     run = open_quick(tmp_path, with_export("no"))
     drive(quick_session(run))
-    (exit,) = (one for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.gguf.1")
+    (exit,) = (entry for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.gguf.1")
     recorded = exit.raw["outputs"]["export"]
     assert recorded["digest"] == digest_path(run / recorded["path"])
     assert not Store(run / "store").path(recorded["digest"]).exists()
@@ -90,13 +90,13 @@ def test_a_large_export_is_not_copied_into_the_store(tmp_path: Path, monkeypatch
 
 def test_what_no_witness_read_is_in_the_report(run: Path) -> None:
     """Without a reading nothing is concluded from the answers of an export, and no process loads its weights again."""
-    began = {one.raw["stage"] for one in read_entries(run / "trail.sqlite") if one.kind == "challenge"}
-    told = json.loads((run / "report" / "report.json").read_bytes())
+    began = {entry.raw["stage"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "challenge"}
+    report = json.loads((run / "report" / "report.json").read_bytes())
     page = (run / "report" / "report.md").read_text(encoding="utf-8")
     if "llama_cpp" in str(run):
-        assert "gguf" in began and told["not_witnessed"] == [] and "gguf" in told["witnessed"]
+        assert "gguf" in began and report["not_witnessed"] == [] and "gguf" in report["witnessed"]
     else:
-        assert "gguf" not in began and "ship" in began and told["not_witnessed"] == ["gguf"]
+        assert "gguf" not in began and "ship" in began and report["not_witnessed"] == ["gguf"]
     assert ("nothing of `gguf`" in page) == ("gguf" not in began)
 
 
@@ -107,16 +107,16 @@ def test_the_release_holds_the_export(run: Path, tmp_path: Path) -> None:
     assert release is not None and "gguf-model.gguf" in release.files
 
 
-def spoilt(found: Evidence, folder: Path, name: str, rows: list[dict[str, Any]]) -> Evidence:
-    return replace(found, outputs=found.outputs | {name: write_rows(folder / f"{name}.jsonl", rows)})
+def spoilt(result: Evidence, folder: Path, name: str, rows: list[dict[str, Any]]) -> Evidence:
+    return replace(result, outputs=result.outputs | {name: write_rows(folder / f"{name}.jsonl", rows)})
 
 
-def _export(found: Evidence, folder: Path, change: bytes, to: bytes) -> Evidence:
-    made = Path(shutil.copytree(found.outputs["export"], folder / "export"))
+def _export(result: Evidence, folder: Path, change: bytes, to: bytes) -> Evidence:
+    made = Path(shutil.copytree(result.outputs["export"], folder / "export"))
     data = (made / "model.gguf").read_bytes()
     assert change in data
     (made / "model.gguf").write_bytes(data.replace(change, to))
-    return replace(found, outputs=found.outputs | {"export": made})
+    return replace(result, outputs=result.outputs | {"export": made})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def _export(found: Evidence, folder: Path, change: bytes, to: bytes) -> Evidence
 )
 @pytest.mark.parametrize("run", ["llama_cpp"], indirect=True)
 def test_a_flaw_closes_the_gate(run: Path, tmp_path: Path, flaw: str, check: str, status: str) -> None:
-    found, rows = evidence(run), exported(read=True)
+    result, rows = evidence(run), exported(read=True)
     changes: dict[str, dict[str, Any]] = {
         "other tokens": {"read": [1, 2, 4]},
         "logits far away": {"largest": 0.5},
@@ -144,18 +144,20 @@ def test_a_flaw_closes_the_gate(run: Path, tmp_path: Path, flaw: str, check: str
     }
     match flaw:
         case "other token ids":
-            found = spoilt(found, tmp_path, "texts", [texts(read=True)[0] | {"read": [2]}])
+            result = spoilt(result, tmp_path, "texts", [texts(read=True)[0] | {"read": [2]}])
         case "silent probes":
-            found = spoilt(found, tmp_path, "rows", [row | {"expected": [], "read": []} for row in rows])
+            result = spoilt(result, tmp_path, "rows", [row | {"expected": [], "read": []} for row in rows])
         case "a probe that was not read":
-            found = spoilt(found, tmp_path, "rows", [rows[0], exported(read=False)[1]])
+            result = spoilt(result, tmp_path, "rows", [rows[0], exported(read=False)[1]])
         case "no pre-tokenizer":
-            found = _export(found, tmp_path, b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx")
+            result = _export(result, tmp_path, b"tokenizer.ggml.pre", b"tokenizer.ggml.xxx")
         case "no file":
             (tmp_path / "export").mkdir()
-            found = replace(found, outputs=found.outputs | {"export": tmp_path / "export"})
+            result = replace(result, outputs=result.outputs | {"export": tmp_path / "export"})
         case _:
             # A spec says f16: what 16 bits may do is not a flaw, what is beyond it is.
-            parameters = found.parameters | {"format": "f32"}
-            found = replace(spoilt(found, tmp_path, "rows", [rows[0] | changes[flaw], rows[1]]), parameters=parameters)
-    assert states(found)[check] == status, json.dumps(states(found))
+            parameters = result.parameters | {"format": "f32"}
+            result = replace(
+                spoilt(result, tmp_path, "rows", [rows[0] | changes[flaw], rows[1]]), parameters=parameters
+            )
+    assert states(result)[check] == status, json.dumps(states(result))

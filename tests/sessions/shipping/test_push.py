@@ -41,9 +41,9 @@ def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
     report = json.loads((run / "report" / "report.json").read_bytes())
     # The escapes of Markdown aside.
     assert report["result"].split(":")[0] in card and entries[-1].raw["decision"] == "approve"
-    told = ("## Data", "## Training", "## Evaluation", "## Limits", "## Gates", "learning_rate", "accuracy_gain")
-    told += (f"Of the registered claims: {report['scorecard']['told']}",)
-    assert [one for one in told if one not in card] == []
+    lines = ("## Data", "## Training", "## Evaluation", "## Limits", "## Gates", "learning_rate", "accuracy_gain")
+    lines += (f"Of the registered claims: {report['scorecard']['told']}",)
+    assert [text for text in lines if text not in card] == []
     assert all(f"| {stage['stage']}.1 | approve |" in card for stage in report["stages"])
     for digest in (report["registration"], report["heldout"], report["model"]["digest"], report["trail"]["head"]):
         assert f"`{digest}`" in card
@@ -52,16 +52,16 @@ def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
 def test_a_dry_run_leaves_nothing_and_needs_no_token(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.delenv("HF_TOKEN", raising=False)
     for to in (str(tmp_path / "released"), "hub:ada/small"):
         done = called("ship", "push", run, to, "--dry-run", "--json")
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        assert told["sent"] is False and RELEASE in told["files"] and "model.safetensors" in told["files"]
+        report = json.loads(done.stdout)
+        assert report["sent"] is False and RELEASE in report["files"] and "model.safetensors" in report["files"]
     assert not (tmp_path / "released").exists()
     with pytest.raises(UserError, match="HF_TOKEN is not set"):
-        release_run(run, "hub:ada/small", said.append, dry_run=False, public=False)
+        release_run(run, "hub:ada/small", messages.append, dry_run=False, public=False)
     assert called("ship", "push", run, "hub:ada").returncode == 2
 
 
@@ -80,11 +80,11 @@ def test_the_hub_gets_the_folder_with_the_token_of_the_environment(run: Path, mo
 
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
     monkeypatch.setenv("HF_TOKEN", "token-of-a-test")
-    said: list[str] = []
-    done = release_run(run, "hub:ada/small", said.append, dry_run=False, public=False)
+    messages: list[str] = []
+    done = release_run(run, "hub:ada/small", messages.append, dry_run=False, public=False)
     assert sent["token"] == "token-of-a-test" and sent["repository"] == ("ada/small", True)
     assert sent["files"].key_id == done.key_id and "model.safetensors" in sent["files"].files
-    assert "token-of-a-test" not in "".join(said)
+    assert "token-of-a-test" not in "".join(messages)
 
 
 def test_a_session_that_is_not_accepted_releases_nothing(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def folder(good: Path, tmp_path: Path) -> Path:
 
 
 def states(stdout: str) -> dict[str, str]:
-    return {one["layer"]: one["status"] for one in json.loads(stdout)["layers"]}
+    return {layer["layer"]: layer["status"] for layer in json.loads(stdout)["layers"]}
 
 
 def signed(folder: Path) -> str:
@@ -41,8 +41,8 @@ def test_a_good_folder_passes_and_what_is_not_run_is_said(folder: Path) -> None:
     base = nudged(Path(shutil.copytree(folder, folder.parent / "base")))
     done = called("ship", "check", folder, "--files-only", "--base", base, "--json")
     assert done.returncode == 0, done.stderr
-    found = states(done.stdout)
-    assert {name for name, state in found.items() if state == "NOT_RUN"} == {"training", "digests", "gguf"}
+    results = states(done.stdout)
+    assert {name for name, state in results.items() if state == "NOT_RUN"} == {"training", "digests", "gguf"}
     plain = called("ship", "check", folder, "--files-only")
     lines = plain.stdout.splitlines()
     assert "NOT_RUN  lineage: no base is given" in lines

@@ -59,7 +59,7 @@ def test_every_template_is_a_spec_that_can_start(template: str, tmp_path: Path) 
     assert checked.returncode == 0, checked.stderr
     spec = load_spec(tmp_path / "first" / "experiment.yaml").spec
     named = [stage.name for stage in spec.stages]
-    assert [one for one in named if one not in ("respond", "revise")] == ["before", "train", "after"]
+    assert [name for name in named if name not in ("respond", "revise")] == ["before", "train", "after"]
     kinds = {"script": "recipe", "trl": "recipe", "agent": "sft", "cai": "sft"}
     assert spec.stage("train").kind == kinds.get(template, template)
 
@@ -73,8 +73,8 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
     done = called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv")
     assert done.returncode == 0 and "120 of 180 rows repeat another word for word" in done.stdout, done
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
-    asked, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
-    assert len(heldout) == 30 == len(asked) and len(train) == 30 and not asked & taught
+    requests, taught = {row["prompt"] for row in heldout}, {row["prompt"] for row in train}
+    assert len(heldout) == 30 == len(requests) and len(train) == 30 and not requests & taught
     assert all(row["answer"] == str(2 * int(row["prompt"].split()[2])) for row in heldout)
     spec = load_spec(tmp_path / "mine" / "experiment.yaml").spec
     assert spec.task == "exact_answer" and spec.analysis.n == 30
@@ -87,8 +87,8 @@ def test_the_spec_of_the_readme_is_what_init_writes_in_15_lines(tmp_path: Path) 
     assert called("init", "eggs", "--data", "eggs.csv", cwd=tmp_path).returncode == 0
     spec = (tmp_path / "eggs" / "experiment.yaml").read_text(encoding="utf-8").splitlines()
     written = [line for line in spec if not line.startswith("#")]
-    shown, more = re.findall(r"```yaml\n(.*?)```", (HOME / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert [re.sub(r"\s+#.*", "", line) for line in shown.splitlines()] == written and len(written) <= 15
+    view, more = re.findall(r"```yaml\n(.*?)```", (HOME / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert [re.sub(r"\s+#.*", "", line) for line in view.splitlines()] == written and len(written) <= 15
     called("init", "agent", "--data", "eggs.csv", "--template", "agent", cwd=tmp_path)
     agent = (tmp_path / "agent" / "experiment.yaml").read_text(encoding="utf-8")
     assert more in agent and len(more.splitlines()) == 3
@@ -201,7 +201,7 @@ def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path)
 
 
 def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
-    pairs = [{"prompt": one["prompt"], "chosen": f"It is {one['completion']}", "rejected": "No idea"} for one in ASKED]
+    pairs = [{"prompt": row["prompt"], "chosen": f"It is {row['completion']}", "rejected": "No idea"} for row in ASKED]
     assert called("init", tmp_path / "c", "--data", json_lines(tmp_path / "p.jsonl", pairs)).returncode == 0
     assert load_spec(tmp_path / "c" / "experiment.yaml").spec.stages[1].kind == "dpo"
 
@@ -248,7 +248,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "verify.py").write_text(VERIFIER, encoding="utf-8")
     done = called("init", tmp_path)
     assert done.returncode == 2 and "verify.py would be overwritten; nothing was written" in done.stderr
-    assert [one.name for one in tmp_path.iterdir()] == ["verify.py"]
+    assert [path.name for path in tmp_path.iterdir()] == ["verify.py"]
     # One's own verifier may lie in the folder already.
     data = json_lines(tmp_path / "rows.jsonl", ASKED)
     assert called("init", tmp_path, "--data", data, "--verifier", tmp_path / "verify.py").returncode == 0
@@ -288,7 +288,7 @@ def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
     words = ("init", "e", "--data", data, "--template", "evaluate", "--against", "path:other")
     assert called(*words, cwd=tmp_path).returncode == 0
     spec = load_spec(tmp_path / "e" / "experiment.yaml").spec
-    assert [(one.name, one.inputs["model"]) for one in spec.stages] == [("first", "model"), ("other", "control")]
+    assert [(stage.name, stage.inputs["model"]) for stage in spec.stages] == [("first", "model"), ("other", "control")]
     assert spec.control and spec.control.source == "path:../other", "seen from the spec"
     assert spec.analysis.n == 60
     assert (spec.analysis.baseline, spec.analysis.treatment) == ("first", "other")
@@ -315,8 +315,8 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(source: st
     refused = called("init", "f", "--model", source, cwd=tmp_path)
     assert refused.returncode == 2 and done in refused.stderr and not (tmp_path / "f").exists(), refused
     assert called("init", "f", "--model", "path:here", cwd=tmp_path).returncode == 0
-    found = load_spec(tmp_path / "f" / "experiment.yaml").spec.model
-    assert (found.source, found.kind) == ("path:../here", "instruct")
+    model_source = load_spec(tmp_path / "f" / "experiment.yaml").spec.model
+    assert (model_source.source, model_source.kind) == ("path:../here", "instruct")
     (tmp_path / "here" / "tokenizer_config.json").write_text("{}", encoding="utf-8")
     assert called("init", "g", "--model", "path:here", cwd=tmp_path).returncode == 0
     assert load_spec(tmp_path / "g" / "experiment.yaml").spec.model.kind == "base", "no template, no turns"

@@ -90,7 +90,7 @@ def transcripts(folder: Path) -> Path:
 def first_tool(body: dict[str, Any]) -> str:
     """Answer as both teachers do: with the first tool that the instructions list after a text."""
     text = json.dumps(body)
-    name = next((one for one in ("Read", "Grep", "Bash", "Edit") if one in text.replace(INSTRUCTIONS, "")), "Read")
+    name = next((word for word in ("Read", "Grep", "Bash", "Edit") if word in text.replace(INSTRUCTIONS, "")), "Read")
     return json.dumps({"tool": name, "arguments": {"path": "0.txt"}})
 
 
@@ -120,9 +120,9 @@ def prepared(folder: Path, text: str, model: Path) -> Path:
     """Write a spec with its files, and return it."""
     (folder / "constitution.yaml").write_bytes(CONSTITUTION.read_bytes())
     heldout = _items("heldout", HELDOUT_TOPICS[:20])
-    write_lines(folder / "heldout.jsonl", [one.model_dump(mode="json") for one in heldout])
+    write_lines(folder / "heldout.jsonl", [item.model_dump(mode="json") for item in heldout])
     prompts = _items("train", TRAIN_TOPICS[:16])
-    write_lines(folder / "prompts.jsonl", [one.model_dump(mode="json") for one in prompts])
+    write_lines(folder / "prompts.jsonl", [prompt.model_dump(mode="json") for prompt in prompts])
     path = folder / "spec.yaml"
     digest = digest_file(folder / "heldout.jsonl")
     path.write_text(text.replace("MODEL", str(model)).replace("HELDOUT", digest), encoding="utf-8")
@@ -131,8 +131,8 @@ def prepared(folder: Path, text: str, model: Path) -> Path:
 
 def test_a_local_teacher_answers_inside_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a random model, which no later gate lets pass; what is made of its pairs the shipped spec shows."""
-    found = transcripts(tmp_path / "sessions")
-    text = SPEC.replace("pairs: {path: PAIRS}", f"sessions: {{path: {found}, as: transcripts}}")
+    path = transcripts(tmp_path / "sessions")
+    text = SPEC.replace("pairs: {path: PAIRS}", f"sessions: {{path: {path}, as: transcripts}}")
     text = text.replace("stages:\n", LOCAL).replace("pairs: data.pairs", "pairs: replay.pairs")
     model = tiny_checkpoint(tmp_path / "model")
     run = played(prepared(tmp_path, text, model), model, monkeypatch)
@@ -152,9 +152,9 @@ def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: p
     with serving(first_tool) as played_by:
         listed = tmp_path / "teachers.yaml"
         listed.write_text(teachers(played_by.address, QWEN, LLAMA), encoding="utf-8")
-        given = environment() | {"TEACHER_KEY": "sk-test-CANARY-that-must-never-be-written"}
+        arguments = environment() | {"TEACHER_KEY": "sk-test-CANARY-that-must-never-be-written"}
         states = ("--states", "24") if REAL else ()
-        done = called("traces", "replay", folder, "--teachers", listed, *states, *BUDGET, env=given)
+        done = called("traces", "replay", folder, "--teachers", listed, *states, *BUDGET, env=arguments)
         assert done.returncode == 0, done
     pairs = folder / "replay" / "pairs.jsonl"
     count = len(pairs.read_bytes().splitlines())
@@ -165,11 +165,11 @@ def test_transcripts_become_a_model_behind_a_gate(tmp_path: Path, monkeypatch: p
     run = played(path, model, monkeypatch)
 
     outcomes = decided(run)
-    found = checks(run, "train.1")
-    assert outcomes["design"] == outcomes["before"] == outcomes["train"] == "approve", found
+    results = checks(run, "train.1")
+    assert outcomes["design"] == outcomes["before"] == outcomes["train"] == "approve", results
     for check in ("witness.training", "witness.weights", "witness.rollouts", "rollouts.rewards", "rollouts.channels"):
-        assert found[check][0] == "PASS", found[check]
-    assert all(f"{name} " in found["rollouts.channels"][1] for name in ("grpo", "sdpo", "dpo"))
-    assert found["training.moved"][0] == "PASS"
+        assert results[check][0] == "PASS", results[check]
+    assert all(f"{name} " in results["rollouts.channels"][1] for name in ("grpo", "sdpo", "dpo"))
+    assert results["training.moved"][0] == "PASS"
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict in ("verified", "open")

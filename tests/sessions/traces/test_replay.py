@@ -70,12 +70,12 @@ class Desk:
         """Call the command with a file of teachers."""
         path = self.folder / "teachers.yaml"
         path.write_text(file, encoding="utf-8")
-        given = environment() | ({"TEACHER_KEY": key} if key else {})
-        return called("traces", "replay", self.folder / "traces", "--teachers", path, *options, env=given)
+        arguments = environment() | ({"TEACHER_KEY": key} if key else {})
+        return called("traces", "replay", self.folder / "traces", "--teachers", path, *options, env=arguments)
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a file that was written."""
-        return [json.loads(one) for one in (self.folder / "traces" / "replay" / name).read_bytes().splitlines()]
+        return [json.loads(line) for line in (self.folder / "traces" / "replay" / name).read_bytes().splitlines()]
 
     def card(self) -> dict[str, Any]:
         return json.loads((self.folder / "traces" / "replay" / "card.json").read_bytes())
@@ -99,26 +99,26 @@ def test_what_two_families_do_alike_is_chosen_over_what_the_trace_did(desk: Desk
     with serving(lambda body: READ) as played:
         done = desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
         assert done.returncode == 0, done
-        assert len(played.got) == 6 and {one.headers["authorization"] for one in played.got} == {f"Bearer {KEY}"}
+        assert len(played.got) == 6 and {item.headers["authorization"] for item in played.got} == {f"Bearer {KEY}"}
         assert played.refused == []
     pairs = desk.read("pairs.jsonl")
-    assert [one["rejected"] for one in pairs] == [f"I change it.\n{EDIT}", "All done."]
-    assert {one["chosen"] for one in pairs} == {READ}
+    assert [pair["rejected"] for pair in pairs] == [f"I change it.\n{EDIT}", "All done."]
+    assert {pair["chosen"] for pair in pairs} == {READ}
     assert pairs[0]["chosen_by"] == ["t0", "t1"] and pairs[0]["rejected_by"] == ["trace"]
     assert pairs[0]["taught"]["families"] == ["llama", "qwen"] and pairs[0]["taught"]["student"] == "smollm"
     assert pairs[0]["taught"]["licenses"] == ["llama: test", "qwen: test"] and pairs[0]["taught"]["circular"] == []
     assert pairs[0]["prompt"].startswith(INSTRUCTIONS) and "Change the file." in pairs[0]["prompt"]
     assert "I change it." not in pairs[0]["prompt"]
-    found = desk.card()["agreement"]
-    assert (found["states"], found["agreed"], found["unanimous"], found["split"]) == (3, 3, 1, 0)
-    assert found["between"] == {"llama, qwen": 1.0} and found["with_trace"] == 0
+    agreement = desk.card()["agreement"]
+    assert (agreement["states"], agreement["agreed"], agreement["unanimous"], agreement["split"]) == (3, 3, 1, 0)
+    assert agreement["between"] == {"llama, qwen": 1.0} and agreement["with_trace"] == 0
 
 
 def test_pairs_are_a_data_file_of_preferences(desk: Desk) -> None:
     with serving(lambda body: READ) as played:
         desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
     path = desk.folder / "traces" / "replay" / "pairs.jsonl"
-    made = convert(path, [TableRow(number, one) for number, one in enumerate(desk.read("pairs.jsonl"), 1)], None)
+    made = convert(path, [TableRow(number, row) for number, row in enumerate(desk.read("pairs.jsonl"), 1)], None)
     assert made.row_kind == "preferences" and made.problems == [] and len(made.rows) == 2
     assert made.rows[0].taught.families == ("llama", "qwen")  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -143,11 +143,11 @@ def test_a_side_that_is_the_traces_own_is_counted(desk: Desk) -> None:
         desk.replay(teachers(played.address, QWEN, LLAMA, ("gpt-oss-120b", "gpt-oss")), *BUDGET)
     card = desk.card()
     assert (card["pairs"], card["agreement"]["with_trace"]) == (3, 1)
-    assert [one["rejected_by"] for one in desk.read("pairs.jsonl")] == [["trace"], ["t2", "trace"], ["t2"]]
+    assert [row["rejected_by"] for row in desk.read("pairs.jsonl")] == [["trace"], ["t2", "trace"], ["t2"]]
 
 
 @pytest.mark.parametrize(
-    ("some", "student", "told"),
+    ("some", "student", "output"),
     [
         ([("claude-opus-5", "claude"), LLAMA], "smollm", "which wrote the traces"),
         ([QWEN, LLAMA], "llama", "of the student's own family 'llama'"),
@@ -155,20 +155,20 @@ def test_a_side_that_is_the_traces_own_is_counted(desk: Desk) -> None:
     ],
 )
 def test_teachers_that_imitate_in_a_circle_are_refused_unless_a_person_gives_a_reason(
-    desk: Desk, some: list[tuple[str, str]], student: str, told: str
+    desk: Desk, some: list[tuple[str, str]], student: str, output: str
 ) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, *some, student=student)
         refused = desk.replay(file, *BUDGET)
-        assert refused.returncode == 2 and told in refused.stderr and "--circular REASON" in refused.stderr
+        assert refused.returncode == 2 and output in refused.stderr and "--circular REASON" in refused.stderr
         assert played.got == [] and not (desk.folder / "traces" / "replay").exists()
         assert desk.replay(file, *BUDGET, "--circular", "only the wiring is tried").returncode == 0
     card = desk.card()
-    assert card["override"] == "only the wiring is tried" and any(told in one for one in card["circular"])
+    assert card["override"] == "only the wiring is tried" and any(output in item for item in card["circular"])
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         (("family: qwen", "family: gpt"), "teachers.yaml:5:13: teachers[0].family: is 'gpt'"),
         (
@@ -181,10 +181,10 @@ def test_teachers_that_imitate_in_a_circle_are_refused_unless_a_person_gives_a_r
     ],
 )
 def test_a_file_of_teachers_with_a_mistake_is_refused_at_its_place(
-    desk: Desk, change: tuple[str, str], told: str
+    desk: Desk, change: tuple[str, str], output: str
 ) -> None:
     done = desk.replay(teachers("http://127.0.0.1:9", QWEN, LLAMA).replace(*change, 1), *BUDGET)
-    assert done.returncode == 2 and told in done.stderr and "nothing was started" in done.stderr
+    assert done.returncode == 2 and output in done.stderr and "nothing was started" in done.stderr
 
 
 def test_a_key_that_is_not_set_is_named(desk: Desk) -> None:
@@ -239,16 +239,16 @@ def test_replies_that_were_changed_are_not_read(desk: Desk) -> None:
     assert done.returncode == 5 and "replies.jsonl:1" in done.stderr
 
 
-@pytest.mark.parametrize(("status", "calls", "told"), [(401, 1, "fixed"), (500, 4, "repeat the command")])
+@pytest.mark.parametrize(("status", "calls", "output"), [(401, 1, "fixed"), (500, 4, "repeat the command")])
 def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
-    desk: Desk, status: int, calls: int, told: str
+    desk: Desk, status: int, calls: int, output: str
 ) -> None:
     steps: list[Step] = [failed(CHAT, status)] * calls
     with scripted_builder(CHAT, steps, canaries=(KEY,)) as played:
         done = desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
-        assert done.returncode == 4 and "teacher 't0'" in done.stderr and told in done.stderr
+        assert done.returncode == 4 and "teacher 't0'" in done.stderr and output in done.stderr
         assert len(played.got) == calls and KEY not in done.stderr
-    assert sum(one["usd"] for one in desk.read("replies.jsonl") if one["type"] == "unanswered") == 0
+    assert sum(row["usd"] for row in desk.read("replies.jsonl") if row["type"] == "unanswered") == 0
 
 
 def test_an_answer_that_is_cut_off_or_calls_what_is_not_there_makes_no_pair(desk: Desk) -> None:
@@ -271,19 +271,19 @@ def test_secrets_that_are_known_now_leave_in_no_prompt_and_stay_in_no_reply(tmp_
     with serving(lambda body: f"It is {secret}.") as played:
         path = desk.folder / "teachers.yaml"
         path.write_text(teachers(played.address, QWEN, LLAMA), encoding="utf-8")
-        given = environment() | {"TEACHER_KEY": KEY, "DEPLOY_TOKEN": secret}
-        done = called("traces", "replay", desk.folder / "traces", "--teachers", path, *BUDGET, env=given)
+        arguments = environment() | {"TEACHER_KEY": KEY, "DEPLOY_TOKEN": secret}
+        done = called("traces", "replay", desk.folder / "traces", "--teachers", path, *BUDGET, env=arguments)
         assert done.returncode == 0, done
-        assert secret.encode() not in b"".join(one.body for one in played.got)
-    for one in (desk.folder / "traces" / "replay").iterdir():
-        assert secret not in one.read_text(encoding="utf-8")
+        assert secret.encode() not in b"".join(item.body for item in played.got)
+    for file_path in (desk.folder / "traces" / "replay").iterdir():
+        assert secret not in file_path.read_text(encoding="utf-8")
 
 
 def test_states_are_drawn_by_a_seed(desk: Desk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")
-        first = {one["state"] for one in desk.read("replies.jsonl") if one["type"] == "replied"}
+        first = {row["state"] for row in desk.read("replies.jsonl") if row["type"] == "replied"}
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")
         assert len(played.got) == 2 and len(first) == 1
 

@@ -69,8 +69,8 @@ def test_nothing_can_be_written(client: Client, method: str) -> None:
 
 def test_every_answer_forbids_scripts_and_places_of_others(client: Client) -> None:
     assert "unsafe" not in POLICY and POLICY.startswith("default-src 'none'; script-src 'self'")
-    answers = [client.get(one) for one in ("/", "/s/none/", "/static/page.css", "/sessions.json", "/nothing")]
-    for one in (*answers, client.stranger("/"), client.get("/", host="evil.example")):
-        assert one.headers["content-security-policy"] == POLICY
-        assert one.headers["x-content-type-options"] == "nosniff" and one.headers["cache-control"] == "no-store"
-        assert "access-control-allow-origin" not in one.headers
+    answers = [client.get(text) for text in ("/", "/s/none/", "/static/page.css", "/sessions.json", "/nothing")]
+    for answer in (*answers, client.stranger("/"), client.get("/", host="evil.example")):
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in answer.headers

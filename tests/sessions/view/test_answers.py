@@ -40,7 +40,7 @@ def run(asking: Path, tmp_path: Path) -> Path:
 
 
 def kinds(run: Path, kind: str) -> list[RecordedEntry]:
-    return [one for one in read_entries(run / "trail.sqlite") if one.kind == kind]
+    return [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == kind]
 
 
 def form_of(client: Client, **other: str) -> dict[str, str]:
@@ -92,9 +92,9 @@ def test_what_is_refused_records_and_starts_nothing(run: Path) -> None:
     client = Client(Scope(run.parent), "ada")
     before = (run / "trail.sqlite").read_bytes()
     form = form_of(client, answer="stop", reason="enough")
-    for why, (fields, headers, status, said) in REFUSED.items():
+    for why, (fields, headers, status, item) in REFUSED.items():
         refused = client.post("/s/small/answer", form | fields, **headers)
-        assert refused.status == status and said in refused.text, why
+        assert refused.status == status and item in refused.text, why
         assert (run / "trail.sqlite").read_bytes() == before and not (run / "answered.log").exists(), why
 
 
@@ -152,7 +152,7 @@ def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resum
     assert done.status == 303, done.text
     (amendment,) = kinds(run, "amendment")
     assert (amendment.raw["outcome"], amendment.raw["by"]) == ("approve", "ada")
-    assert [one["pointer"] for one in amendment.raw["changes"]] == ["/budget/max_cost_usd"]
+    assert [change["pointer"] for change in amendment.raw["changes"]] == ["/budget/max_cost_usd"]
     assert 'value="resume"' in client.get("/s/small/").text
     # What is kept as the spec's text is the spec, and changes nothing else.
     place = tmp_path / "again.yaml"
@@ -174,18 +174,18 @@ def test_a_verdict_is_signed_with_the_persons_key_and_the_session_can_be_resumed
     client = Client(Scope(judging.parent), "ada")
     page = client.get("/s/small/").text
     assert "Your verdict" in page and "Answer as" not in page
-    given = form_of(client, approve="no", reasoning="too few items", recommendation="take more")
-    wrong = client.post("/s/small/verdict", given | {"findings": "the sample is too small"})
+    arguments = form_of(client, approve="no", reasoning="too few items", recommendation="take more")
+    wrong = client.post("/s/small/verdict", arguments | {"findings": "the sample is too small"})
     assert wrong.status == 404 and "must begin with its place" in wrong.text
-    other = client.post("/s/small/verdict", given | {"packet": "sha256:" + "0" * 64})
+    other = client.post("/s/small/verdict", arguments | {"packet": "sha256:" + "0" * 64})
     assert other.status == 404 and "does not wait for this verdict" in other.text
     assert kinds(judging, "verdict") == []
-    done = client.post("/s/small/verdict", given | {"findings": "/checks/0 the sample is too small"})
+    done = client.post("/s/small/verdict", arguments | {"findings": "/checks/0 the sample is too small"})
     assert done.status == 303, done.text
     (verdict,) = kinds(judging, "verdict")
     assert verdict.raw["reviewer"] == "person"
-    kept = client.get(f"/s/small/value/{verdict.raw['verdict']}").text
-    assert "the sample is too small" in kept and "/checks/0" in kept and "too few items" in kept
+    text = client.get(f"/s/small/value/{verdict.raw['verdict']}").text
+    assert "the sample is too small" in text and "/checks/0" in text and "too few items" in text
     assert 'value="resume"' in client.get("/s/small/").text
-    again = client.post("/s/small/verdict", given)
+    again = client.post("/s/small/verdict", arguments)
     assert again.status == 404 and len(kinds(judging, "verdict")) == 1

@@ -69,7 +69,7 @@ def test_a_person_stops_a_session_on_its_page(chromium: Browser, runs: Path) -> 
         unharmed(page, bound.address())
         # Its stream would fail in the pages of other tests.
         page.call("Page.navigate", url="about:blank")
-    (answered,) = [one.raw for one in read_entries(runs / "asked" / "trail.sqlite") if one.kind == "human"]
+    (answered,) = [entry.raw for entry in read_entries(runs / "asked" / "trail.sqlite") if entry.kind == "human"]
     assert (answered["answer"], answered["by"], answered["reason"]) == ("stop", "ada", "enough seen")
 
 
@@ -88,7 +88,7 @@ def test_a_person_judges_a_gate_on_its_page(chromium: Browser, runs: Path) -> No
         unharmed(page, bound.address())
         # Its stream would fail in the pages of other tests.
         page.call("Page.navigate", url="about:blank")
-    (verdict,) = [one.raw for one in read_entries(runs / "judged" / "trail.sqlite") if one.kind == "verdict"]
+    (verdict,) = [entry.raw for entry in read_entries(runs / "judged" / "trail.sqlite") if entry.kind == "verdict"]
     assert verdict["reviewer"] == "person"
 
 

@@ -40,11 +40,11 @@ def serious(page: Page) -> list[str]:
     assert PACKAGE is not None and PACKAGE.submodule_search_locations
     source = Path(PACKAGE.submodule_search_locations[0]) / "axe.min.js"
     page.run(f"{source.read_text(encoding='utf-8')}; 0")
-    found: list[dict[str, Any]] = json.loads(
+    results: list[dict[str, Any]] = json.loads(
         page.run("axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify(found.violations))")
     )
     return [
-        f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in ("serious", "critical")
+        f"{row['id']}: {row['nodes'][0]['html'][:120]}" for row in results if row["impact"] in ("serious", "critical")
     ]
 
 
@@ -74,7 +74,7 @@ def test_the_page_of_an_export(chromium: Browser, waiting: Path, tmp_path: Path)
     page = chromium.page()
     page.open(path.as_uri())
     check(page)
-    assert page.asked == [path.as_uri()]
+    assert page.requests == [path.as_uri()]
 
 
 def test_the_control_what_is_wrong_is_found(chromium: Browser, waiting: Path) -> None:
@@ -83,5 +83,5 @@ def test_the_control_what_is_wrong_is_found(chromium: Browser, waiting: Path) ->
         page.open(bound.address("s/small/"))
         page.run("document.querySelector('form.answer label').replaceWith(document.querySelector('[name=reason]'))")
         page.run("document.querySelector('#gates h2').style.color = '#ccc'; document.documentElement.lang = ''")
-        found = " ".join(serious(page))
-        assert all(one in found for one in ("label", "html-has-lang", "color-contrast")), found
+        result = " ".join(serious(page))
+        assert all(name in result for name in ("label", "html-has-lang", "color-contrast")), result

@@ -30,10 +30,10 @@ def entries(session: OnDisk) -> list[RecordedEntry]:
     return list(session.trail.iterate())
 
 
-def said(session: OnDisk, *lines: str | dict[str, Any], key: str = KEY) -> Path:
+def write_log(session: OnDisk, *lines: str | dict[str, Any], key: str = KEY) -> Path:
     folder = job_folder(session.run, key)
     folder.mkdir(parents=True)
-    text = "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in lines)
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     (folder / "progress.jsonl").write_text(text, encoding="utf-8")
     return folder
 
@@ -56,28 +56,28 @@ def test_a_job_runs_from_its_launch_to_its_end(session: OnDisk) -> None:
     append_json(session.trail, "exit", f"exit/{KEY}", body_of("exit", key=KEY, stage="base", attempt=1))
     assert running_key(History(entries(session))) is None
     append_json(session.trail, "challenge", "challenge/base.1", body_of("challenge", stage="base", attempt=1))
-    found = running_job(session.run, History(entries(session)))
-    assert found is not None and (found["stage"], found["attempt"], found["witness"]) == ("base", "1", True)
+    results = running_job(session.run, History(entries(session)))
+    assert results is not None and (results["stage"], results["attempt"], results["witness"]) == ("base", "1", True)
 
 
 def test_the_time_left_is_by_the_speed_since_the_first_line(session: OnDisk) -> None:
     append_json(session.trail, "launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
-    said(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
-    found = running_job(session.run, History(entries(session)))
-    assert found is not None
-    assert (found["done"], found["total"], found["left"], found["noted"]) == (4, 10, 12.0, {"loss": [2.0, 1.0]})
+    write_log(session, at(1, note={"loss": 2.0}), at(4, note={"loss": 1.0, "other": "x"}))
+    results = running_job(session.run, History(entries(session)))
+    assert results is not None
+    assert (results["done"], results["total"], results["left"], results["noted"]) == (4, 10, 12.0, {"loss": [2.0, 1.0]})
 
 
 def test_lines_that_are_none_are_left_out(session: OnDisk) -> None:
-    folder = said(session, "{", "[]", '{"done": "x"}', at(2), '{"time": 1e999}', "\x00")
+    folder = write_log(session, "{", "[]", '{"done": "x"}', at(2), '{"time": 1e999}', "\x00")
     with (folder / "progress.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(at(3)))
     # The last line has not ended yet.
-    assert [one.done for one in progress_of(folder)] == [2]
+    assert [progress.done for progress in progress_of(folder)] == [2]
 
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_path: Path) -> None:
-    folder = said(session, at(2))
+    folder = write_log(session, at(2))
     (folder / "progress.jsonl").rename(tmp_path / "elsewhere")
     (folder / "progress.jsonl").symlink_to(tmp_path / "elsewhere")
     assert progress_of(folder) == []
@@ -85,9 +85,9 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(session: OnDisk, tmp_pa
 
 def test_no_job_draws_more_curves_than_a_page_has_room_for(session: OnDisk) -> None:
     append_json(session.trail, "launch", f"launch/{KEY}", body_of("launch", key=KEY, stage="base", attempt=1))
-    said(session, at(1, note={f"n{one}": float(one) for one in range(50)}))
-    found = running_job(session.run, History(entries(session)))
-    assert found is not None and list(found["noted"]) == [f"n{one}" for one in range(MOST_CURVES)]
+    write_log(session, at(1, note={f"n{index}": float(index) for index in range(50)}))
+    results = running_job(session.run, History(entries(session)))
+    assert results is not None and list(results["noted"]) == [f"n{index}" for index in range(MOST_CURVES)]
 
 
 def test_who_is_at_work_follows_from_the_newest_entry(session: OnDisk) -> None:

@@ -33,14 +33,14 @@ def runs(closed_quick: Path, hostile: Path, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def told(reader: SessionReader, tool: str, **given: Any) -> Any:
-    text, is_error = reader.call(tool, given)
+def call_tool(reader: SessionReader, tool: str, **arguments: Any) -> Any:
+    text, is_error = reader.call(tool, arguments)
     assert not is_error, text
     return json.loads(text)
 
 
-def refused(reader: SessionReader, tool: str, **given: Any) -> str:
-    text, is_error = reader.call(tool, given)
+def refused(reader: SessionReader, tool: str, **arguments: Any) -> str:
+    text, is_error = reader.call(tool, arguments)
     assert is_error, text
     return text
 
@@ -48,13 +48,13 @@ def refused(reader: SessionReader, tool: str, **given: Any) -> str:
 @pytest.mark.more
 def test_a_client_reads_what_was_measured_and_cannot_do_more(runs: Path) -> None:
     with over_stdio("--read", runs, REAL) as driver:
-        tools = {one.name: one for one in driver.ask("list_tools").tools}
+        tools = {tool.name: tool for tool in driver.ask("list_tools").tools}
         assert set(tools) == {"sessions", "session", "metric_history", "curve"}
-        assert all(one.annotations.read_only_hint for one in tools.values())
-        names = {one["name"]: one["state"] for one in json.loads(driver.call("sessions").text)}
+        assert all(tool.annotations.read_only_hint for tool in tools.values())
+        names = {load["name"]: load["state"] for load in json.loads(driver.call("sessions").text)}
         assert names == {"accepted": "closed", "damaged": "damaged", "waiting": "waiting"}
-        found = json.loads(driver.call("metric_history", metric="accuracy_gain", session="accepted").text)
-        assert [(one["attempt"], one["value"], one["outcome"]) for one in found["attempts"]] == [
+        data = json.loads(driver.call("metric_history", metric="accuracy_gain", session="accepted").text)
+        assert [(attempt["attempt"], attempt["value"], attempt["outcome"]) for attempt in data["attempts"]] == [
             ("tuned.1", 1.0, "approve")
         ]
         assert driver.call("launch_stage", stage="base").is_error
@@ -62,14 +62,14 @@ def test_a_client_reads_what_was_measured_and_cannot_do_more(runs: Path) -> None
 
 def test_what_is_told_is_what_the_trail_has(runs: Path) -> None:
     reader = SessionReader(Scope(runs))
-    one = told(reader, "session", session="accepted")
-    assert one["metrics"]["tuned.1/accuracy_gain"] == 1.0 and one["state"]["decision"] == "approve"
+    item = call_tool(reader, "session", session="accepted")
+    assert item["metrics"]["tuned.1/accuracy_gain"] == 1.0 and item["state"]["decision"] == "approve"
     entries = read_entries(runs / "accepted" / "trail.sqlite")
     losses = steps_of(History(entries, Store(runs / "accepted" / "store")))["train", 1]
-    curve = told(reader, "curve", session="accepted", curve="train.1/loss")
+    curve = call_tool(reader, "curve", session="accepted", curve="train.1/loss")
     assert curve == {"steps": len(losses), "points": [[step, value] for step, value in enumerate(losses, 1)]}
     assert len(losses) < MOST_POINTS
-    every = told(reader, "metric_history", metric="accuracy")
+    every = call_tool(reader, "metric_history", metric="accuracy")
     assert {(each["session"], each["attempt"]) for each in every["attempts"]} == {
         (name, at) for name in ("accepted", "waiting") for at in ("base.1", "tuned.1")
     }
@@ -81,8 +81,8 @@ def test_no_item_answer_or_reason_is_told_and_no_control_character(runs: Path) -
     texts = [reader.call("sessions", {})[0], reader.call("session", {"session": "waiting"})[0]]
     texts.append(reader.call("metric_history", {"metric": "accuracy"})[0])
     words = ("Write one line", "fine answer", "Wrong Answer", "look again", "points at nothing")
-    assert not [word for word in words for one in texts if word in one]
-    assert "tuned.1 escalate" in texts[0] and all(one.isascii() and one.isprintable() for one in texts)
+    assert not [word for word in words for text in texts if word in text]
+    assert "tuned.1 escalate" in texts[0] and all(text.isascii() and text.isprintable() for text in texts)
 
 
 def test_what_cannot_be_told_is_one_line(runs: Path) -> None:

@@ -31,8 +31,8 @@ BOTH = Samples(
 )
 
 
-def numbers(samples: Samples, shown: str = "all", kind: str = "", text: str = "") -> list[int]:
-    return [samples.rows[place].number for place in samples.select(shown, kind, text)]
+def numbers(samples: Samples, output: str = "all", kind: str = "", text: str = "") -> list[int]:
+    return [samples.rows[place].number for place in samples.select(output, kind, text)]
 
 
 def test_each_filter_selects_what_it_says() -> None:
@@ -50,7 +50,7 @@ def test_filters_kind_and_text_narrow_each_other() -> None:
 
 
 def test_of_one_arm_nothing_is_gained_or_lost() -> None:
-    alone = Samples(tuple(one._replace(after=None) for one in BOTH.rows), ("base",))
+    alone = Samples(tuple(sample._replace(after=None) for sample in BOTH.rows), ("base",))
     assert numbers(alone, "right") == [2, 3] and numbers(alone, "gained") == numbers(alone, "lost") == []
     assert in_full(alone, 1)["after_right"] is None and "after" in in_full(alone, 1)
 

@@ -21,11 +21,11 @@ def store(tmp_path: Path) -> Store:
 
 def marked(store: Store, pointer: str = "", lines: tuple[int, int] | None = None) -> list[str]:
     digest = store.put(json.dumps(VALUE).encode())
-    return [one.text.strip() for one in value_lines(store, digest, pointer, lines) if one.marked]
+    return [line.text.strip() for line in value_lines(store, digest, pointer, lines) if line.marked]
 
 
 @pytest.mark.parametrize(
-    ("pointer", "found"),
+    ("pointer", "results"),
     [
         ("/checks/1", ["{", '"id": "c"', "}"]),
         ("/checks/1/id", ['"id": "c"']),
@@ -36,8 +36,8 @@ def marked(store: Store, pointer: str = "", lines: tuple[int, int] | None = None
         ("", []),
     ],
 )
-def test_the_place_of_a_pointer_is_marked_and_nothing_else(store: Store, pointer: str, found: list[str]) -> None:
-    assert marked(store, pointer) == found
+def test_the_place_of_a_pointer_is_marked_and_nothing_else(store: Store, pointer: str, results: list[str]) -> None:
+    assert marked(store, pointer) == results
 
 
 def test_the_lines_of_a_finding_are_those_of_the_packets_log(store: Store) -> None:
@@ -46,13 +46,13 @@ def test_the_lines_of_a_finding_are_those_of_the_packets_log(store: Store) -> No
 
 def test_all_of_a_value_is_shown(store: Store) -> None:
     digest = store.put(json.dumps(VALUE).encode())
-    text = "\n".join(one.text for one in value_lines(store, digest, "", None))
+    text = "\n".join(line.text for line in value_lines(store, digest, "", None))
     assert all(word in text for word in ('"id": "a/b"', "one", "two", '"log_tail"', "x", "z"))
 
 
 def test_what_is_no_json_is_shown_as_text(store: Store) -> None:
-    found = value_lines(store, store.put(b"one\n\x1b[31mtwo\xff\n"), "", (2, 2))
-    assert [tuple(one) for one in found] == [("one", False), ("two\ufffd", True), ("", False)]
+    lines = value_lines(store, store.put(b"one\n\x1b[31mtwo\xff\n"), "", (2, 2))
+    assert [tuple(line) for line in lines] == [("one", False), ("two\ufffd", True), ("", False)]
 
 
 def test_deep_and_large_values_are_no_trouble(store: Store) -> None:

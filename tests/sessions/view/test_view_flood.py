@@ -36,14 +36,16 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer
     thread.join(10)
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "], ids=["nothing", "half a request"])
-def test_a_crowd_takes_no_descriptors_and_keeps_nobody_out(page: PageServer, said: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "], ids=["nothing", "half a request"]
+)
+def test_a_crowd_takes_no_descriptors_and_keeps_nobody_out(page: PageServer, content: bytes) -> None:
     before = psutil.Process().num_fds()
     with ExitStack() as stack:
         for _ in range(CROWD):
             connection = stack.enter_context(socket.create_connection((HOST, page.port)))
             try:
-                connection.sendall(said)
+                connection.sendall(content)
             except OSError:
                 continue
         assert httpx2.get(page.address(), timeout=10).status_code == 200

@@ -68,7 +68,7 @@ def unharmed(page: Page, address: str) -> None:
     """Nothing failed, nothing was forbidden, and nothing outside of this server was asked for."""
     base = address.partition("/enter/")[0]
     assert page.faults == []
-    assert [one for one in page.asked if not one.startswith(base)] == []
+    assert [text for text in page.requests if not text.startswith(base)] == []
 
 
 def test_a_person_clicks_from_the_list_to_the_rows_of_a_number(page: Page, address: str) -> None:
@@ -92,25 +92,25 @@ def test_a_person_clicks_from_the_list_to_the_rows_of_a_number(page: Page, addre
 
 def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> None:
     page.until("document.querySelector('[data-name=rejected] [data-money]').textContent")
-    shown = (
+    text = (
         "[...document.querySelectorAll('#sessions tbody tr')].filter(one => !one.hidden).map(one => one.dataset.name)"
     )
-    assert page.run(shown) == ["accepted", "damaged", "rejected", "waiting"]
+    assert page.run(text) == ["accepted", "damaged", "rejected", "waiting"]
     page.type("#search", "rejec")
-    assert page.run(shown) == ["rejected"]
+    assert page.run(text) == ["rejected"]
     page.type("#search", "")
     page.run("document.querySelector('#state').value = 'waiting'")
     page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
-    assert page.run(shown) == ["waiting"]
+    assert page.run(text) == ["waiting"]
     page.run("document.querySelector('#state').value = 'damaged'")
     page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
     page.until("document.querySelector('[data-name=damaged]').dataset.state === 'damaged'")
-    page.until(f"JSON.stringify({shown}) === '[\"damaged\"]'")
+    page.until(f"JSON.stringify({text}) === '[\"damaged\"]'")
     page.run("document.querySelector('#state').value = ''")
     page.run("document.querySelector('#state').dispatchEvent(new Event('change'))")
     page.click("#sessions th:nth-child(1) button")
     page.click("#sessions th:nth-child(1) button")
-    assert page.run(shown) == ["waiting", "rejected", "damaged", "accepted"]
+    assert page.run(text) == ["waiting", "rejected", "damaged", "accepted"]
     assert page.run("document.querySelector('#sessions th').getAttribute('aria-sort')") == "descending"
     unharmed(page, address)
 
@@ -118,8 +118,8 @@ def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> N
 def test_a_hundred_thousand_samples_are_scrolled(
     chromium: Browser, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def many(*given: Any) -> Samples:
-        few = judged(*given)
+    def many(*values: Any) -> Samples:
+        few = judged(*values)
         rows = [few.rows[place % N]._replace(number=place + 1) for place in range(100_000)]
         return few._replace(rows=tuple(rows))
 
@@ -254,8 +254,8 @@ def test_the_control_what_cannot_be_read_or_named_is_found(page: Page, address: 
         "document.querySelector('#state').textContent = '';"
         "document.querySelector('table').style.width = '3000px'"
     )
-    found = page.run(MEASURE)
-    assert found["wide"] and found["faint"] and found["nameless"] and found["beyond"]
+    result = page.run(MEASURE)
+    assert result["wide"] and result["faint"] and result["nameless"] and result["beyond"]
 
 
 def test_the_control_a_script_in_a_page_is_forbidden_and_found(page: Page, address: str) -> None:
@@ -265,7 +265,7 @@ def test_the_control_a_script_in_a_page_is_forbidden_and_found(page: Page, addre
     )
     page.run("fetch('https://e.example/').catch(() => 0)")
     assert page.run("window.harm === undefined")
-    assert any("Content Security Policy" in one for one in page.faults)
+    assert any("Content Security Policy" in fault for fault in page.faults)
 
 
 class Slow(QuickLauncher):

@@ -46,20 +46,20 @@ def finished(closed_quick: Path) -> Client:
 
 
 def links(answer: Answer) -> set[str]:
-    return {one for one in re.findall(r'href="(/[^"#]*)', answer.text) if not one.startswith("/static/")}
+    return {text for text in re.findall(r'href="(/[^"#]*)', answer.text) if not text.startswith("/static/")}
 
 
 def every_page(client: Client, most: int = 400) -> Iterator[tuple[str, Answer]]:
     """Follow every link from the first page on."""
-    found, waiting = set[str](), ["/"]
-    while waiting and len(found) < most:
+    results, waiting = set[str](), ["/"]
+    while waiting and len(results) < most:
         address = waiting.pop(0)
-        if address not in found:
-            found.add(address)
+        if address not in results:
+            results.add(address)
             answer = client.get(address)
             yield address, answer
             # Entries and numbers are many and alike.
-            waiting += sorted(links(answer) - found)
+            waiting += sorted(links(answer) - results)
 
 
 def test_every_link_leads_to_a_page(finished: Client) -> None:
@@ -74,44 +74,44 @@ def test_every_link_leads_to_a_page(finished: Client) -> None:
 
 def test_the_session_page_says_what_the_report_says(finished: Client, closed_quick: Path) -> None:
     read = TrailCache(Scope(closed_quick.parent)).read("small")
-    told = page_result(read.history)
-    assert told is not None and told["effect"] is not None
+    report = page_result(read.history)
+    assert report is not None and report["effect"] is not None
     page = finished.get("/s/small/").text
     assert '<strong class="approve">Accepted</strong>' in page
     assert (
-        told["sentence"].removeprefix("accepted: ").replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;")
+        report["sentence"].removeprefix("accepted: ").replace(">", "&gt;").replace("<", "&lt;").replace("'", "&#39;")
         in page
     )
     for name in ("gain", "interval", "p", "gained", "lost"):
-        assert told["effect"][name] in page
+        assert report["effect"][name] in page
     row = finished.get("/sessions.json?name=small&name=none&name=../small").json()
-    assert row["small"]["gain"] == told["effect"]["gain"] and row["none"] == {} == row["../small"]
+    assert row["small"]["gain"] == report["effect"]["gain"] and row["none"] == {} == row["../small"]
 
 
 def test_a_number_leads_to_its_definition_and_its_lines(finished: Client) -> None:
     page = finished.get("/s/small/number/tuned/1/accuracy_gain")
     assert "treatment accuracy - baseline accuracy" in page.text and "report.md line 1" in page.text
-    rows = [one for one in links(page) if "/rows/" in one and "line=3" in one]
-    shown = finished.get(rows[0]).text
-    assert shown.count('class="marked"') == 1 and re.search(r'id="line-3" class="marked"', shown)
+    rows = [link for link in links(page) if "/rows/" in link and "line=3" in link]
+    text = finished.get(rows[0]).text
+    assert text.count('class="marked"') == 1 and re.search(r'id="line-3" class="marked"', text)
 
 
 def test_samples_are_filtered_searched_and_paged(finished: Client) -> None:
-    def asked(query: str) -> dict[str, object]:
+    def query_samples(query: str) -> dict[str, object]:
         return finished.get(f"/s/small/samples.json?{query}").json()
 
-    assert asked("")["total"] == N == asked("show=gained")["total"]
-    assert {name: asked(f"show={name}")["total"] for name in SHOWN} == {
+    assert query_samples("")["total"] == N == query_samples("show=gained")["total"]
+    assert {name: query_samples(f"show={name}")["total"] for name in SHOWN} == {
         **{"all": N, "right": N, "wrong": 0, "gained": N, "lost": 0, "truncated": 0}
     }
-    page = asked("from=3&count=2")
-    assert [one["number"] for one in page["rows"]] == [4, 5]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
-    assert asked("text=ELM")["total"] == 1 and asked("kind=none")["total"] == 0
+    page = query_samples("from=3&count=2")
+    assert [row["number"] for row in page["rows"]] == [4, 5]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+    assert query_samples("text=ELM")["total"] == 1 and query_samples("kind=none")["total"] == 0
     assert finished.get("/s/small/samples.json?show=x").status == 404
     whole = finished.get("/s/small/sample.json?number=1").json()
     assert whole["before_right"] is False and whole["after_right"] is True and whole["before_reason"]
     assert finished.get("/s/small/sample.json?number=0").status == 404
-    assert asked("from=999999&count=999999")["rows"] == []
+    assert query_samples("from=999999&count=999999")["rows"] == []
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_is_not_there_is_said_to_be_missing(finished: Client, address: str)
 def test_what_is_missing_from_the_store_is_said(closed_quick: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "small"
     shutil.copytree(closed_quick, run)
-    decided = next(one for one in read_entries(run / "trail.sqlite") if one.kind == "packet")
+    decided = next(entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "packet")
     digest = decided.raw["packet"]
     (run / "store" / digest[7:9] / digest[9:]).unlink()
     answer = Client(Scope(run.parent)).get("/s/small/gate/design/1")
@@ -228,9 +228,9 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
     sound = Client(Scope(closed_quick.parent))
     assert "This trail is damaged" not in sound.get("/s/small/").text
     # The list is quick and does not verify; what it asks for afterwards does.
-    for asked, state in ((client, "damaged"), (sound, "closed")):
-        told = asked.get("/sessions.json?name=small").json()["small"]
-        assert told["damaged"] is (state == "damaged") and f'data-state="{state}"' in asked.get("/").text
+    for item, state in ((client, "damaged"), (sound, "closed")):
+        small = item.get("/sessions.json?name=small").json()["small"]
+        assert small["damaged"] is (state == "damaged") and f'data-state="{state}"' in item.get("/").text
 
 
 def test_a_trail_that_changed_since_it_was_verified_is_not_called_sound(
@@ -260,7 +260,7 @@ def test_a_trail_is_checked_by_the_heads_that_were_kept_elsewhere(closed_quick: 
         return Client(scope).get("/s/small/trail").text
 
     assert called("audit", "anchor", closed_quick, "--folder", tmp_path / "heads").returncode == 0
-    (head,) = (one for one in (tmp_path / "heads").rglob("*") if one.is_file())
+    (head,) = (path for path in (tmp_path / "heads").rglob("*") if path.is_file())
     page = anchored(head)
     assert "<p>anchor " in page and "no anchor kept elsewhere" not in page and "hold</h2>" in page
     lines = head.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -351,14 +351,14 @@ def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "message"),
     [(("--anchor", "head"), "an anchor is of one trail"), (("small", "--everywhere"), "lists a whole database")],
 )
 def test_what_does_not_go_together_is_refused(
-    closed_quick: Path, tmp_path: Path, given: tuple[str, ...], said: str
+    closed_quick: Path, tmp_path: Path, values: tuple[str, ...], message: str
 ) -> None:
-    done = called("view", *given, "--runs", closed_quick.parent, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr and not done.stdout
+    done = called("view", *values, "--runs", closed_quick.parent, cwd=tmp_path)
+    assert done.returncode == 2 and message in done.stderr and not done.stdout
 
 
 class Claiming(Playbook):
@@ -392,8 +392,8 @@ class Member:
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         verdict = Checklist().review(packet, packet_digest)
         place = Span(artifact=packet_digest, pointer="/kind")
-        found = Finding(id="f", severity="minor", statement=f"seen by {self.name}", evidence=(place,))
-        return verdict.model_copy(update={"reviewer": self.name, "findings": (found,)})
+        finding = Finding(id="f", severity="minor", statement=f"seen by {self.name}", evidence=(place,))
+        return verdict.model_copy(update={"reviewer": self.name, "findings": (finding,)})
 
 
 def test_the_verdicts_of_a_panel_are_beside_each_other(tmp_path: Path) -> None:
@@ -401,5 +401,5 @@ def test_the_verdicts_of_a_panel_are_beside_each_other(tmp_path: Path) -> None:
     drive(quick_session(run, reviewer=ReviewPanel((Member("first"), Member("second")), quorum=2)))
     page = Client(Scope(run.parent)).get("/s/small/gate/design/1").text
     votes = page.partition("Votes, 2 of 2 needed")[2]
-    assert [votes.count(f"<h3>{one}</h3>") for one in ("first", "second")] == [1, 1]
+    assert [votes.count(f"<h3>{name}</h3>") for name in ("first", "second")] == [1, 1]
     assert votes.index("seen by first") < votes.index("<h3>second</h3>") < votes.index("seen by second")

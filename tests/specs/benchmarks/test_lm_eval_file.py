@@ -60,7 +60,7 @@ def test_a_registered_script_of_another_form_holds_no_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         (("task: sums", "task: products"), "sums.yaml:1:7: task: the task is 'products', the stage names 'sums'"),
         (("task: sums", "task: [sums, products]"), "is a group or a class of the library"),
@@ -75,9 +75,9 @@ def test_a_registered_script_of_another_form_holds_no_task() -> None:
         (("task: sums", "task: !!python/name:os.system sums"), "sums.yaml:1:7"),
     ],
 )
-def test_what_a_job_cannot_give_is_told_with_its_place(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+def test_what_a_job_cannot_give_is_told_with_its_place(tmp_path: Path, change: tuple[str, str], output: str) -> None:
     assert change[0] in TASK
-    assert told in refused(tmp_path, TASK.replace(*change, 1))
+    assert output in refused(tmp_path, TASK.replace(*change, 1))
 
 
 def test_a_secret_in_a_file_that_the_task_names_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ description: |
 
 @pytest.mark.parametrize("named", ["/abs/marks.target", "../marks.target", "target", "a.b.target"])
 def test_a_function_from_elsewhere_is_told_with_its_place(named: str, tmp_path: Path) -> None:
-    told = refused(tmp_path, TASK.replace("marks.target", named))
-    assert f"sums.yaml:4:16: doc_to_target: '{named}' is not a function of a file next to this one" in told
+    output = refused(tmp_path, TASK.replace("marks.target", named))
+    assert f"sums.yaml:4:16: doc_to_target: '{named}' is not a function of a file next to this one" in output
 
 
 DOCUMENTS = [
@@ -124,7 +124,7 @@ DOCUMENTS = [
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "output"),
     [
         ({"doc_to_text": "{{question_content}}\n"}, "doc_to_text: reads the field 'question_content', which 3 of 3"),
         (
@@ -140,15 +140,17 @@ DOCUMENTS = [
         ({"doc_to_text": "{{prompt"}, "doc_to_text: reads no field"),
     ],
 )
-def test_a_field_that_no_item_has_is_told(settings: dict[str, str], told: str) -> None:
-    found = [f"{format_loc(one.loc)}: {one.message}" for one in lacking_fields(settings, DOCUMENTS)]
-    assert [one[: len(told)] for one in found] == ([told] if told else [])
+def test_a_field_that_no_item_has_is_told(settings: dict[str, str], output: str) -> None:
+    results = [f"{format_loc(problem.loc)}: {problem.message}" for problem in lacking_fields(settings, DOCUMENTS)]
+    assert [text[: len(output)] for text in results] == ([output] if output else [])
 
 
 def test_a_field_that_some_items_lack_is_counted() -> None:
-    some = [{name: value for name, value in one.items() if name != "hint"} for one in DOCUMENTS[:1]] + DOCUMENTS[1:]
-    (found,) = lacking_fields({"doc_to_text": "{{hint}}"}, some)
-    assert "which 1 of 3 items have not" in found.message
+    some = [
+        {name: value for name, value in document.items() if name != "hint"} for document in DOCUMENTS[:1]
+    ] + DOCUMENTS[1:]
+    (problem,) = lacking_fields({"doc_to_text": "{{hint}}"}, some)
+    assert "which 1 of 3 items have not" in problem.message
 
 
 def test_spec_check_says_which_field_is_missing(tmp_path: Path) -> None:
@@ -157,9 +159,9 @@ def test_spec_check_says_which_field_is_missing(tmp_path: Path) -> None:
     (task,) = folder.glob("opposites.yaml")
     text = task.read_text(encoding="utf-8")
     task.write_text(text.replace("doc_to_text:", 'doc_to_text: "{{questoin}}"\nold_text:'), encoding="utf-8")
-    found = problems_of(folder / "lm_eval.yaml")
-    assert any("doc_to_text reads the field 'questoin'" in one.message for one in found), found
-    assert {one.hint for one in found} == {"did you mean 'question'?"}
+    problems = problems_of(folder / "lm_eval.yaml")
+    assert any("doc_to_text reads the field 'questoin'" in problem.message for problem in problems), problems
+    assert {problem.hint for problem in problems} == {"did you mean 'question'?"}
 
 
 def test_worked_examples_of_its_own_are_taken(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_the_example_is_registered_with_its_text(spec: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         (("    script: opposites.yaml\n", ""), "write script: FILE.yaml"),
         (("script: opposites.yaml", "script: task.py"), "a task of lm-eval is in a file that ends in .yaml"),
@@ -196,12 +198,12 @@ def test_the_example_is_registered_with_its_text(spec: Path) -> None:
         (("script: opposites.yaml", "script: missing.yaml"), "file 'missing.yaml' does not exist"),
     ],
 )
-def test_what_is_wrong_is_reported(spec: Path, change: tuple[str, str], told: str) -> None:
+def test_what_is_wrong_is_reported(spec: Path, change: tuple[str, str], output: str) -> None:
     text = spec.read_text(encoding="utf-8")
     assert change[0] in text
     spec.write_text(text.replace(*change, 1), encoding="utf-8")
-    found = [str(one) for one in problems_of(spec)]
-    assert any(told in one for one in found), found
+    results = [str(problem) for problem in problems_of(spec)]
+    assert any(output in word for word in results), results
 
 
 @pytest.mark.parametrize("name", ["lm_eval.yaml", "spec.yaml"])

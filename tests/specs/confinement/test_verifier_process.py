@@ -38,7 +38,7 @@ def task(code: str, **limits: object) -> str:
     return name
 
 
-def told(code: str, answer: str = "1", **limits: object) -> str:
+def find_fault(code: str, answer: str = "1", **limits: object) -> str:
     """Return the fault of a verifier that is asked once."""
     with pytest.raises(PluginFault) as caught:
         verifier(task(code, **limits))(ITEM, answer)
@@ -65,8 +65,8 @@ def test_files_of_the_user_are_not_there(tmp_path: Path, lines: list[str], error
     """Held-out rows, keys and run folders are files below folders that are not mounted."""
     secret = tmp_path / "heldout.jsonl"
     secret.write_text("x", encoding="utf-8")
-    found = told(verify(*lines), str(secret))
-    assert any(one in found for one in error.split("|")), found
+    result = find_fault(verify(*lines), str(secret))
+    assert any(word in result for word in error.split("|")), result
     # The same lines read it where nothing confines them.
     unconfined = subprocess.run([sys.executable, "-c", f"answer = {str(secret)!r}\nopen(answer).read()"], check=False)
     assert unconfined.returncode == 0 and secret.read_text(encoding="utf-8") == "x"
@@ -99,8 +99,8 @@ def test_nothing_listens_where_it_is(tmp_path: Path) -> None:
         port = server.getsockname()[1]
         code = verify("import socket", f"socket.create_connection(('127.0.0.1', {port}), 2)", "return True")
         socket.create_connection(("127.0.0.1", port), 2).close()
-        assert "ConnectionRefusedError" in told(code)
-    assert "gaierror" in told(verify("import socket", "socket.getaddrinfo('example.com', 80)", "return True"))
+        assert "ConnectionRefusedError" in find_fault(code)
+    assert "gaierror" in find_fault(verify("import socket", "socket.getaddrinfo('example.com', 80)", "return True"))
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_nothing_listens_where_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_it_starts_no_process_and_writes_no_file(lines: list[str]) -> None:
-    found = told(verify(*lines))
-    assert "PermissionError" in found or "OSError" in found or "FileNotFoundError" in found, found
+    result = find_fault(verify(*lines))
+    assert "PermissionError" in result or "OSError" in result or "FileNotFoundError" in result, result
 
 
 def test_threads_are_allowed() -> None:
@@ -135,7 +135,7 @@ def test_the_filter_differs_in_new_processes_only(machine: str) -> None:
 
 def test_a_gigabyte_is_too_much() -> None:
     code = verify("held = bytearray(int(answer))", "return True")
-    assert "MemoryError" in told(code, str(1 << 30))
+    assert "MemoryError" in find_fault(code, str(1 << 30))
     assert verifier(task(code))(ITEM, str(1 << 24)).passed
     assert verifier(task(code, memory_mb=2048))(ITEM, str(1 << 30)).passed
 
@@ -159,15 +159,15 @@ def test_a_gigabyte_is_too_much() -> None:
 )
 def test_one_that_hangs_ends_or_writes_rubbish_is_a_fault(lines: list[str], how: str) -> None:
     began = time.monotonic()
-    found = told(verify(*lines, "return True", top=WRITES), seconds=0.5)
-    assert how in found and found.startswith("./verify.py"), found
+    result = find_fault(verify(*lines, "return True", top=WRITES), seconds=0.5)
+    assert how in result and result.startswith("./verify.py"), result
     assert time.monotonic() - began < 30
 
 
 def test_an_answer_of_its_process_has_a_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifier_process, "MOST_ANSWERED", 1000)
     lines = ["import os", "[os.write(fd, b'x' * 5000) for fd in range(3, 9) if writes(fd)]", "while True: pass"]
-    assert "answers with more than 1000 bytes" in told(verify(*lines, top=WRITES))
+    assert "answers with more than 1000 bytes" in find_fault(verify(*lines, top=WRITES))
 
 
 def test_what_it_prints_is_no_answer() -> None:
@@ -178,7 +178,7 @@ def test_what_it_prints_is_no_answer() -> None:
         "return True",
         top="import os, sys\nprint('at its top', flush=True)",
     )
-    assert [one.passed for one in judge_answers(task(code), [(ITEM, "1")] * 2)] == [True, True]
+    assert [judgement.passed for judgement in judge_answers(task(code), [(ITEM, "1")] * 2)] == [True, True]
 
 
 def test_after_a_fault_the_next_answer_is_asked_of_a_new_process() -> None:
@@ -192,8 +192,10 @@ def test_after_a_fault_the_next_answer_is_asked_of_a_new_process() -> None:
 
 def test_a_batch_is_answered_in_order_and_its_fault_names_the_item() -> None:
     name = task(verify("return int(answer) % 2 == 0"))
-    asked = [(ITEM, str(number)) for number in range(3000)]
-    assert [one.passed for one in judge_answers(name, asked)] == [number % 2 == 0 for number in range(3000)]
+    requests = [(ITEM, str(number)) for number in range(3000)]
+    assert [judgement.passed for judgement in judge_answers(name, requests)] == [
+        number % 2 == 0 for number in range(3000)
+    ]
     name = task(verify("while item.id == 'i2': pass", "return True"), seconds=0.5)
     other = ITEM.model_copy(update={"id": "i2"})
     with pytest.raises(PluginFault, match=r"takes more than 0.5 s on item 'i2'"):
@@ -214,7 +216,9 @@ def test_the_place_of_a_reason_is_handed_on_if_it_lies_in_the_answer() -> None:
         True, "has an x"
     )
     for span in ("(0, 9)", "(1, 1)", "(-1, 1)", "'ab'", "(0, 1, 2)"):
-        assert "in no known form" in told(verify(f"return Judgement(False, 'is short', {span})", top=top), "abc"), span
+        assert "in no known form" in find_fault(
+            verify(f"return Judgement(False, 'is short', {span})", top=top), "abc"
+        ), span
 
 
 def test_processes_end_with_the_one_that_asks() -> None:
@@ -235,8 +239,8 @@ def test_a_signal_from_the_terminal_does_not_reach_it() -> None:
     """Ctrl-C pauses a session, and the gate that is being measured is measured to its end."""
     assert verifier(task(verify("return True", top="# in a session of its own")))(ITEM, "1").passed
     # Those of other tests may have ended, and not been waited for yet.
-    alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    below = [one.pid for one in alive if "verifier" in " ".join(one.cmdline())]
+    alive = [process for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE]
+    below = [process.pid for process in alive if "verifier" in " ".join(process.cmdline())]
     assert below and all(os.getsid(pid) != os.getsid(0) for pid in below)
 
 
@@ -257,17 +261,17 @@ def test_without_a_sandbox_it_runs_only_where_the_spec_allows_it(
 ) -> None:
     monkeypatch.setattr(bubblewrap, "this_host", lambda: None)
     code = verify("import os", "return os.getcwd() == answer")
-    found = told(code, "/")
-    assert "would run without a sandbox: bubblewrap (bwrap) is not installed" in found
-    assert "verifier: {sandbox: false}" in found
+    result = find_fault(code, "/")
+    assert "would run without a sandbox: bubblewrap (bwrap) is not installed" in result
+    assert "verifier: {sandbox: false}" in result
     name = task(code, sandbox=False)
     assert verifier(name)(ITEM, "/").passed
     # Limits and the empty environment remain.
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
     name = task(verify("import os", "return 'ANTHROPIC_API_KEY' in os.environ"), sandbox=False)
     assert not verifier(name)(ITEM, "").passed
-    assert "MemoryError" in told(verify("held = bytearray(1 << 30)", "return True"), sandbox=False)
-    assert "OSError" in told(verify(f"open('{tmp_path}/x', 'wb', 0).write(b'x')", "return True"), sandbox=False)
+    assert "MemoryError" in find_fault(verify("held = bytearray(1 << 30)", "return True"), sandbox=False)
+    assert "OSError" in find_fault(verify(f"open('{tmp_path}/x', 'wb', 0).write(b'x')", "return True"), sandbox=False)
 
 
 def test_a_bubblewrap_that_makes_no_sandbox_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,5 +279,5 @@ def test_a_bubblewrap_that_makes_no_sandbox_is_none(tmp_path: Path, monkeypatch:
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setattr(bubblewrap, "_candidates", lambda: [str(tmp_path / "bwrap")])
     code = verify("return answer == '1'")
-    assert "would run without a sandbox: bubblewrap cannot make a sandbox: bwrap: No permissions" in told(code)
+    assert "would run without a sandbox: bubblewrap cannot make a sandbox: bwrap: No permissions" in find_fault(code)
     assert verifier(task(code, sandbox=False))(ITEM, "1").passed

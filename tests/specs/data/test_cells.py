@@ -19,9 +19,9 @@ ROWS = [{"question": f"What is {n} + {n}?", "answer": 2 * n} for n in range(4)]
 
 
 def registered(path: Path) -> RegisteredData:
-    found = read_registered(path, "items")
-    assert isinstance(found, RegisteredData), found
-    return found
+    data = read_registered(path, "items")
+    assert isinstance(data, RegisteredData), data
+    return data
 
 
 def json_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -64,22 +64,22 @@ def test_a_whole_number_is_one_in_every_format(tmp_path: Path) -> None:
 def test_a_missing_value_is_no_text(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [*ROWS, {"question": "And?", "answer": float("nan")}]
     for path in (json_lines(tmp_path / "a.jsonl", rows), parquet(tmp_path / "a.parquet", rows)):
-        found = read_registered(path, "examples")
-        assert isinstance(found, list)
-        assert [(one.line, one.keys, one.message) for one in found] == [(5, "answer", "is missing")], path
+        data = read_registered(path, "examples")
+        assert isinstance(data, list)
+        assert [(item.line, item.keys, item.message) for item in data] == [(5, "answer", "is missing")], path
     nested = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": float("nan")}]}]
     (problem,) = problems(json_lines(tmp_path / "b.jsonl", nested))
     assert (problem.keys, problem.message) == ("messages", "is empty")
 
 
 def problems(path: Path) -> list[Problem]:
-    found = read_registered(path, "examples")
-    assert isinstance(found, list), found
-    return found
+    data = read_registered(path, "examples")
+    assert isinstance(data, list), data
+    return data
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "output"),
     [
         ('"6 \\ud83d"', "holds a lone surrogate"),
         ("Infinity", "the number inf is not finite"),
@@ -88,21 +88,21 @@ def problems(path: Path) -> list[Problem]:
         ('{"a": 1}', "a dict, not text"),
     ],
 )
-def test_a_cell_without_a_value_is_told_with_its_line(value: str, told: str, tmp_path: Path) -> None:
+def test_a_cell_without_a_value_is_told_with_its_line(value: str, output: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(
         f'{{"prompt": "a", "completion": "b"}}\n{{"prompt": "c", "completion": {value}}}\n', encoding="utf-8"
     )
     (problem,) = problems(path)
     assert (problem.line, problem.keys) == (2, "completion"), problem
-    assert f"{problem.message} ({problem.hint})".startswith(told), problem
+    assert f"{problem.message} ({problem.hint})".startswith(output), problem
 
 
 def test_types_of_parquet_are_text(tmp_path: Path) -> None:
     row = {"prompt": b"When?", "completion": datetime.date(2026, 1, 2), "seen": datetime.time(3)}
-    found = read_registered(parquet(tmp_path / "a.parquet", [row]), "examples")
-    assert isinstance(found, RegisteredData)
-    made = json.loads(found.data)
+    data = read_registered(parquet(tmp_path / "a.parquet", [row]), "examples")
+    assert isinstance(data, RegisteredData)
+    made = json.loads(data.data)
     assert (made["prompt"], made["completion"]) == ("When?", "2026-01-02")
     (problem,) = problems(parquet(tmp_path / "b.parquet", [{"prompt": b"\xff", "completion": "b"}]))
     assert problem.keys == "prompt" and "bytes that are not UTF-8" in problem.message
@@ -123,8 +123,8 @@ def test_blank_lines_at_the_end_are_nothing(tmp_path: Path) -> None:
         assert registered(path).data == registered(plain).data
     own = tmp_path / "own.jsonl"
     own.write_text('{"id": "a", "group": "g", "kind": "k", "prompt": "p", "constraint": {}}\n\n \n', encoding="utf-8")
-    found = registered(own)
-    assert found.rows == 1 and check_items(own, found.data) == []
+    data = registered(own)
+    assert data.rows == 1 and check_items(own, data.data) == []
     (path := tmp_path / "c.jsonl").write_text('{"prompt": "a", "answer": "b"}\n\n{"prompt": "c", "answer": "d"}\n')
     (middle,) = problems(path)
     assert (middle.line, middle.message) == (2, "the line is empty")
@@ -144,19 +144,19 @@ def test_the_separator_is_that_which_divides_all_rows_alike(delimiter: str, firs
     (problem,) = problems(path)
     assert problem.message == "2 cells, the header has 3" and problem.line == (6 if first else 5)
     path.write_text(path.read_text(encoding="utf-8").rpartition("x")[0], encoding="utf-8")
-    found = read_registered(path, "examples")
-    assert isinstance(found, RegisteredData) and found.rows == 3
+    data = read_registered(path, "examples")
+    assert isinstance(data, RegisteredData) and data.rows == 3
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "output"),
     [(b"\x1f\x8b\x08", "gunzip"), (b"\x28\xb5\x2f\xfd", "unzstd"), (b"BZh9", "bunzip2"), (b"\xfd7zXZ\x00", "unxz")],
 )
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "rows.jsonl.zst"])
-def test_compressed_files_are_named(start: bytes, told: str, name: str, tmp_path: Path) -> None:
+def test_compressed_files_are_named(start: bytes, output: str, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(start + b"\x00\xff" * 20)
     (problem,) = problems(tmp_path / name)
-    assert "is compressed" in problem.message and told in problem.hint
+    assert "is compressed" in problem.message and output in problem.hint
 
 
 def test_a_column_without_a_name_that_is_no_index_is_told(tmp_path: Path) -> None:

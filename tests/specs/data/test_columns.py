@@ -37,104 +37,104 @@ FORMS: dict[As, dict[str, Any]] = {
 def read(
     path: Path,
     rows: list[dict[str, Any]],
-    held: As | None = None,
+    result: As | None = None,
     columns: Columns | None = None,
     drop: tuple[str, ...] = (),
     learned: Learned = "last",
 ) -> RegisteredData | list[Problem]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return read_registered(path, held, learned, Selection(columns or {}, drop))
+    return read_registered(path, result, learned, Selection(columns or {}, drop))
 
 
-def registered(*given: Any, **named: Any) -> RegisteredData:
-    found = read(*given, **named)
-    assert isinstance(found, RegisteredData), found
-    return found
+def registered(*values: Any, **named: Any) -> RegisteredData:
+    data = read(*values, **named)
+    assert isinstance(data, RegisteredData), data
+    return data
 
 
-def rows_of(found: RegisteredData) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in found.data.splitlines()]
+def rows_of(data: RegisteredData) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.data.splitlines()]
 
 
-def refused(*given: Any, **named: Any) -> Problem:
-    found = read(*given, **named)
-    assert isinstance(found, list) and len(found) == 1, found
-    return found[0]
+def refused(*values: Any, **named: Any) -> Problem:
+    data = read(*values, **named)
+    assert isinstance(data, list) and len(data) == 1, data
+    return data[0]
 
 
 # An item's column named `split` is text for its verifier; everywhere else it says something.
 @pytest.mark.parametrize(
-    ("held", "name"),
+    ("result", "name"),
     [
-        (held, name)
-        for held in ("examples", "preferences", "items")
+        (text, name)
+        for text in ("examples", "preferences", "items")
         for name in sorted(MEANINGS)
-        if (held, name) != ("items", "split")
+        if (text, name) != ("items", "split")
     ],
 )
 def test_a_column_that_says_something_is_refused_by_its_name_unless_it_is_dropped(
-    held: As, name: str, tmp_path: Path
+    result: As, name: str, tmp_path: Path
 ) -> None:
     value: Any = ["something"] if name != "split" else "test"
-    path, row = tmp_path / "rows.jsonl", {**FORMS[held], name: value}
-    problem = refused(path, [row], held)
+    path, row = tmp_path / "rows.jsonl", {**FORMS[result], name: value}
+    problem = refused(path, [row], result)
     assert problem.keys == name and f"drop: [{name}]" in problem.hint, problem
-    dropped = registered(path, [row], held, drop=(name,))
-    assert dropped.data == registered(path, [FORMS[held]], held).data and f"dropped: {name}" in dropped.notes
+    dropped = registered(path, [row], result, drop=(name,))
+    assert dropped.data == registered(path, [FORMS[result]], result).data and f"dropped: {name}" in dropped.notes
     # Empty, as the Hub's Parquet files have it, it says nothing.
-    assert registered(path, [{**FORMS[held], name: None}], held).data == dropped.data
+    assert registered(path, [{**FORMS[result], name: None}], result).data == dropped.data
 
 
 @pytest.mark.parametrize("name", sorted(MESSAGE_MEANINGS))
 def test_a_key_of_a_message_that_says_something_is_refused_in_every_reader(name: str, tmp_path: Path) -> None:
-    asked, said = {**USER, name: ["something"]}, {**ASSISTANT, name: ["something"]}
+    requests, answers = {**USER, name: ["something"]}, {**ASSISTANT, name: ["something"]}
     rows: list[tuple[As, dict[str, Any]]] = [
-        ("examples", {"messages": [USER, said]}),
-        ("examples", {"messages": [asked, ASSISTANT]}),
-        ("examples", {"prompt": [asked], "completion": "four"}),
-        ("examples", {"prompt": [USER], "completion": [said]}),
-        ("items", {"prompt": [asked], "answer": "four"}),
-        ("preferences", {"prompt": [USER], "chosen": [said], "rejected": [{**ASSISTANT, "content": "five"}]}),
-        ("preferences", {"chosen": [USER, ASSISTANT], "rejected": [USER, {**said, "content": "five"}]}),
+        ("examples", {"messages": [USER, answers]}),
+        ("examples", {"messages": [requests, ASSISTANT]}),
+        ("examples", {"prompt": [requests], "completion": "four"}),
+        ("examples", {"prompt": [USER], "completion": [answers]}),
+        ("items", {"prompt": [requests], "answer": "four"}),
+        ("preferences", {"prompt": [USER], "chosen": [answers], "rejected": [{**ASSISTANT, "content": "five"}]}),
+        ("preferences", {"chosen": [USER, ASSISTANT], "rejected": [USER, {**answers, "content": "five"}]}),
     ]
-    for held, row in rows:
-        problem = refused(tmp_path / "rows.jsonl", [row], held)
+    for result, row in rows:
+        problem = refused(tmp_path / "rows.jsonl", [row], result)
         assert problem.keys == name and f"drop: [{name}]" in problem.hint, (row, problem)
-        registered(tmp_path / "rows.jsonl", [row], held, drop=(name,))
+        registered(tmp_path / "rows.jsonl", [row], result, drop=(name,))
 
 
-@pytest.mark.parametrize("held", list(FORMS))
-def test_every_other_column_is_listed_as_ignored(held: As, tmp_path: Path) -> None:
-    found = registered(tmp_path / "rows.jsonl", [{**FORMS[held], "source": "web"}, FORMS[held]], held)
-    assert found.notes == (() if held == "items" else ("ignored: source",)), "a verifier reads the columns of items"
-    assert (rows_of(found)[0].get("constraint") or {}).get("source") == ("web" if held == "items" else None)
+@pytest.mark.parametrize("result", list(FORMS))
+def test_every_other_column_is_listed_as_ignored(result: As, tmp_path: Path) -> None:
+    data = registered(tmp_path / "rows.jsonl", [{**FORMS[result], "source": "web"}, FORMS[result]], result)
+    assert data.notes == (() if result == "items" else ("ignored: source",)), "a verifier reads the columns of items"
+    assert (rows_of(data)[0].get("constraint") or {}).get("source") == ("web" if result == "items" else None)
     messages = [{**USER, "name": "Ana"}, ASSISTANT]
     assert registered(tmp_path / "m.jsonl", [{"messages": messages}]).notes == ("ignored: messages.name",)
 
 
-@pytest.mark.parametrize("held", list(FORMS))
+@pytest.mark.parametrize("result", list(FORMS))
 @pytest.mark.parametrize("name", sorted(frozenset[str]().union(*READS.values())))
-def test_what_a_reader_says_it_reads_it_reads(held: As, name: str, tmp_path: Path) -> None:
+def test_what_a_reader_says_it_reads_it_reads(result: As, name: str, tmp_path: Path) -> None:
     """A column of the table that changed nothing would be one that vanishes."""
-    if name not in READS[held]:
+    if name not in READS[result]:
         return
     values: dict[str, Any] = {
         "before": [USER, ASSISTANT],
-        "messages": [USER, {**ASSISTANT, "content": "4"}] if held == "examples" else [{**USER, "content": "2 + 2?"}],
+        "messages": [USER, {**ASSISTANT, "content": "4"}] if result == "examples" else [{**USER, "content": "2 + 2?"}],
         "constraint": {"n": 3},
         "answers": ["another", "third"],
         "taught": {"families": ["other"], "student": "small"},
     }
-    plain = FORMS[held]
+    plain = FORMS[result]
     row = {**plain, name: values.get(name, "something else")}
     if name in ("question", "messages"):
         row.pop("prompt")
     if name in ("answer", "answers", "messages"):
         row.pop("completion", None)
         row.pop("answer", None) if name == "messages" else None
-    found = read(tmp_path / "rows.jsonl", [row], held)
-    assert isinstance(found, RegisteredData), found
-    assert found.data != registered(tmp_path / "rows.jsonl", [plain], held).data
+    data = read(tmp_path / "rows.jsonl", [row], result)
+    assert isinstance(data, RegisteredData), data
+    assert data.data != registered(tmp_path / "rows.jsonl", [plain], result).data
 
 
 def test_a_column_in_whose_place_another_is_read_is_listed(tmp_path: Path) -> None:
@@ -150,14 +150,14 @@ def test_a_column_in_whose_place_another_is_read_is_listed(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", VERDICTS)
 def test_rows_that_say_they_are_wrong_are_left_out_and_counted(name: str, tmp_path: Path) -> None:
     path, good = tmp_path / "rows.jsonl", FORMS["examples"]
-    found = registered(path, [{**good, name: True}, {**good, "completion": "five", name: False}])
-    assert [row["completion"] for row in rows_of(found)] == ["four"]
-    assert found.notes == (f"1 of 2 rows are left out: `{name}` is false",)
+    data = registered(path, [{**good, name: True}, {**good, "completion": "five", name: False}])
+    assert [row["completion"] for row in rows_of(data)] == ["four"]
+    assert data.notes == (f"1 of 2 rows are left out: `{name}` is false",)
     # A CSV of the same shape says the same.
     table = tmp_path / "rows.csv"
     table.write_text(f"prompt,completion,{name}\nWhat is 2 + 2?,four,True\nWhat is 2 + 2?,five,False\n")
     same = read_registered(table, None)
-    assert isinstance(same, RegisteredData) and (same.data, same.notes) == (found.data, found.notes)
+    assert isinstance(same, RegisteredData) and (same.data, same.notes) == (data.data, data.notes)
     assert "no row is left" in refused(path, [{**good, name: False}]).message
     assert refused(path, [{**FORMS["preferences"], name: False}]).keys == name
     assert refused(path, [{**FORMS["items"], name: False}]).keys == name
@@ -174,8 +174,8 @@ def test_a_label_of_0_or_1_may_be_either(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_weight_is_0_or_1(name: str, tmp_path: Path) -> None:
     path, row = tmp_path / "rows.jsonl", FORMS["examples"]
-    found = registered(path, [{**row, name: 1.0}, {**row, name: 0}])
-    assert found.rows == 1 and found.notes == (f"1 of 2 rows are left out: `{name}` is 0",)
+    data = registered(path, [{**row, name: 1.0}, {**row, name: 0}])
+    assert data.rows == 1 and data.notes == (f"1 of 2 rows are left out: `{name}` is 0",)
     assert refused(path, [{**row, name: 0.5}]).keys == name
 
 
@@ -187,18 +187,18 @@ def test_a_turn_that_is_not_to_be_learned_is_not_learned(name: str, tmp_path: Pa
     every = rows_of(registered(path, [{"messages": talk}], learned="all"))
     assert [row["completion"] for row in every] == ["four"] and every[0]["before"][1]["content"] == "five"
     assert [row["completion"] for row in rows_of(registered(path, [{"messages": talk}]))] == ["four"]
-    left = registered(path, [{"messages": [USER, wrong]}, {"messages": talk}])
-    assert left.rows == 1 and left.notes == ("1 of 2 rows are left out: a weight says that no turn is learned",)
+    data = registered(path, [{"messages": [USER, wrong]}, {"messages": talk}])
+    assert data.rows == 1 and data.notes == ("1 of 2 rows are left out: a weight says that no turn is learned",)
     assert "no row is left" in refused(path, [{"messages": [USER, {**wrong, name: False}]}]).message
     assert refused(path, [{"messages": [{**USER, name: True}, ASSISTANT]}]).keys == "messages"
     assert refused(path, [{"messages": [USER, {**ASSISTANT, name: 0.5}]}]).keys == name
 
 
 @pytest.mark.parametrize("name", ["system", "system_prompt"])
-@pytest.mark.parametrize("held", ["items", "examples", "preferences"])
-def test_a_system_prompt_is_the_first_turn(held: As, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("result", ["items", "examples", "preferences"])
+def test_a_system_prompt_is_the_first_turn(result: As, name: str, tmp_path: Path) -> None:
     system = {"role": "system", "content": "Be terse."}
-    (row,) = rows_of(registered(tmp_path / "rows.jsonl", [{**FORMS[held], name: "Be terse."}], held))
+    (row,) = rows_of(registered(tmp_path / "rows.jsonl", [{**FORMS[result], name: "Be terse."}], result))
     assert row["before"] == [system]
     talk = {"messages": [USER, ASSISTANT], name: "Be terse."}
     same = {"messages": [system, USER, ASSISTANT], name: "Be terse."}
@@ -213,7 +213,7 @@ def test_a_system_prompt_is_the_first_turn(held: As, name: str, tmp_path: Path) 
 
 def test_each_of_several_right_answers_counts(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    due = {"answer": "6", "answer_2": "six"}
+    expected = {"answer": "6", "answer_2": "six"}
     for answers in (
         {"answer": ["6", "six"]},
         {"answers": ["6", "six", "6"]},
@@ -222,7 +222,7 @@ def test_each_of_several_right_answers_counts(tmp_path: Path) -> None:
         {"answer": "6", "answers": ["six"]},
     ):
         (item,) = rows_of(registered(path, [{"question": "How many?", **answers}], "items"))
-        assert {name: str(value) for name, value in item["constraint"].items()} == due, answers
+        assert {name: str(value) for name, value in item["constraint"].items()} == expected, answers
         (example,) = rows_of(registered(path, [{"question": "How many?", **answers}], "examples"))
         assert example["completion"] == "6"
     # One stays what it is, a number too.
@@ -268,12 +268,12 @@ def test_turns_as_other_tools_write_them(tmp_path: Path) -> None:
     plain = registered(path, [{"messages": [USER, ASSISTANT]}])
     shared = [{"from": "human", "value": USER["content"]}, {"from": "gpt", "value": ASSISTANT["content"]}]
     assert registered(path, [{"conversations": shared}], columns={"messages": "conversations"}).data == plain.data
-    parts = [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in (USER, ASSISTANT)]
+    parts = [{**row, "content": [{"type": "text", "text": row["content"]}]} for row in (USER, ASSISTANT)]
     assert registered(path, [{"messages": parts}]).data == plain.data
     image = [{**USER, "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, ASSISTANT]
     assert "a part of type image_url" in refused(path, [{"messages": image}]).message
-    told = [{"role": "developer", "content": "Be terse."}, USER, ASSISTANT]
-    assert rows_of(registered(path, [{"messages": told}]))[0]["before"][0]["role"] == "system"
+    lines = [{"role": "developer", "content": "Be terse."}, USER, ASSISTANT]
+    assert rows_of(registered(path, [{"messages": lines}]))[0]["before"][0]["role"] == "system"
 
 
 # ---- columns: and drop: -------------------------------------------------------------------------------------
@@ -294,11 +294,11 @@ def test_columns_are_read_under_other_names(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_none_is_told_with_the_likely_one(tmp_path: Path) -> None:
-    found = read(
+    data = read(
         tmp_path / "rows.jsonl", [FORMS["examples"]], "examples", columns={"promt": "prompt", "completion": "x"}
     )
-    assert isinstance(found, list) and [one.keys for one in found] == ["columns", "columns"]
-    assert "did you mean 'prompt'" in found[0].message and "no column 'x'" in found[1].message
+    assert isinstance(data, list) and [problem.keys for problem in data] == ["columns", "columns"]
+    assert "did you mean 'prompt'" in data[0].message and "no column 'x'" in data[1].message
     transcripts = read(tmp_path / "rows.jsonl", [FORMS["texts"]], "transcripts", drop=("a",))
     assert isinstance(transcripts, list) and "transcripts have no columns" in transcripts[0].message
 
@@ -327,10 +327,10 @@ def test_the_likely_mapping_is_proposed_and_does_what_it_says(columns: str, mapp
     if mapping and "conversations" not in columns:
         row = {name: f"some {name}" for name in columns.split()}
         parts = dict(part.split("=") for part in mapping.split(","))
-        found = registered(
+        data = registered(
             tmp_path / "rows.jsonl", [row], columns={name: tuple(source.split("+")) for name, source in parts.items()}
         )
-        assert found.rows == 1 and found.row_kind in ("examples", "preferences")
+        assert data.rows == 1 and data.row_kind in ("examples", "preferences")
 
 
 def test_rows_of_one_file_may_lack_a_column_in_the_first(tmp_path: Path) -> None:
@@ -348,5 +348,5 @@ def test_a_table_lists_the_index_that_pandas_writes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["", "prompt", "completion"], [0, "a?", "b"], [1, "c?", "d"]])
-    found = read_registered(path, None)
-    assert isinstance(found, RegisteredData) and found.notes == ("ignored: (unnamed index)",)
+    data = read_registered(path, None)
+    assert isinstance(data, RegisteredData) and data.notes == ("ignored: (unnamed index)",)

@@ -16,7 +16,7 @@ from specs.stages.base.artifacts import As, Example, Item, Preference
 from specs.system.errors import Problem, SpecError
 
 PAIRS = [{"prompt": f"Say {n} twice.", "completion": f"{n} {n}"} for n in ("one", "two", "three")]
-JUDGED = [{"prompt": one["prompt"], "chosen": one["completion"], "rejected": "no idea"} for one in PAIRS]
+JUDGED = [{"prompt": pair["prompt"], "chosen": pair["completion"], "rejected": "no idea"} for pair in PAIRS]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=40).filter(str.strip)
 
 
@@ -33,26 +33,26 @@ def table(path: Path, rows: list[dict[str, str]], delimiter: str = ",") -> Path:
     return path
 
 
-def read(path: Path, held: As | None = None) -> RegisteredData:
-    found = read_registered(path, held)
-    assert not isinstance(found, list), found
-    return found
+def read(path: Path, result: As | None = None) -> RegisteredData:
+    data = read_registered(path, result)
+    assert not isinstance(data, list), data
+    return data
 
 
-def problems(path: Path, held: As | None = None) -> list[Problem]:
-    found = read_registered(path, held)
-    assert isinstance(found, list), found
-    return found
+def problems(path: Path, result: As | None = None) -> list[Problem]:
+    data = read_registered(path, result)
+    assert isinstance(data, list), data
+    return data
 
 
-def examples(found: RegisteredData) -> list[Example]:
-    assert found.row_kind == "examples"
-    return [Example.model_validate_json(line) for line in found.data.splitlines()]
+def examples(data: RegisteredData) -> list[Example]:
+    assert data.row_kind == "examples"
+    return [Example.model_validate_json(line) for line in data.data.splitlines()]
 
 
-def items(found: RegisteredData) -> list[Item]:
-    assert found.row_kind in ("items", "texts")
-    return [Item.model_validate_json(line) for line in found.data.splitlines()]
+def items(data: RegisteredData) -> list[Item]:
+    assert data.row_kind in ("items", "texts")
+    return [Item.model_validate_json(line) for line in data.data.splitlines()]
 
 
 # ---- the same rows in every form ----------------------------------------------------------------------------
@@ -84,21 +84,21 @@ def test_every_format_registers_the_same_bytes(tmp_path: Path) -> None:
 def test_the_columns_people_have(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     system = {"role": "system", "content": "Be kind."}
-    one = examples(read(json_lines(tmp_path / "a.jsonl", [{"messages": turns}, {"messages": [system, *turns]}])))
-    assert [(row.prompt, row.completion) for row in one] == [("Hi.", "Hello.")] * 2
-    assert [[turn.content for turn in row.before] for row in one] == [[], ["Be kind."]]
-    asked = [{"question": "2 + 2?", "answer": "4"}]
-    (two,) = examples(read(json_lines(tmp_path / "b.jsonl", asked), "examples"))
+    results = examples(read(json_lines(tmp_path / "a.jsonl", [{"messages": turns}, {"messages": [system, *turns]}])))
+    assert [(row.prompt, row.completion) for row in results] == [("Hi.", "Hello.")] * 2
+    assert [[turn.content for turn in row.before] for row in results] == [[], ["Be kind."]]
+    requests = [{"question": "2 + 2?", "answer": "4"}]
+    (two,) = examples(read(json_lines(tmp_path / "b.jsonl", requests), "examples"))
     assert (two.prompt, two.completion) == ("2 + 2?", "4")
-    (three,) = items(read(json_lines(tmp_path / "c.jsonl", asked), "items"))
+    (three,) = items(read(json_lines(tmp_path / "c.jsonl", requests), "items"))
     assert (three.prompt, three.constraint) == ("2 + 2?", {"answer": "4"})
     (four,) = items(read(json_lines(tmp_path / "d.jsonl", [{"prompt": "Go.", "keys": "a b", "n": 2, "hard": True}])))
     assert four.constraint == {"keys": "a b", "n": 2, "hard": "true"}
     (five,) = items(read(json_lines(tmp_path / "e.jsonl", [{"text": "Once upon a time."}])))
     assert five.prompt == "Once upon a time."
-    found = read(json_lines(tmp_path / "f.jsonl", JUDGED))
-    pairs = [Preference.model_validate_json(line) for line in found.data.splitlines()]
-    assert found.row_kind == "preferences" and {one.source for one in pairs} == {"given"}
+    data = read(json_lines(tmp_path / "f.jsonl", JUDGED))
+    pairs = [Preference.model_validate_json(line) for line in data.data.splitlines()]
+    assert data.row_kind == "preferences" and {preference.source for preference in pairs} == {"given"}
     whole = [{"chosen": turns, "rejected": [turns[0], {"role": "assistant", "content": "Go away."}]}]
     (six,) = [
         Preference.model_validate_json(o) for o in read(json_lines(tmp_path / "g.jsonl", whole)).data.splitlines()
@@ -118,9 +118,9 @@ def test_of_a_conversation_the_last_turn_is_learned_or_every_one(tmp_path: Path)
     assert [turn.model_dump() for turn in last.before] == LONG[:3]
     # Conversations that begin alike stay on one side of a split.
     assert last.group == short.group and short.before == ()
-    found = read_registered(path, None, "all")
-    assert isinstance(found, RegisteredData) and found.turns
-    every = examples(found)
+    data = read_registered(path, None, "all")
+    assert isinstance(data, RegisteredData) and data.turns
+    every = examples(data)
     assert [(row.completion, len(row.before)) for row in every] == [
         ("assistant 0", 1),
         ("assistant 1", 3),
@@ -130,17 +130,17 @@ def test_of_a_conversation_the_last_turn_is_learned_or_every_one(tmp_path: Path)
 
 
 def test_every_turn_of_rows_without_messages_is_an_error(tmp_path: Path) -> None:
-    found = read_registered(json_lines(tmp_path / "a.jsonl", PAIRS), None, "all")
-    assert isinstance(found, list) and "there are no `messages`" in found[0].message
+    data = read_registered(json_lines(tmp_path / "a.jsonl", PAIRS), None, "all")
+    assert isinstance(data, list) and "there are no `messages`" in data[0].message
 
 
 def test_items_and_pairs_have_several_turns_too(tmp_path: Path) -> None:
-    asked = LONG[:4]
-    (one,) = items(read(json_lines(tmp_path / "a.jsonl", [{"prompt": asked, "answer": "x"}])))
-    assert one.prompt == "user 1" and len(one.before) == 3 and one.constraint == {"answer": "x"}
+    requests = LONG[:4]
+    (item,) = items(read(json_lines(tmp_path / "a.jsonl", [{"prompt": requests, "answer": "x"}])))
+    assert item.prompt == "user 1" and len(item.before) == 3 and item.constraint == {"answer": "x"}
     before = {"prompt": "user 1", "before": LONG[:3], "answer": "x"}
-    assert items(read(json_lines(tmp_path / "b.jsonl", [before]), "items")) == [one]
-    rejected = [*asked, {"role": "assistant", "content": "something else"}]
+    assert items(read(json_lines(tmp_path / "b.jsonl", [before]), "items")) == [item]
+    rejected = [*requests, {"role": "assistant", "content": "something else"}]
     (pair,) = [
         Preference.model_validate_json(line)
         for line in read(json_lines(tmp_path / "c.jsonl", [{"chosen": LONG, "rejected": rejected}])).data.splitlines()
@@ -149,7 +149,7 @@ def test_items_and_pairs_have_several_turns_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turns", "told"),
+    ("turns", "output"),
     [
         ([USER[0], USER[1], ASSISTANT[0]], "its turns are user, user, assistant"),
         ([ASSISTANT[0]], "its turns are assistant"),
@@ -159,9 +159,9 @@ def test_items_and_pairs_have_several_turns_too(tmp_path: Path) -> None:
         ([USER[0], ASSISTANT[0], USER[1]], "the last turn is not the assistant's"),
     ],
 )
-def test_turns_out_of_order_are_told(turns: list[dict[str, str]], told: str, tmp_path: Path) -> None:
-    (found,) = problems(json_lines(tmp_path / "a.jsonl", [{"messages": turns}]))
-    assert told in found.message and found.keys == "messages"
+def test_turns_out_of_order_are_told(turns: list[dict[str, str]], output: str, tmp_path: Path) -> None:
+    (problem,) = problems(json_lines(tmp_path / "a.jsonl", [{"messages": turns}]))
+    assert output in problem.message and problem.keys == "messages"
 
 
 def test_own_items_are_registered_byte_by_byte(tmp_path: Path) -> None:
@@ -178,21 +178,21 @@ def test_ids_and_groups_are_made_so_that_equal_prompts_stay_together(tmp_path: P
         {"prompt": "Say hi.", "completion": "hi"},
         {"prompt": "Say no.", "completion": "no"},
     ]
-    found = examples(read(json_lines(tmp_path / "a.jsonl", rows)))
-    assert len({row.item for row in found}) == 4 and found[2].item == f"{found[0].item}-2"
-    assert len({row.group for row in found[:3]}) == 1 and found[3].group != found[0].group
+    results = examples(read(json_lines(tmp_path / "a.jsonl", rows)))
+    assert len({row.item for row in results}) == 4 and results[2].item == f"{results[0].item}-2"
+    assert len({row.group for row in results[:3]}) == 1 and results[3].group != results[0].group
     # The id of a row does not change with its neighbours.
-    assert examples(read(json_lines(tmp_path / "b.jsonl", rows[3:])))[0].item == found[3].item
+    assert examples(read(json_lines(tmp_path / "b.jsonl", rows[3:])))[0].item == results[3].item
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6))
 def test_any_text_comes_through_json_and_csv_alike(tmp_path_factory: pytest.TempPathFactory, pairs: Any) -> None:
     folder = tmp_path_factory.mktemp("any")
-    rows = [{"prompt": one, "completion": other} for one, other in pairs]
-    found = examples(read(json_lines(folder / "a.jsonl", rows)))
-    assert [(row.prompt, row.completion) for row in found] == pairs
-    assert read(table(folder / "a.csv", rows)).data == lines(found)
+    rows = [{"prompt": pair, "completion": other} for pair, other in pairs]
+    results = examples(read(json_lines(folder / "a.jsonl", rows)))
+    assert [(row.prompt, row.completion) for row in results] == pairs
+    assert read(table(folder / "a.csv", rows)).data == lines(results)
 
 
 def lines(rows: list[Example]) -> bytes:
@@ -205,7 +205,7 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "output"),
     [
         ("a.jsonl", b"", "the file holds no rows"),
         ("a.jsonl", b"\n\n", "the file holds no rows"),
@@ -234,15 +234,15 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.jsonl", b'{"question": "a", "answer": "b"}\n', "`as: items` to ask and verify them"),
     ],
 )
-def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, data: bytes, output: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    (found,) = problems(path)
-    assert told in f"{found.message} ({found.hint})" and found.path == str(path), found
+    (problem,) = problems(path)
+    assert output in f"{problem.message} ({problem.hint})" and problem.path == str(path), problem
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "output"),
     [
         ({"prompt": "", "completion": "b"}, "prompt: is empty"),
         ({"prompt": "a"}, "completion: is missing"),
@@ -254,25 +254,25 @@ def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, d
         (3, "a int, not a JSON object"),
     ],
 )
-def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, row: Any, told: str) -> None:
-    (found,) = problems(json_lines(tmp_path / "a.jsonl", [PAIRS[0], row]), "examples")
-    assert found.line == 2 and told in f"{found.keys}: {found.message}", found
+def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, row: Any, output: str) -> None:
+    (problem,) = problems(json_lines(tmp_path / "a.jsonl", [PAIRS[0], row]), "examples")
+    assert problem.line == 2 and output in f"{problem.keys}: {problem.message}", problem
 
 
 def test_what_is_wrong_with_every_row_is_told_once(tmp_path: Path) -> None:
     rows = table(tmp_path / "a.csv", [{"input": f"{n}", "output": "b"} for n in range(60)])
-    (found,) = problems(rows, "examples")
+    (problem,) = problems(rows, "examples")
     message = f"{rows}:2:1: prompt: is missing, in all 60 rows; its columns are input, output (if they mean that: "
-    assert str(found).startswith(message) and "--columns prompt=input,completion=output" in found.hint
+    assert str(problem).startswith(message) and "--columns prompt=input,completion=output" in problem.hint
     # Two faults, or a row that is right: each with its line.
     two = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a"}, {"completion": "b"}]), "examples")
     three = problems(json_lines(tmp_path / "c.jsonl", [*PAIRS[:1], {"prompt": "a"}, {"prompt": "b"}]), "examples")
-    assert [(one.line, one.keys) for one in two] == [(1, "completion"), (2, "prompt")]
-    assert [(one.line, one.keys) for one in three] == [(2, "completion"), (3, "completion")]
+    assert [(item.line, item.keys) for item in two] == [(1, "completion"), (2, "prompt")]
+    assert [(item.line, item.keys) for item in three] == [(2, "completion"), (3, "completion")]
 
 
 def test_a_device_is_not_read() -> None:
-    assert [one.message for one in problems(Path("/dev/zero"), "examples")] == ["not a regular file"]
+    assert [problem.message for problem in problems(Path("/dev/zero"), "examples")] == ["not a regular file"]
 
 
 def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:
@@ -280,21 +280,21 @@ def test_pairs_need_two_responses_to_one_prompt(tmp_path: Path) -> None:
     assert same.message == "is the chosen response"
     (empty,) = problems(json_lines(tmp_path / "b.jsonl", [{"prompt": "a", "chosen": " ", "rejected": "cde"}]))
     assert empty.keys == "chosen" and empty.message == "is empty"
-    said = [[{"role": "user", "content": one}, {"role": "assistant", "content": "yes"}] for one in ("a", "b")]
-    (other,) = problems(json_lines(tmp_path / "c.jsonl", [{"chosen": said[0], "rejected": said[1]}]))
+    messages = [[{"role": "user", "content": name}, {"role": "assistant", "content": "yes"}] for name in ("a", "b")]
+    (other,) = problems(json_lines(tmp_path / "c.jsonl", [{"chosen": messages[0], "rejected": messages[1]}]))
     assert other.message == "answers another prompt than `chosen`"
 
 
 def test_a_folder_that_holds_no_rows_is_one_error(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path)
-    assert found.message == "the folder is not a saved dataset"
+    (problem,) = problems(tmp_path)
+    assert problem.message == "the folder is not a saved dataset"
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
     (tmp_path / "train").mkdir()
-    (found,) = problems(tmp_path)
-    assert found.hint.endswith("/train")
+    (problem,) = problems(tmp_path)
+    assert problem.hint.endswith("/train")
     (tmp_path / "train" / "state.json").write_text("{", encoding="utf-8")
-    (found,) = problems(tmp_path / "train")
-    assert found.message.startswith("the saved dataset cannot be read")
+    (problem,) = problems(tmp_path / "train")
+    assert problem.message.startswith("the saved dataset cannot be read")
 
 
 def test_all_problems_are_counted_though_few_are_shown(tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ def test_a_folder_is_a_row_for_each_transcript_by_its_place(tmp_path: Path) -> N
     (tmp_path / "one" / "subagents" / "agent-x.jsonl").write_text(line("Find it") + "\n", encoding="utf-8")
     (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
     (tmp_path / "notes.md").write_text("nothing of this", encoding="utf-8")
-    found = [one for one in pack_transcripts(tmp_path) if isinstance(one, Item)]
-    assert [(one.id, one.group, one.kind) for one in found] == [
+    items = [item for item in pack_transcripts(tmp_path) if isinstance(item, Item)]
+    assert [(item.id, item.group, item.kind) for item in items] == [
         ("one/subagents/agent-x.jsonl", "one", "transcript"),
         ("one.jsonl", "one", "transcript"),
     ]
     whole = read_registered(tmp_path, "transcripts")
     assert not isinstance(whole, list) and (whole.row_kind, whole.rows) == ("transcripts", 2)
-    assert [one.prompt for one in found if one.id == "one.jsonl"] == [line("Hello") + "\n"]
+    assert [item.prompt for item in items if item.id == "one.jsonl"] == [line("Hello") + "\n"]
 
 
 def test_a_known_secret_is_masked_and_every_line_stays_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +41,8 @@ def test_a_known_secret_is_masked_and_every_line_stays_json(tmp_path: Path, monk
     path.write_text(line(f'say "{SECRET}"\nand go') + "\n" + line("fine") + "\n", encoding="utf-8")
     (row,) = pack_transcripts(path)
     assert isinstance(row, Item) and SECRET not in row.prompt
-    told = [json.loads(one)["message"]["content"] for one in row.prompt.splitlines()]
-    assert "[masked:" in told[0] and told[0].endswith("and go") and told[1] == "fine"
+    lines = [json.loads(text)["message"]["content"] for text in row.prompt.splitlines()]
+    assert "[masked:" in lines[0] and lines[0].endswith("and go") and lines[1] == "fine"
 
 
 def test_a_folder_without_transcripts_is_one_problem(tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ FREE = "usd_per_million_tokens: {input: 0, output: 0}"
 OWN = f"base_url: 'http://127.0.0.1:8000/v1', {FREE}"
 
 
-def told(folder: Path, builder: str, reviewer: str = "{vendor: checklist}") -> list[str]:
+def list_problems(folder: Path, builder: str, reviewer: str = "{vendor: checklist}") -> list[str]:
     changes = ((PLAYBOOK, f"builder: {builder}\nreviewer: {reviewer}"), ("review: 0.05", "review: 0.4"))
-    return [f"{one.keys}: {one.message}" for one in problems_of(write_spec(folder, *changes))]
+    return [f"{problem.keys}: {problem.message}" for problem in problems_of(write_spec(folder, *changes))]
 
 
 def independence(resolved: ResolvedSpec) -> str:
-    return next(one.status for one in design_results(resolved, (), {}) if one.id == "design.independence")
+    return next(result.status for result in design_results(resolved, (), {}) if result.id == "design.independence")
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_what_goes_together_loads(tmp_path: Path, builder: str, reviewer: str) -
     ],
 )
 def test_what_does_not_is_one_problem_at_its_key(tmp_path: Path, builder: str, message: str) -> None:
-    (said,) = told(tmp_path, builder)
-    assert said.startswith(message), said
+    (text,) = list_problems(tmp_path, builder)
+    assert text.startswith(message), text
 
 
 AT_ANTHROPIC = f"base_url: 'https://api.anthropic.com/v1', {FREE}"
@@ -82,8 +82,8 @@ OWN_WORK = [
 
 @pytest.mark.parametrize(("builder", "reviewer"), OWN_WORK)
 def test_nobody_judges_a_model_of_its_own_maker(tmp_path: Path, builder: str, reviewer: str) -> None:
-    (said,) = told(tmp_path, builder, reviewer)
-    assert said.startswith("reviewer.vendor: ") and "judge its own work" in said
+    (message,) = list_problems(tmp_path, builder, reviewer)
+    assert message.startswith("reviewer.vendor: ") and "judge its own work" in message
 
 
 @pytest.mark.parametrize(("builder", "reviewer"), OWN_WORK)
@@ -98,7 +98,7 @@ def test_nor_does_the_design_gate_believe_a_spec_that_was_never_checked(
 
 
 @pytest.mark.parametrize(
-    ("party", "found"),
+    ("party", "results"),
     [
         ({"vendor": "openai", "model": "gpt-5", "base_url": None}, {"openai"}),
         ({"vendor": "openai", "model": "x", "base_url": "https://API.Anthropic.com./v1"}, {"openai", "anthropic"}),
@@ -108,8 +108,8 @@ def test_nor_does_the_design_gate_believe_a_spec_that_was_never_checked(
         ({"vendor": "anthropic", "model": "us.anthropic.claude-opus-5-v1:0", "base_url": None}, {"anthropic"}),
     ],
 )
-def test_makers_are_read_from_vendor_address_and_name(party: dict[str, Any], found: set[str]) -> None:
-    assert makers(BuilderSpec.model_validate(party)) == makers(ReviewerSpec.model_validate(party)) == found
+def test_makers_are_read_from_vendor_address_and_name(party: dict[str, Any], results: set[str]) -> None:
+    assert makers(BuilderSpec.model_validate(party)) == makers(ReviewerSpec.model_validate(party)) == results
 
 
 def test_a_builder_with_a_model_registers_every_limit() -> None:

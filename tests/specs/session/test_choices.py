@@ -8,7 +8,7 @@ import pytest
 
 from specs.stages.registry import resolve_parameters
 from testing.factories.evidence_on_disk import resolved_spec
-from testing.factories.spec_files import told, write_spec
+from testing.factories.spec_files import list_problems, write_spec
 
 CHOICES = ("    max_minutes: 30\n", "    max_minutes: 30\n    choices: {scheduler: [linear, cosine]}\n")
 
@@ -30,7 +30,7 @@ def test_choices_that_are_not_stated_leave_a_registration_as_it_was(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("text", "problem"),
     [
         ("{nothing: [a, b]}", "sft has no parameter 'nothing'"),
         ("{scheduler: [cosine, constant]}", "scheduler = 'linear' is not among its own choices"),
@@ -38,14 +38,14 @@ def test_choices_that_are_not_stated_leave_a_registration_as_it_was(tmp_path: Pa
         ("{scheduler: [linear]}", "at least 2"),
     ],
 )
-def test_choices_that_cannot_be_made_are_one_problem_at_their_place(tmp_path: Path, given: str, problem: str) -> None:
-    change = (CHOICES[0], f"    max_minutes: 30\n    choices: {given}\n")
-    (said,) = told(write_spec(tmp_path, change))
-    assert problem in said
+def test_choices_that_cannot_be_made_are_one_problem_at_their_place(tmp_path: Path, text: str, problem: str) -> None:
+    change = (CHOICES[0], f"    max_minutes: 30\n    choices: {text}\n")
+    (message,) = list_problems(write_spec(tmp_path, change))
+    assert problem in message
 
 
 def test_an_arm_of_the_analysis_has_no_choices(tmp_path: Path) -> None:
     arm = "parameters: {max_new_tokens: 32, seed: 7}\n    gate:"
     change = (arm, f"choices: {{device: [auto, cpu]}}\n    {arm}")
-    (said,) = told(write_spec(tmp_path, change))
-    assert "this stage is an arm of the registered analysis, a builder cannot move its parameters" in said
+    (message,) = list_problems(write_spec(tmp_path, change))
+    assert "this stage is an arm of the registered analysis, a builder cannot move its parameters" in message

@@ -15,7 +15,7 @@ from specs.system.errors import UserError
 from specs.system.vendors.parties import Efforts, TokenPrice
 from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.verdict import Packet
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 from testing.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
 from testing.fixtures.model_answers import ANSWER
 from tests.reviews.reviewers.test_vendors import api as api
@@ -36,9 +36,9 @@ LOCAL = f"{FREE}, usd_per_million_tokens: {{input: 0, output: 0}}"
 
 def asked_for(body: dict[str, Any]) -> list[str]:
     """Return every word on reasoning in a request, whatever the API calls it."""
-    found = [body.get("reasoning", {}).get("effort"), body.get("reasoning_effort")]
-    found += [body.get("output_config", {}).get("effort"), body.get("thinking", {}).get("type")]
-    return [word for word in found if word is not None]
+    results = [body.get("reasoning", {}).get("effort"), body.get("reasoning_effort")]
+    results += [body.get("output_config", {}).get("effort"), body.get("thinking", {}).get("type")]
+    return [word for word in results if word is not None]
 
 
 @pytest.mark.parametrize("reasoning", ["low", "medium", "high"])
@@ -129,17 +129,17 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("reviewer", "tier", "given", "message"), SHORT)
+@pytest.mark.parametrize(("reviewer", "tier", "text", "message"), SHORT)
 def test_less_time_than_a_review_takes_is_a_problem_at_its_place(
-    tmp_path: Path, reviewer: str, tier: str, given: str, message: str
+    tmp_path: Path, reviewer: str, tier: str, text: str, message: str
 ) -> None:
-    effort = f"{reviewer}, effort: {{{tier}: {{max_cost_usd: 0.1, {given}}}}}"
-    (problem,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{effort}}}"), BUDGET))
+    effort = f"{reviewer}, effort: {{{tier}: {{max_cost_usd: 0.1, {text}}}}}"
+    (problem,) = list_problems(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{effort}}}"), BUDGET))
     assert f": reviewer.effort.{tier}.timeout_s: timeout_s is " in problem and message in problem
 
 
 @pytest.mark.parametrize(
-    ("reviewer", "given"),
+    ("reviewer", "text"),
     [
         (OPEN, "high: {timeout_s: 600, max_cost_usd: 1}"),
         (OPEN, "high: {timeout_s: 120, max_cost_usd: 1, reasoning: low}"),
@@ -147,12 +147,12 @@ def test_less_time_than_a_review_takes_is_a_problem_at_its_place(
         (LOCAL, "high: {timeout_s: 5, max_cost_usd: 1}"),
     ],
 )
-def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: str) -> None:
-    assert loaded(tmp_path, f"{reviewer}, effort: {{{given}}}").effort.high.timeout_s
+def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, text: str) -> None:
+    assert loaded(tmp_path, f"{reviewer}, effort: {{{text}}}").effort.high.timeout_s
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("text", "message"),
     [
         (f"{OPEN}, api: chat", "'chat' is for an endpoint of your own"),
         (f"{CLAUDE}, api: chat_json_object", "vendor 'anthropic' has one API"),
@@ -173,8 +173,8 @@ def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: 
         (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, max_output_tokens: 5}}}}", "at least 256"),
     ],
 )
-def test_what_cannot_be_is_one_problem(tmp_path: Path, given: str, message: str) -> None:
-    (problem,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{given}}}"), BUDGET))
+def test_what_cannot_be_is_one_problem(tmp_path: Path, text: str, message: str) -> None:
+    (problem,) = list_problems(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{text}}}"), BUDGET))
     assert message in problem
 
 
@@ -193,14 +193,14 @@ def test_without_the_price_list_a_spec_is_not_refused_for_its_model(
 
 
 def test_a_word_on_reasoning_changes_the_registration(tmp_path: Path) -> None:
-    found: set[str] = set()
+    results: set[str] = set()
     for number, word in enumerate(("low", "high", "not_sent")):
         folder = tmp_path / str(number)
         folder.mkdir()
-        given = f"effort: {{low: {{timeout_s: 900, max_cost_usd: 0.1, reasoning: {word}}}}}"
-        path = write_spec(folder, (CHECKLIST, f"reviewer: {{{OPEN}, {given}}}"), BUDGET)
-        found.add(loads(path).registration())
-    assert len(found) == 3
+        text = f"effort: {{low: {{timeout_s: 900, max_cost_usd: 0.1, reasoning: {word}}}}}"
+        path = write_spec(folder, (CHECKLIST, f"reviewer: {{{OPEN}, {text}}}"), BUDGET)
+        results.add(loads(path).registration())
+    assert len(results) == 3
 
 
 def test_unavailable_reviews_tell_their_reasoning_too(
@@ -230,5 +230,5 @@ LOOKS = {
 @pytest.mark.parametrize("name", LOOKS)
 def test_looks_that_nobody_can_have_are_refused(tmp_path: Path, name: str) -> None:
     reviewer, problem = LOOKS[name]
-    (found,) = told(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{reviewer}}}"), BUDGET))
-    assert "reviewer.looks" in found and problem in found
+    (result,) = list_problems(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{reviewer}}}"), BUDGET))
+    assert "reviewer.looks" in result and problem in result

@@ -17,7 +17,7 @@ from reviews.gate.design_checks import DESIGN_CHECKS, DesignEvidence
 from specs.system.errors import BuilderUnavailable
 from specs.system.vendors.conversation import ToolCall, ToolResult
 from specs.system.vendors.parties import BuilderSpec
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 
 BOTH = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"
 JUDGED = ("review: 0.05", "review: 0.6"), ("evaluation: 0.2", "evaluation: 0.05")
@@ -57,9 +57,11 @@ def work(exchange: BuilderExchange, bench: Bench, goes_on: bool = True) -> None:
 
 def test_calls_are_carried_out_in_order_by_the_thread_that_works_and_the_last_one_ends_the_phase() -> None:
     exchange, bench = BuilderExchange(), Bench()
-    first, brief, last, late = (exchange.ask(call(one)) for one in ("read_spec", "brief", "launch_stage", "read_spec"))
+    first, brief, last, late = (
+        exchange.ask(call(name)) for name in ("read_spec", "brief", "launch_stage", "read_spec")
+    )
     work(exchange, bench)
-    assert [one.name for one in bench.called] == ["read_spec", "launch_stage"]
+    assert [tool_call.name for tool_call in bench.called] == ["read_spec", "launch_stage"]
     assert first.answer.result(0) == CallAnswer(ToolResult(call="client #read_spec", text="did read_spec"))
     assert brief.answer.result(0).result.text == bench.brief
     assert last.answer.result(0).ended == 1
@@ -88,7 +90,7 @@ def test_a_withdrawn_call_is_not_carried_out() -> None:
     assert gone.answer.cancel()
     exchange.ask(call("launch_stage"))
     work(exchange, bench)
-    assert [one.name for one in bench.called] == ["launch_stage"]
+    assert [tool_call.name for tool_call in bench.called] == ["launch_stage"]
 
 
 def test_a_job_that_ends_without_a_client_ends_the_watch() -> None:
@@ -105,12 +107,12 @@ def test_a_wait_that_is_over_before_the_job_is_recorded_as_one_that_does_not_wai
         assert waited.answer.result(30).result.text == "did job_status"
         exchange.ask(call("job_logs"))
         working.result(30)
-    assert [one.arguments for one in bench.called] == ['{"wait_seconds":0}', "{}"]
+    assert [tool_call.arguments for tool_call in bench.called] == ['{"wait_seconds":0}', "{}"]
 
 
 def test_waits_that_are_withdrawn_are_forgotten_and_those_a_phase_leaves_behind_go_to_the_next() -> None:
     exchange, bench = BuilderExchange(), Bench(phase="watch", ends_with="job_logs")
-    gone, left = (exchange.ask(call("job_status", f'{{"wait_seconds": {n}}}')) for n in (1, 900))
+    gone, pending_call = (exchange.ask(call("job_status", f'{{"wait_seconds": {n}}}')) for n in (1, 900))
     taken: list[bool] = []
 
     def goes_on(_: Workbench) -> bool:
@@ -121,8 +123,8 @@ def test_waits_that_are_withdrawn_are_forgotten_and_those_a_phase_leaves_behind_
 
     # Twelve looks take longer than the wait that was withdrawn.
     ExternalBuilder(exchange, goes_on).work(cast(Workbench, bench))
-    assert [one.name for one in bench.called] == ["job_logs"] and gone.answer.cancelled()
-    assert exchange.take(0) is left
+    assert [tool_call.name for tool_call in bench.called] == ["job_logs"] and gone.answer.cancelled()
+    assert exchange.take(0) is pending_call
 
 
 @pytest.mark.parametrize("arguments", ['{"wait_seconds": "long"}', "not json", '{"wait_seconds": 10, "more": 1}'])
@@ -139,8 +141,8 @@ def test_whoever_waits_is_answered_when_the_session_stops() -> None:
     failing = exchange.ask(call("read_spec"))
     with pytest.raises(KeyboardInterrupt):
         work(exchange, bench)
-    for asked in (waiting, failing):
-        assert asked.answer.result(0).result.text == STOPPED
+    for pending_call in (waiting, failing):
+        assert pending_call.answer.result(0).result.text == STOPPED
     assert failing.answer.result(0).result.is_error
 
 
@@ -149,17 +151,17 @@ def test_calls_from_many_threads_are_carried_out_one_at_a_time() -> None:
     threads = {threading.get_ident()}
     plain = bench.call
 
-    def noted(one: ToolCall) -> ToolResult:
+    def noted(tool_call: ToolCall) -> ToolResult:
         threads.add(threading.get_ident())
-        return plain(one)
+        return plain(tool_call)
 
     bench.call = noted  # type: ignore[method-assign]
     with ThreadPoolExecutor(8) as pool:
-        asked = list(pool.map(exchange.ask, [call(f"note{n}") for n in range(50)]))
+        calls = list(pool.map(exchange.ask, [call(f"note{n}") for n in range(50)]))
     exchange.ask(call("launch_stage"))
     work(exchange, bench)
     assert len(bench.called) == 51 and threads == {threading.get_ident()}
-    assert all(one.answer.done() for one in asked)
+    assert all(pending_call.answer.done() for pending_call in calls)
 
 
 def test_without_a_client_the_builder_cannot_be_reached() -> None:
@@ -180,9 +182,9 @@ def test_a_model_of_another_vendor_than_the_stated_one_may_judge_with_a_warning(
     judge = "{vendor: openai, model: gpt-5-mini}"
     builder = f"{{vendor: external, model_vendor: {stated}}}"
     resolved = loads(write_spec(tmp_path, parties(builder, judge), *JUDGED))
-    (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
-    found = independence.run(DesignEvidence(resolved=resolved, heldout=(), data={}, costs={}))
-    assert found.status == "WARN" and "its user stated" in found.detail
+    (independence,) = [check for check in DESIGN_CHECKS if check.id == "design.independence"]
+    outcome = independence.run(DesignEvidence(resolved=resolved, heldout=(), data={}, costs={}))
+    assert outcome.status == "WARN" and "its user stated" in outcome.detail
 
 
 @pytest.mark.parametrize(
@@ -193,12 +195,12 @@ def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated
     resolved = loads(write_spec(tmp_path, parties("{vendor: external, model_vendor: other}", judge), *JUDGED))
     builder = BuilderSpec(vendor="external", model_vendor=stated)
     changed = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": builder})})
-    (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
+    (independence,) = [check for check in DESIGN_CHECKS if check.id == "design.independence"]
     assert independence.run(DesignEvidence(resolved=changed, heldout=(), data={}, costs={})).status == status
 
 
 @pytest.mark.parametrize(
-    ("builder", "reviewer", "said"),
+    ("builder", "reviewer", "message"),
     [
         ("{vendor: external}", "{vendor: openai, model: gpt-5-mini}", "does not state whose model"),
         (
@@ -212,7 +214,7 @@ def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated
     ],
 )
 def test_whose_model_an_external_builder_is_has_to_be_said_and_fit(
-    tmp_path: Path, builder: str, reviewer: str, said: str
+    tmp_path: Path, builder: str, reviewer: str, message: str
 ) -> None:
-    problems = told(write_spec(tmp_path, parties(builder, reviewer), *JUDGED))
-    assert any(said in one for one in problems), problems
+    problems = list_problems(write_spec(tmp_path, parties(builder, reviewer), *JUDGED))
+    assert any(message in problem for problem in problems), problems

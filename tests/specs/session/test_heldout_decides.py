@@ -9,7 +9,7 @@ import pytest
 
 from specs.lint.evaluation_rules import SUCCESS
 from specs.stages.metric_catalog import METRICS
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 
 PEEK = """\
   - name: peek
@@ -44,9 +44,9 @@ def staged(folder: Path, model: str, criterion: str, *, items: str = "heldout", 
 
 
 def test_a_success_on_the_held_out_split_before_more_training_is_refused(tmp_path: Path) -> None:
-    (found,) = told(staged(tmp_path, "train.checkpoint", GOOD))
-    assert "stages[3].gate.criteria[0]" in found
-    assert "'accuracy >= 0.5' on the held-out split decides before 'more' trains" in found
+    (result,) = list_problems(staged(tmp_path, "train.checkpoint", GOOD))
+    assert "stages[3].gate.criteria[0]" in result
+    assert "'accuracy >= 0.5' on the held-out split decides before 'more' trains" in result
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_test_beside_the_comparison_that_decides_is_refused_too(tmp_path: Path
     loads(path)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("decides: false", "decides: true"), encoding="utf-8")
-    (found,) = told(path)
-    assert "evaluation.paired[0].decides" in found and "'peek' on the held-out split decides before 'more'" in found
+    (result,) = list_problems(path)
+    assert "evaluation.paired[0].decides" in result and "'peek' on the held-out split decides before 'more'" in result
 
 
 def test_a_look_that_no_test_names_is_refused(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_a_look_that_no_test_names_is_refused(tmp_path: Path) -> None:
     loads(path)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(REGISTERED[1], REGISTERED[0]), encoding="utf-8")
-    (found,) = told(path)
-    assert "stages[3].inputs.items" in found and "'peek' evaluates a trained model on the held-out split" in found
+    (result,) = list_problems(path)
+    assert "stages[3].inputs.items" in result and "'peek' evaluates a trained model on the held-out split" in result
     # The untrained model may be looked at as often as someone likes.
     loads(staged(tmp_path, "model", HEALTHY, more=""))
 

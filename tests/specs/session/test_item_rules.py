@@ -44,10 +44,10 @@ def test_items_without_an_answer_are_one_clear_error_a_file(tmp_path: Path) -> N
     for command in (("spec", "check", path), ("start", path, "--runs", tmp_path / "runs")):
         done = peergate(*command)
         assert done.returncode == 2 and "KeyError" not in done.stderr
-        told = [line for line in done.stderr.splitlines() if "constraint.answer" in line]
-        assert len(told) == 2 and all("16 of 16 name none" in line for line in told)
+        lines = [line for line in done.stderr.splitlines() if "constraint.answer" in line]
+        assert len(lines) == 2 and all("16 of 16 name none" in line for line in lines)
         assert f"{tmp_path}/heldout.jsonl:1:1: constraint.answer: task exact_answer compares" in done.stderr
-        assert '{"answer": "Paris"}' in told[0]
+        assert '{"answer": "Paris"}' in lines[0]
     assert not (tmp_path / "runs").exists()
 
 
@@ -55,11 +55,11 @@ def test_the_first_item_that_lacks_one_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, named, EXACT, PLAIN, lines=slice(0, 5))
     with pytest.raises(SpecError) as caught:
         load_spec(path)
-    assert sorted((Path(one.path).name, one.line) for one in caught.value.problems) == [
+    assert sorted((Path(problem.path).name, problem.line) for problem in caught.value.problems) == [
         ("heldout.jsonl", 6),
         ("prompts.jsonl", 6),
     ]
-    assert all("11 of 16 name none" in one.message for one in caught.value.problems)
+    assert all("11 of 16 name none" in problem.message for problem in caught.value.problems)
 
 
 def test_items_that_name_an_answer_are_accepted(tmp_path: Path) -> None:
@@ -80,5 +80,5 @@ def test_an_evaluation_with_its_own_scorer_is_asked_by_it(tmp_path: Path) -> Non
     ]
     with pytest.raises(SpecError) as caught:
         load_spec(write_small_spec(tmp_path, *own))
-    files = {Path(one.path).name for one in caught.value.problems if one.keys == "constraint.answer"}
+    files = {Path(problem.path).name for problem in caught.value.problems if problem.keys == "constraint.answer"}
     assert files == {"heldout.jsonl"}, "prompts are verified by the task of the spec"

@@ -9,7 +9,7 @@ import pytest
 
 from specs.loading.loading import load_spec
 from specs.system.digests import digest_file
-from testing.factories.spec_files import items, told, write_spec
+from testing.factories.spec_files import items, list_problems, write_spec
 
 
 def rewrite(path: Path, text: str) -> Path:
@@ -57,13 +57,13 @@ def test_a_wrong_seed_is_one_problem_at_its_place(tmp_path: Path, old: str, new:
     path = written_once(tmp_path)
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1
-    (problem,) = told(rewrite(path, text.replace(old, new)))
+    (problem,) = list_problems(rewrite(path, text.replace(old, new)))
     assert problem.startswith(expected)
 
 
 def test_a_wrong_seed_is_told_together_with_what_else_is_wrong(tmp_path: Path) -> None:
     path = written_once(tmp_path, "x")
-    assert len(told(rewrite(path, path.read_text(encoding="utf-8").replace("alpha: 0.05", "alpha: 5")))) == 2
+    assert len(list_problems(rewrite(path, path.read_text(encoding="utf-8").replace("alpha: 0.05", "alpha: 5")))) == 2
 
 
 # ---- the constitution -------------------------------------------------------------------------------------------
@@ -77,13 +77,13 @@ def test_a_spec_whose_stages_read_no_constitution_names_none(tmp_path: Path) -> 
 def test_a_stage_that_reads_one_needs_it(tmp_path: Path) -> None:
     reads = ("prompts: data.prompts}", "prompts: constitution}")
     missing = "the spec names no constitution (write constitution: FILE.yaml at the top of the spec)"
-    (said,) = told(write_spec(tmp_path, reads, ("constitution: constitution.yaml\n", "")))
-    assert said == f"35:37: stages[1].inputs.prompts: stage 'sample': {missing}"
-    (other,) = told(write_spec(tmp_path, reads))
+    (message,) = list_problems(write_spec(tmp_path, reads, ("constitution: constitution.yaml\n", "")))
+    assert message == f"35:37: stages[1].inputs.prompts: stage 'sample': {missing}"
+    (other,) = list_problems(write_spec(tmp_path, reads))
     assert "needs items, 'constitution' is the constitution" in other
-    assert told(write_spec(tmp_path, ("constitution: constitution.yaml", "constitution: gone.yaml")))[0].startswith(
-        "5:15: constitution: file 'gone.yaml' does not exist"
-    )
+    assert list_problems(write_spec(tmp_path, ("constitution: constitution.yaml", "constitution: gone.yaml")))[
+        0
+    ].startswith("5:15: constitution: file 'gone.yaml' does not exist")
 
 
 # ---- digests ----------------------------------------------------------------------------------------------------
@@ -111,19 +111,19 @@ def test_a_digest_that_is_left_out_is_registered_as_the_file_is(tmp_path: Path) 
     ],
 )
 def test_a_file_without_a_digest_that_cannot_be_read_is_one_problem(tmp_path: Path, new: str, expected: str) -> None:
-    (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", new)))
-    assert said.startswith(expected)
+    (message,) = list_problems(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", new)))
+    assert message.startswith(expected)
 
 
 def test_a_folder_as_held_out_split_has_to_be_a_saved_dataset(tmp_path: Path) -> None:
-    (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", ".")))
-    assert "the folder is not a saved dataset" in said
+    (message,) = list_problems(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", ".")))
+    assert "the folder is not a saved dataset" in message
 
 
 def test_a_fifo_as_held_out_split_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (said,) = told(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", "pipe")))
-    assert "'pipe' is not a file" in said
+    (message,) = list_problems(write_spec(tmp_path, ("heldout.jsonl\n  digest: HELDOUT", "pipe")))
+    assert "'pipe' is not a file" in message
 
 
 BUDGET = "budget: {max_cost_usd: 5, machine_usd_per_hour: 0, max_hours: 12}"
@@ -154,14 +154,14 @@ def test_analysis_and_budget_are_filled_in_as_if_written(tmp_path: Path) -> None
 def test_what_a_machine_that_is_not_ones_own_costs_is_never_assumed(tmp_path: Path) -> None:
     path = shortest(tmp_path)
     text = path.read_text(encoding="utf-8")
-    (problem,) = told(rewrite(path, f"launcher: ray\n{text}"))
+    (problem,) = list_problems(rewrite(path, f"launcher: ray\n{text}"))
     assert "1:1: budget: 'budget' is missing (jobs on other machines need one" in problem
-    given = "budget: {max_cost_usd: 7}"
-    (problem,) = told(rewrite(path, f"{given}\nlauncher: ray\n{text}"))
+    output = "budget: {max_cost_usd: 7}"
+    (problem,) = list_problems(rewrite(path, f"{output}\nlauncher: ray\n{text}"))
     assert "budget.machine_usd_per_hour: 'machine_usd_per_hour' is missing (what the machine costs" in problem
     (stage,) = (line for line in text.split("\n") if "name: train" in line)
     indent = " " * (len(stage) - len(stage.lstrip(" -")))
-    (problem,) = told(rewrite(path, text.replace(stage, f"{stage}\n{indent}launcher: ray")))
+    (problem,) = list_problems(rewrite(path, text.replace(stage, f"{stage}\n{indent}launcher: ray")))
     assert "budget: 'budget' is missing" in problem
 
 
@@ -171,8 +171,8 @@ def test_two_stages_to_compare_are_found_and_three_are_not(tmp_path: Path) -> No
     third = (
         "  - {name: third, kind: evaluate, inputs: {model: train.checkpoint, items: heldout}, parameters: {seed: 7}}"
     )
-    problems = told(rewrite(path, f"{text}\n{third}\n"))
-    assert [one.partition(": ")[2].partition(" (")[0] for one in problems] == [
+    problems = list_problems(rewrite(path, f"{text}\n{third}\n"))
+    assert [problem.partition(": ")[2].partition(" (")[0] for problem in problems] == [
         "analysis.baseline: 'baseline' is missing",
         "analysis.treatment: 'treatment' is missing",
     ]
@@ -183,8 +183,8 @@ def test_a_held_out_split_that_cannot_be_counted_is_one_problem(tmp_path: Path) 
     text = path.read_text(encoding="utf-8")
     pinned = next(line for line in text.split("\n") if "digest: sha256" in line)
     for gone in (text, text.replace(f"{pinned}\n", "", 1)):
-        (problem,) = told(rewrite(path, gone.replace("heldout.jsonl", "gone.jsonl")))
+        (problem,) = list_problems(rewrite(path, gone.replace("heldout.jsonl", "gone.jsonl")))
         assert "file 'gone.jsonl' does not exist" in problem
     rewrite(path, text.replace(f"{pinned}\n", "", 1))
     (tmp_path / "heldout.jsonl").write_text("{\n", encoding="utf-8")
-    assert all("heldout.jsonl:1" in problem for problem in told(path))
+    assert all("heldout.jsonl:1" in problem for problem in list_problems(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specs.lint.rules import lint
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"
 LOSS = "- {metric: loss_drop, above: 0}"
@@ -168,20 +168,22 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_one_problem_at_its_key(tmp_path: Path, old: str, new: str, keys: str, message: str) -> None:
-    (found,) = told(write_spec(tmp_path, (old, new)))
-    said = re.sub(r"stage '\w+': ", "", found.split(f" {keys}: ", 1)[-1], count=1) if f" {keys}: " in found else found
-    assert said.startswith(message), found
+    (result,) = list_problems(write_spec(tmp_path, (old, new)))
+    text = (
+        re.sub(r"stage '\w+': ", "", result.split(f" {keys}: ", 1)[-1], count=1) if f" {keys}: " in result else result
+    )
+    assert text.startswith(message), result
 
 
 def test_the_baseline_comes_first(tmp_path: Path) -> None:
     changes = (("baseline: base", "baseline: tuned"), ("treatment: tuned", "treatment: base"))
-    (found,) = told(write_spec(tmp_path, *changes))
-    assert "baseline and treatment are in the wrong order: 'base' runs first" in found
+    (result,) = list_problems(write_spec(tmp_path, *changes))
+    assert "baseline and treatment are in the wrong order: 'base' runs first" in result
 
 
 def test_the_budget_rule_is_the_ledgers(tmp_path: Path) -> None:
     # Up to 'train' the stages cost 50 minutes at 2 USD/h = 1.667 USD, with 30 % held back; all five 2.333 USD, 10 %.
     enough = 2.3334 / 0.9
     loads(write_spec(tmp_path, ("max_cost_usd: 10", f"max_cost_usd: {enough}")))
-    (found,) = told(write_spec(tmp_path, ("max_cost_usd: 10", f"max_cost_usd: {enough - 0.01}")))
-    assert "up to 'ship' they may cost 2.33 USD" in found
+    (result,) = list_problems(write_spec(tmp_path, ("max_cost_usd: 10", f"max_cost_usd: {enough - 0.01}")))
+    assert "up to 'ship' they may cost 2.33 USD" in result

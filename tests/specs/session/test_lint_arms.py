@@ -18,7 +18,7 @@ CONTROL = "    - {before: base_shuffled, after: tuned_shuffled}\n"
 
 
 def refused(path: Path) -> list[tuple[str, str, str]]:
-    return [(one.keys, one.message, one.hint) for one in problems_of(path)]
+    return [(problem.keys, problem.message, problem.hint) for problem in problems_of(path)]
 
 
 def test_both_arms_may_hold_conversations_with_and_without_a_rule_and_controls(tmp_path: Path) -> None:
@@ -31,8 +31,8 @@ def test_both_arms_may_hold_conversations_with_and_without_a_rule_and_controls(t
 
 
 def test_the_hypothesis_holds_the_rule_and_the_controls_beside_the_test(tmp_path: Path) -> None:
-    asked = [str(one) for one in resolved(tmp_path / "whole").spec.analysis.hypothesis()]
-    assert asked == [
+    requests = [str(criterion) for criterion in resolved(tmp_path / "whole").spec.analysis.hypothesis()]
+    assert requests == [
         "mcnemar_p < 0.05",
         "accuracy_gain >= 0.3",
         "primary_kind_p < 0.1",
@@ -95,36 +95,36 @@ CASES = [
 def test_a_mistake_is_told_once_where_it_is(
     tmp_path: Path, change: tuple[str, str], keys: str, message: str, hint: str
 ) -> None:
-    found = [one for one in refused(talk_spec(tmp_path, change)) if one[0] == keys]
-    assert len(found) == 1, refused(talk_spec(tmp_path, change))
-    assert message in found[0][1] and hint in found[0][2]
+    results = [row for row in refused(talk_spec(tmp_path, change)) if row[0] == keys]
+    assert len(results) == 1, refused(talk_spec(tmp_path, change))
+    assert message in results[0][1] and hint in results[0][2]
 
 
 def test_mixed_arms_are_one_error_and_nothing_else(tmp_path: Path) -> None:
     path = talk_spec(tmp_path, CASES[0][0], flag=False)
-    assert [one[:2] for one in refused(path)] == [("analysis.treatment", MIXED)]
+    assert [row[:2] for row in refused(path)] == [("analysis.treatment", MIXED)]
 
 
 def test_a_control_as_an_arm_is_refused(tmp_path: Path) -> None:
     path = talk_spec(
         tmp_path, ("max_new_tokens: 32, seed: 7}", "max_new_tokens: 32, seed: 7, history: none}"), flag=False
     )
-    told = "stage 'tuned': history is none: an arm that is not shown its conversation is a control"
-    assert [one[:2] for one in refused(path)] == [("stages[3].parameters.history", told)]
+    output = "stage 'tuned': history is none: an arm that is not shown its conversation is a control"
+    assert [row[:2] for row in refused(path)] == [("stages[3].parameters.history", output)]
 
 
 def test_a_control_that_comes_after_the_treatment_is_refused(tmp_path: Path) -> None:
     path = talk_spec(tmp_path)
     text = path.read_text(encoding="utf-8").replace(f"{CONTROLS}\n", "")
     path.write_text(text.replace("  - name: ship\n", f"{CONTROLS}\n  - name: ship\n"), encoding="utf-8")
-    assert [one[1] for one in refused(path)] == [
+    assert [row[1] for row in refused(path)] == [
         f"'{side}_shuffled' comes after the treatment 'tuned', which it must judge" for side in ("base", "tuned")
     ]
 
 
 def test_controls_of_arms_that_answer_single_questions_are_refused(tmp_path: Path) -> None:
     path = write_spec(tmp_path, ("  treatment: tuned\n", f"  treatment: tuned\n{ANALYSIS}"))
-    assert [one[:2] for one in refused(path)] == [("analysis.controls", "the arms hold no conversations")]
+    assert [row[:2] for row in refused(path)] == [("analysis.controls", "the arms hold no conversations")]
 
 
 def test_a_rule_that_asks_nothing_is_refused(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_criterion_on_what_the_rule_judges_is_refused(tmp_path: Path) -> None:
 def test_a_builder_moves_nothing_of_arms_and_controls(tmp_path: Path) -> None:
     ranged = "history: shuffled}\n    ranges: {max_new_tokens: {min: 16, max: 64}}"
     path = talk_spec(tmp_path, ("history: shuffled}", ranged))
-    assert {one[0] for one in refused(path)} == {f"stages[{n}].ranges.max_new_tokens" for n in (3, 4)}
+    assert {row[0] for row in refused(path)} == {f"stages[{n}].ranges.max_new_tokens" for n in (3, 4)}
 
 
 def test_a_rule_on_kinds_is_for_arms_of_either_kind(tmp_path: Path) -> None:
@@ -153,5 +153,5 @@ def test_a_rule_on_kinds_is_for_arms_of_either_kind(tmp_path: Path) -> None:
 
 
 def test_the_schema_names_what_an_analysis_of_conversations_has() -> None:
-    told = schema_text(SessionSpec)
-    assert all(f'"{name}"' in told for name in ("KindRule", "Control", "conversation_pass_rate", "shuffled"))
+    output = schema_text(SessionSpec)
+    assert all(f'"{name}"' in output for name in ("KindRule", "Control", "conversation_pass_rate", "shuffled"))

@@ -9,7 +9,7 @@ import pytest
 from specs.lint.rules import lint_constitution
 from specs.loading.loading import find_spec, load_constitution, load_spec
 from specs.system.errors import SpecError
-from testing.factories.spec_files import CONSTITUTION, loads, told, write_spec
+from testing.factories.spec_files import CONSTITUTION, list_problems, loads, write_spec
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_a_constitution_must_hold_what_it_says(
     path = write_spec(tmp_path)
     assert CONSTITUTION.count(old) == 1
     (tmp_path / "constitution.yaml").write_text(CONSTITUTION.replace(old, new), encoding="utf-8")
-    (found,) = told(path)
-    assert message in found
-    assert ".".join(part for part in loc if isinstance(part, str)).split(".")[-1] in found
+    (result,) = list_problems(path)
+    assert message in result
+    assert ".".join(part for part in loc if isinstance(part, str)).split(".")[-1] in result
 
 
 NAME = ("name: small", "name: {}")
@@ -47,7 +47,7 @@ NAME = ("name: small", "name: {}")
 
 @pytest.mark.parametrize("name", ["cai_small", "small-cai", "CAI.2", "constitutional_sft", "after_constitution"])
 def test_a_session_named_after_a_constitution_has_a_stage_that_reads_it(tmp_path: Path, name: str) -> None:
-    (problem,) = told(write_spec(tmp_path, (NAME[0], NAME[1].format(name))))
+    (problem,) = list_problems(write_spec(tmp_path, (NAME[0], NAME[1].format(name))))
     assert f"'{name}' is named after a constitution, and no stage reads one" in problem
 
 
@@ -64,7 +64,7 @@ def test_who_reads_the_constitution_is_told() -> None:
 
 
 def test_not_judged_names_what_makes_pairs(tmp_path: Path) -> None:
-    (problem,) = told(write_spec(tmp_path, ("stages:\n", "evaluation: {not_judged: [base]}\nstages:\n")))
+    (problem,) = list_problems(write_spec(tmp_path, ("stages:\n", "evaluation: {not_judged: [base]}\nstages:\n")))
     assert "'base' makes or holds no pairs" in problem
 
 

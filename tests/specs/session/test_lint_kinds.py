@@ -28,9 +28,9 @@ def test_a_base_model_that_nothing_stops_is_told(tmp_path: Path, capsys: pytest.
     path = write_spec(tmp_path, BASE)
     with suppress(SystemExit):
         check(str(path), as_json=False)
-    told = [line for line in capsys.readouterr().out.splitlines() if "note:" in line]
-    assert [line.split(":")[1].strip() for line in told] == ["base", "sample", "tuned"]
-    assert all("a base model writes until its end token or" in line and "stops" in line for line in told)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "note:" in line]
+    assert [line.split(":")[1].strip() for line in lines] == ["base", "sample", "tuned"]
+    assert all("a base model writes until its end token or" in line and "stops" in line for line in lines)
     with suppress(SystemExit):
         check(str(path), as_json=True)
     assert len(json.loads(capsys.readouterr().out)["notes"][""]) == 3

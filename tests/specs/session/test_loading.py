@@ -10,7 +10,7 @@ from specs.loading.stored_spec import read_resolved
 from specs.stages.finetuning.parameters import SftParameters
 from specs.system.digests import digest_file
 from specs.system.errors import AuditDamage, SpecError, UserError
-from testing.factories.spec_files import CONSTITUTION, items, loads, problems_of, told, write_spec
+from testing.factories.spec_files import CONSTITUTION, items, list_problems, loads, problems_of, write_spec
 
 
 def test_a_valid_spec_is_resolved_with_everything_it_names_pinned(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ AGAINST_THE_RULES = (
 
 
 def test_what_cannot_be_read_is_reported_first(tmp_path: Path) -> None:
-    assert told(write_spec(tmp_path, UNREAD, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
+    assert list_problems(write_spec(tmp_path, UNREAD, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
         "18:19: data.prompts.path: 2026-01-01 would be read as a date (quote it: '2026-01-01')"
     ]
 
 
 def test_everything_against_the_schema_is_reported_in_one_go_and_before_the_rules(tmp_path: Path) -> None:
-    assert told(write_spec(tmp_path, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
+    assert list_problems(write_spec(tmp_path, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
         "6:47: model.kind: kind must be 'base' or 'instruct', got 'chat'",
         "11:25: budget.machine_usd_per_hour: machine_usd_per_hour must be a number, got '2.0'"
         " (write it without quotes and without '_')",
@@ -65,7 +65,7 @@ def test_everything_against_the_schema_is_reported_in_one_go_and_before_the_rule
 
 
 def test_everything_against_the_rules_and_files_is_reported_in_one_go(tmp_path: Path) -> None:
-    assert told(write_spec(tmp_path, *AGAINST_THE_RULES)) == [
+    assert list_problems(write_spec(tmp_path, *AGAINST_THE_RULES)) == [
         "22:6: analysis.n: n is 4, 'heldout.jsonl' holds 3 items (write n: 3)",
         "24:13: analysis.baseline: unknown stage 'bass' (did you mean 'base'?)",
         "36:37: stages[1].inputs.prompts: stage 'sample': unknown data file 'promts' (did you mean 'prompts'?)",
@@ -80,19 +80,19 @@ def test_everything_against_the_rules_and_files_is_reported_in_one_go(tmp_path: 
 
 def test_one_mistake_has_no_second_problem_in_its_wake(tmp_path: Path) -> None:
     # The name of 'sample' is gone, so nothing may be said about references to it.
-    assert len(told(write_spec(tmp_path, ("name: sample", "name: [sample]")))) == 1
-    assert len(told(write_spec(tmp_path, ("kind: generate", "kind: distil")))) == 1
-    assert len(told(write_spec(tmp_path, ("at_most: 0.5", "minimum: 0.5")))) == 1
-    assert len(told(write_spec(tmp_path, ("seeds: [7]", "seeds: [seven]")))) == 1
-    assert len(told(write_spec(tmp_path, ("treatment: tuned", "treatment: 4")))) == 1
-    assert len(told(write_spec(tmp_path, ("prompts: {path", "Prompts: {path")))) == 1
-    assert len(told(write_spec(tmp_path, ("stages:", "stages: 3\nstagess:")))) == 2
+    assert len(list_problems(write_spec(tmp_path, ("name: sample", "name: [sample]")))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("kind: generate", "kind: distil")))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("at_most: 0.5", "minimum: 0.5")))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("seeds: [7]", "seeds: [seven]")))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("treatment: tuned", "treatment: 4")))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("prompts: {path", "Prompts: {path")))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("stages:", "stages: 3\nstagess:")))) == 2
     moved = ("    max_minutes: 30\n", "    max_minutes: 30\n    learning_rate: 1e-5\n")
-    assert len(told(write_spec(tmp_path, ("learning_rate: 1e-5, epochs: 2", "epochs: 2"), moved))) == 1
+    assert len(list_problems(write_spec(tmp_path, ("learning_rate: 1e-5, epochs: 2", "epochs: 2"), moved))) == 1
 
 
 def test_a_misspelt_section_is_one_problem(tmp_path: Path) -> None:
-    assert told(write_spec(tmp_path, ("analysis:", "analysys:"), ("alpha: 0.05", "alpha: 5"))) == [
+    assert list_problems(write_spec(tmp_path, ("analysis:", "analysys:"), ("alpha: 0.05", "alpha: 5"))) == [
         "19:1: analysys: unknown key 'analysys' (did you mean 'analysis'?)"
     ]
 
@@ -124,16 +124,16 @@ def test_a_misspelt_section_is_one_problem(tmp_path: Path) -> None:
     ],
 )
 def test_one_mistake_is_one_problem_at_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
-    found = told(write_spec(tmp_path, (old, new)))
-    assert len(found) == 1, found
-    assert found[0].startswith(expected)
+    results = list_problems(write_spec(tmp_path, (old, new)))
+    assert len(results) == 1, results
+    assert results[0].startswith(expected)
 
 
 def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
     adapters = "method: lora, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, target_modules: [q_proj]"
     old = "parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}"
     new = f"parameters: {{{adapters}, distributed: {{replicas: 4, sync_every: 2, min_replicas: 2}}}}"
-    (problem,) = told(write_spec(tmp_path, (old, new)))
+    (problem,) = list_problems(write_spec(tmp_path, (old, new)))
     assert problem.split(" ", 1)[1] == (
         "stages[2].parameters.distributed: stage 'train': distributed: min_replicas is 2: of 4 replicas it must be 3 "
         "to 4, or two halves could each train their own model"
@@ -141,7 +141,7 @@ def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("text", "why"),
     [
         (
             "method: qlora, precision: bfloat16, device: cpu, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, "
@@ -152,16 +152,16 @@ def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
         ("packing: true", "packing makes shards of different lengths"),
     ],
 )
-def test_what_replicas_cannot_do_is_one_problem(tmp_path: Path, given: str, why: str) -> None:
+def test_what_replicas_cannot_do_is_one_problem(tmp_path: Path, text: str, why: str) -> None:
     old = "parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}"
-    new = f"parameters: {{{given}, distributed: {{replicas: 2, sync_every: 2}}}}"
-    (problem,) = told(write_spec(tmp_path, (old, new)))
+    new = f"parameters: {{{text}, distributed: {{replicas: 2, sync_every: 2}}}}"
+    (problem,) = list_problems(write_spec(tmp_path, (old, new)))
     assert why in problem
 
 
 def test_full_weights_of_replicas_leave_snapshots() -> None:
-    given = SftParameters.model_validate({"distributed": {"replicas": 2, "sync_every": 4}})
-    assert given.leaves_snapshots and given.snapshots_of(10) == (4, 8)
+    parameters = SftParameters.model_validate({"distributed": {"replicas": 2, "sync_every": 4}})
+    assert parameters.leaves_snapshots and parameters.snapshots_of(10) == (4, 8)
     assert not SftParameters().leaves_snapshots and SftParameters().snapshots_of(10) == ()
 
 
@@ -292,8 +292,8 @@ def test_problems_of_the_constitution_name_the_constitution(tmp_path: Path) -> N
         (counted, (4, 15, "totals.principles")),
     ):
         (tmp_path / "constitution.yaml").write_text(text, encoding="utf-8")
-        (found,) = problems_of(path)
-        assert (Path(found.path).name, (found.line, found.column, found.keys)) == ("constitution.yaml", place)
+        (problem,) = problems_of(path)
+        assert (Path(problem.path).name, (problem.line, problem.column, problem.keys)) == ("constitution.yaml", place)
 
 
 def test_a_constitution_loads_with_the_digest_of_its_file(tmp_path: Path) -> None:

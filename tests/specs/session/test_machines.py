@@ -33,8 +33,8 @@ def with_stage(text: str) -> tuple[str, str]:
     return (BASE, f"{BASE}{text}")
 
 
-def told(folder: Path, *changes: tuple[str, str]) -> list[str]:
-    return [str(one).replace(f"{folder}/", "") for one in problems_of(write_spec(folder, *changes))]
+def list_problems(folder: Path, *changes: tuple[str, str]) -> list[str]:
+    return [str(problem).replace(f"{folder}/", "") for problem in problems_of(write_spec(folder, *changes))]
 
 
 # ---- what is registered ---------------------------------------------------------------------------------------
@@ -73,9 +73,9 @@ def test_what_is_stated_is_not_filled(own: Any, other: Any, both: Any) -> None:
 def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
     resources = with_session("launcher: skypilot\nresources: {gpu: H200, spot: true, max_hours: 0.05}\n")
     stage = with_stage("    launcher: local\n")
-    found = told(tmp_path, resources, stage)
-    assert [one for one in found if "spec.yaml:9:" in one or "session.yaml:9:" in one or ":9:" in one]
-    text = "\n".join(found)
+    results = list_problems(tmp_path, resources, stage)
+    assert [word for word in results if "spec.yaml:9:" in word or "session.yaml:9:" in word or ":9:" in word]
+    text = "\n".join(results)
     assert "a rented machine costs money, and no price cap is given" in text
     assert "'local' rents no machines, so none can be a spot machine" in text
     assert "'local' cannot choose the kind of GPU 'H200'" in text
@@ -85,8 +85,8 @@ def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
 
 def test_skypilot_has_to_be_told_the_kind_of_gpu(tmp_path: Path) -> None:
     rented = "launcher: skypilot\nresources: {gpus: 1, max_usd_per_hour: 3"
-    found = {one.partition(": ")[2] for one in told(tmp_path, with_session(f"{rented}}}\n"))}
-    assert len(found) == 1 and "1 GPUs without a kind" in found.pop()
+    results = {text.partition(": ")[2] for text in list_problems(tmp_path, with_session(f"{rented}}}\n"))}
+    assert len(results) == 1 and "1 GPUs without a kind" in results.pop()
     assert loads(write_spec(tmp_path, with_session(f"{rented}, gpu: H200}}\n")))
     # Ray and this machine count them.
     assert loads(write_spec(tmp_path, with_session("launcher: ray\nresources: {gpus: 1}\n")))
@@ -96,16 +96,16 @@ def test_skypilot_has_to_be_told_the_kind_of_gpu(tmp_path: Path) -> None:
 
 def test_a_gpu_on_ray_has_to_be_asked_for(tmp_path: Path) -> None:
     cuda = ("epochs: 2, seed: 7}", "epochs: 2, seed: 7, device: cuda}")
-    on_ray, asked = with_session("launcher: ray\n"), with_session("launcher: ray\nresources: {gpus: 1}\n")
-    (found,) = told(tmp_path, on_ray, cuda)
-    assert "Ray reserves a GPU only for jobs that request one" in found and "device" in found
-    assert loads(write_spec(tmp_path, asked, cuda)) and loads(write_spec(tmp_path, cuda))
+    on_ray, pair = with_session("launcher: ray\n"), with_session("launcher: ray\nresources: {gpus: 1}\n")
+    (result,) = list_problems(tmp_path, on_ray, cuda)
+    assert "Ray reserves a GPU only for jobs that request one" in result and "device" in result
+    assert loads(write_spec(tmp_path, pair, cuda)) and loads(write_spec(tmp_path, cuda))
     only_cores = with_session("launcher: ray\nresources: {cpus: 2}\n")
-    assert len(told(tmp_path, only_cores, cuda)) == 1
+    assert len(list_problems(tmp_path, only_cores, cuda)) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("resources: {gpus: -1}\n", "resources.gpus"),
         ("resources: {cpus: 0}\n", "resources.cpus"),
@@ -115,19 +115,19 @@ def test_a_gpu_on_ray_has_to_be_asked_for(tmp_path: Path) -> None:
         ("launcher: slurm\n", "launcher: unknown launcher 'slurm' (known: local, ray, skypilot)"),
     ],
 )
-def test_values_no_machine_has_are_refused_at_their_line(tmp_path: Path, text: str, said: str) -> None:
-    (found,) = told(tmp_path, with_session(text))
-    assert said in found
-    line = (tmp_path / found.split(":")[0]).read_text().splitlines()[int(found.split(":")[1]) - 1]
+def test_values_no_machine_has_are_refused_at_their_line(tmp_path: Path, text: str, message: str) -> None:
+    (result,) = list_problems(tmp_path, with_session(text))
+    assert message in result
+    line = (tmp_path / result.split(":")[0]).read_text().splitlines()[int(result.split(":")[1]) - 1]
     assert text.strip() in line
 
 
 def test_a_price_cap_is_what_the_budget_has_to_cover(tmp_path: Path) -> None:
     cap = with_stage("    resources: {max_usd_per_hour: 500}\n")
-    (found,) = told(tmp_path, cap)
-    assert "do not cover one attempt of each stage: up to 'base'" in found
+    (result,) = list_problems(tmp_path, cap)
+    assert "do not cover one attempt of each stage: up to 'base'" in result
     hours = with_stage("    resources: {max_hours: 9}\n")
-    assert any("one attempt of each stage may take" in one for one in told(tmp_path, hours))
+    assert any("one attempt of each stage may take" in text for text in list_problems(tmp_path, hours))
 
 
 # ---- money ----------------------------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(machine_capacity, "gpus", lambda: 1)
     monkeypatch.setattr(machine_capacity.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * 10**9))
     launcher = LocalLauncher()
-    with pytest.raises(BlockedError) as found:
+    with pytest.raises(BlockedError) as caught:
         submit(launcher, session.trail, session.run, session.order(session.mint()), session.registration)
-    said = "this machine has 1 of 2 requested GPUs, 8 of 9 requested cores, 64.0 of 70 requested GB of memory"
-    assert said in str(found.value)
+    message = "this machine has 1 of 2 requested GPUs, 8 of 9 requested cores, 64.0 of 70 requested GB of memory"
+    assert message in str(caught.value)
     assert not (session.run / "jobs" / "small.base.1" / "wrapper.log").exists()
     session.trail.close()
 

@@ -25,7 +25,7 @@ from testing.factories.evidence_on_disk import evidence_of, resolved_spec
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
     """Return a spec whose model is a base model, with stages of the control and of what a recipe trains."""
-    found = resolved_spec(tmp_path_factory.mktemp("spec")).spec
+    session_spec = resolved_spec(tmp_path_factory.mktemp("spec")).spec
     ceiling = EVALUATE.stage(name="ceiling", kind="evaluate", inputs={"model": "control", "items": "heldout"})
     taught = RECIPE.stage.model_validate(
         {
@@ -36,21 +36,21 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
         }
     )
     after = EVALUATE.stage(name="after", kind="evaluate", inputs={"model": "taught.checkpoint", "items": "heldout"})
-    return found.model_copy(
+    return session_spec.model_copy(
         update={
             "model": ModelSource(source="path:base", kind="base"),
             "control": ModelSource(source="path:instruct", kind="instruct"),
-            "stages": (*found.stages, ceiling, taught, after),
+            "stages": (*session_spec.stages, ceiling, taught, after),
         }
     )
 
 
 def test_the_kind_is_that_of_the_weights_a_stage_reads(spec: SessionSpec) -> None:
-    found = {stage.name: kind_read(spec, stage) for stage in spec.stages}
+    results = {stage.name: kind_read(spec, stage) for stage in spec.stages}
     # The trained model is what it was trained from; the ceiling is the control, which is an instruct model.
     trained = {stage.name for stage in spec.stages if stage.inputs.get("model", "").endswith(".checkpoint")} - {"after"}
-    assert trained and {found[name] for name in trained} == {"base"}
-    assert (found["ceiling"], found["taught"], found["after"]) == ("instruct", "base", "instruct")
+    assert trained and {results[name] for name in trained} == {"base"}
+    assert (results["ceiling"], results["taught"], results["after"]) == ("instruct", "base", "instruct")
 
 
 def test_an_order_declares_the_kind_of_model(spec: SessionSpec) -> None:
@@ -71,37 +71,37 @@ ROWS: dict[type[Any], dict[str, Any]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_say_how_an_answer_ended(row: type[Any]) -> None:
-    given = ROWS[row]
+    arguments = ROWS[row]
     for end in ({"truncated": True, "finish": "length"}, {"truncated": False, "finish": "eos"},
                 {"truncated": False, "finish": "stop", "stop": "###"}):  # fmt: skip
-        assert row.model_validate(given | end).model_dump() == given | end
-    for end, told in (
+        assert row.model_validate(arguments | end).model_dump() == arguments | end
+    for end, text in (
         ({"truncated": True, "finish": "eos"}, "truncated is True, and finish is 'eos'"),
         ({"truncated": False, "finish": "length"}, "truncated is False, and finish is 'length'"),
         ({"truncated": False, "finish": "stop"}, "finish is 'stop', and stop is None"),
         ({"truncated": False, "finish": "eos", "stop": "###"}, "finish is 'eos', and stop is '###'"),
         ({"truncated": False, "stop": "###"}, "finish is 'None', and stop is '###'"),
     ):
-        with pytest.raises(ValidationError, match=told):
-            row.model_validate(given | end)
+        with pytest.raises(ValidationError, match=text):
+            row.model_validate(arguments | end)
 
 
 def test_a_wrapper_holds_the_prompt_and_an_end_is_a_stop() -> None:
     wrapper = "Q: {prompt}\nA:"
     good = {"wrapper": wrapper, "stops": [END_MARK], "response_end": END_MARK}
     assert GenerateParameters.model_validate(good).response_end == END_MARK
-    for bad, told in (
+    for bad, text in (
         ({"wrapper": "no place"}, "wrapper holds {prompt} once"),
         (good | {"wrapper": None}, "it needs both"),
         (good | {"worked_example": False}, "it needs both"),
         (good | {"stops": ["\n\n"]}, "name it among stops too"),
     ):
-        with pytest.raises(ValidationError, match=told):
+        with pytest.raises(ValidationError, match=text):
             GenerateParameters.model_validate(bad)
 
 
 @pytest.mark.parametrize(
-    ("name", "effective", "parameters", "status", "told"),
+    ("name", "effective", "parameters", "status", "output"),
     [
         ("base", {"form": "completion"}, {}, "PASS", "kind base was prompted without a chat template"),
         ("base", {"form": "chat"}, {}, "WARN", "declared base, its tokenizer has a chat template that was used"),
@@ -112,7 +112,7 @@ def test_a_wrapper_holds_the_prompt_and_an_end_is_a_stop() -> None:
     ],
 )
 def test_a_template_that_was_not_read_is_no_fault(
-    tmp_path: Path, name: str, effective: dict[str, str], parameters: dict[str, str], status: str, told: str
+    tmp_path: Path, name: str, effective: dict[str, str], parameters: dict[str, str], status: str, output: str
 ) -> None:
     """The tokenizer of the evidence has a template; a ceiling reads the control, which is an instruct model."""
     evidence = evidence_of(tmp_path, "base")
@@ -126,7 +126,7 @@ def test_a_template_that_was_not_read_is_no_fault(
     if name == "ceiling":
         stage = stage.model_copy(update={"inputs": stage.inputs | {"model": "control"}})
     assert evidence.manifest is not None
-    found = next(one for one in answer_checks.CHECKS if one.id == "health.template").run(
+    outcome = next(check for check in answer_checks.CHECKS if check.id == "health.template").run(
         replace(
             evidence,
             resolved=evidence.resolved.model_copy(update={"spec": spec}),
@@ -136,4 +136,4 @@ def test_a_template_that_was_not_read_is_no_fault(
         ),
         None,
     )
-    assert found.status == status and told in found.detail
+    assert outcome.status == status and output in outcome.detail

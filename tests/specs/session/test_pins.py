@@ -19,13 +19,13 @@ OTHER = "sha256:" + "0" * 64
 def test_what_is_registered_stays_the_same_and_only_digests_come_in(tmp_path: Path) -> None:
     path = write_spec(tmp_path, UNPINNED, ("alpha: 0.05", "alpha:    0.05   # as ever"))
     before, loaded = path.read_text(encoding="utf-8"), load_spec(path)
-    held, prompts = digest_file(tmp_path / "heldout.jsonl"), digest_file(tmp_path / "prompts.jsonl")
-    assert [(one.where, one.before, one.digest) for one in pin(path)] == [
-        ("heldout", None, held),
+    text, prompts = digest_file(tmp_path / "heldout.jsonl"), digest_file(tmp_path / "prompts.jsonl")
+    assert [(item.where, item.before, item.digest) for item in pin(path)] == [
+        ("heldout", None, text),
         ("data.prompts", None, prompts),
     ]
     after = path.read_text(encoding="utf-8")
-    assert after.replace(f"digest: {held}\n  ", "").replace(f", digest: {prompts}", "") == before
+    assert after.replace(f"digest: {text}\n  ", "").replace(f", digest: {prompts}", "") == before
     pinned = load_spec(path)
     assert pinned.data_digests == loaded.data_digests and pinned.spec.heldout == loaded.spec.heldout
     (tmp_path / "prompts.jsonl").write_text(items("q", 5), encoding="utf-8")
@@ -71,7 +71,7 @@ def test_profiles_are_pinned_with_their_own_files(tmp_path: Path) -> None:
     profiles = f"{companions}profile: a\nprofiles:\n  a: {{}}\n  b:\n    heldout: {{path: other.jsonl}}\nstages:"
     path = write_spec(tmp_path, UNPINNED, ("stages:", profiles))
     (tmp_path / "other.jsonl").write_text(items("o", 3), encoding="utf-8")
-    assert [one.where for one in pin(path)] == ["heldout", "data.prompts", "companions.plan", "profiles.b.heldout"]
+    assert [item.where for item in pin(path)] == ["heldout", "data.prompts", "companions.plan", "profiles.b.heldout"]
     assert load_spec(path).spec.companions["plan"].digest == digest_file(tmp_path / "prompts.jsonl")
     assert load_spec(path, "b").spec.heldout.digest == digest_file(tmp_path / "other.jsonl")
 

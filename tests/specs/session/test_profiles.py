@@ -46,7 +46,9 @@ def test_a_profile_changes_what_it_names_and_nothing_else(tmp_path: Path) -> Non
     train = other.stage("train")
     assert (train.parameters.model_dump()["batch_size"], train.max_minutes) == (16, 45)
     assert train.parameters.model_dump()["learning_rate"] == 1e-5
-    assert [one for one in other.stages if one.name != "train"] == [one for one in own.stages if one.name != "train"]
+    assert [stage for stage in other.stages if stage.name != "train"] == [
+        stage for stage in own.stages if stage.name != "train"
+    ]
 
 
 def test_the_same_values_without_profiles_are_another_registration_only_by_the_name(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("profiles", "said"),
+    ("profiles", "message"),
     [
         ("profiles: {cpu: {}}\n", "1:1 profiles: no profile is chosen"),
         ("profiles: [cpu]\n", "1:1 profiles: must be a mapping"),
@@ -90,13 +92,16 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
         ("profile: a\nprofiles: {a: {stages: {base: null}}}\n", "-42:13 analysis.baseline: unknown stage 'base'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_profile_has_its_place(tmp_path: Path, profiles: str, said: str) -> None:
+def test_what_is_wrong_in_a_profile_has_its_place(tmp_path: Path, profiles: str, message: str) -> None:
     path = with_profiles(tmp_path, profiles)
     with pytest.raises(SpecError) as caught:
         load_spec(path)
     before = len(write_spec(tmp_path).read_text(encoding="utf-8").splitlines())
-    told = [f"{one.line - before}:{one.column} {one.keys}: {one.message}" for one in caught.value.problems]
-    assert len(told) == 1 and told[0].startswith(said), told
+    lines = [
+        f"{problem.line - before}:{problem.column} {problem.keys}: {problem.message}"
+        for problem in caught.value.problems
+    ]
+    assert len(lines) == 1 and lines[0].startswith(message), lines
 
 
 def test_a_mistake_the_profile_replaces_is_none(tmp_path: Path) -> None:
@@ -121,11 +126,11 @@ def test_a_profile_leaves_out_what_only_measures_and_keeps_the_places_of_the_res
     path = with_profiles(tmp_path, profiles)
     path.write_text(path.read_text(encoding="utf-8").replace("  - name: train\n", EXTRA), encoding="utf-8")
     whole, few = load_spec(path).spec, load_spec(path, "few").spec
-    assert [one.name for one in whole.stages] == ["base", "sample", "again", "train", "tuned", "ship"]
-    assert [one.name for one in few.stages] == ["base", "sample", "train", "tuned", "ship"]
+    assert [stage.name for stage in whole.stages] == ["base", "sample", "again", "train", "tuned", "ship"]
+    assert [stage.name for stage in few.stages] == ["base", "sample", "train", "tuned", "ship"]
     assert few.stage("train").parameters.model_dump()["learning_rate"] == 2e-5
-    assert [one for one in few.stages if one.name != "train"] == [
-        one for one in whole.stages if one.name not in ("again", "train")
+    assert [stage for stage in few.stages if stage.name != "train"] == [
+        stage for stage in whole.stages if stage.name not in ("again", "train")
     ]
     # A mistake in a stage behind it is told with its own line, in the spec and in the profile.
     text = path.read_text(encoding="utf-8")
@@ -133,9 +138,9 @@ def test_a_profile_leaves_out_what_only_measures_and_keeps_the_places_of_the_res
     with pytest.raises(SpecError) as caught:
         load_spec(path, "few")
     lines = path.read_text(encoding="utf-8").splitlines()
-    told = {one.keys: lines[one.line - 1][: one.column + 14].strip() for one in caught.value.problems}
-    assert set(told) == {"stages[4].parameters.probe_items", "stages[4].max_minutes"}, told
-    assert "probe_items" in told["stages[4].parameters.probe_items"] and "few" in told["stages[4].max_minutes"]
+    report = {problem.keys: lines[problem.line - 1][: problem.column + 14].strip() for problem in caught.value.problems}
+    assert set(report) == {"stages[4].parameters.probe_items", "stages[4].max_minutes"}, report
+    assert "probe_items" in report["stages[4].parameters.probe_items"] and "few" in report["stages[4].max_minutes"]
     path.write_text(text.replace("    kind: package\n", ""), encoding="utf-8")
     with pytest.raises(SpecError) as caught:
         load_spec(path, "few")
@@ -148,19 +153,19 @@ def test_every_profile_is_checked(tmp_path: Path) -> None:
     path = with_profiles(tmp_path, PROFILES + "  wrong: {budget: {max_hours: -1}}\n")
     assert list_profiles(path) == ("cpu", "gpu", "wrong")
     assert CliRunner().invoke(app, ["spec", "check", str(path), "--profile", "gpu"]).exit_code == ExitCode.REJECTED
-    told = CliRunner().invoke(app, ["spec", "check", str(path), "--json"])
-    assert told.exit_code == 2
-    assert [path.read_text().splitlines()[one["line"] - 1] for one in json.loads(told.stdout)["problems"]] == [
-        "  wrong: {budget: {max_hours: -1}}"
-    ]
+    result = CliRunner().invoke(app, ["spec", "check", str(path), "--json"])
+    assert result.exit_code == 2
+    assert [
+        path.read_text().splitlines()[problem["line"] - 1] for problem in json.loads(result.stdout)["problems"]
+    ] == ["  wrong: {budget: {max_hours: -1}}"]
     good = CliRunner().invoke(app, ["spec", "check", str(with_profiles(tmp_path)), "--json"])
     assert set(json.loads(good.stdout)["registrations"]) == {"cpu", "gpu"}
 
 
 def test_spec_show_shows_the_profile_that_was_asked_for(tmp_path: Path) -> None:
     path = with_profiles(tmp_path)
-    told = CliRunner().invoke(app, ["spec", "show", str(path), "--profile", "gpu", "--json"])
-    assert json.loads(told.stdout)["resolved"]["spec"]["budget"]["max_cost_usd"] == 40
+    result = CliRunner().invoke(app, ["spec", "show", str(path), "--profile", "gpu", "--json"])
+    assert json.loads(result.stdout)["resolved"]["spec"]["budget"]["max_cost_usd"] == 40
 
 
 json_values = st.recursive(

@@ -36,10 +36,10 @@ from training.rules.tasks.verifier_cases import cases_of
 ITEM = Item(id="i1", group="g", kind="k", prompt="Say one.", constraint={"due": "yes"})
 
 
-def told(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:
+def list_problems(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:
     with pytest.raises(SpecError) as caught:
         load_spec(spec_with(folder, code, *changes))
-    return [str(one).removeprefix(f"{folder}/") for one in caught.value.problems]
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
 
 
 @needs_sandbox
@@ -127,15 +127,15 @@ def test_an_error_in_the_file_is_one_problem_with_its_line(
     tmp_path: Path, code: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    found = told(tmp_path, code)
-    assert len(found) == 1 and found[0].startswith(expected), found
+    results = list_problems(tmp_path, code)
+    assert len(results) == 1 and results[0].startswith(expected), results
 
 
 @needs_sandbox
 def test_a_file_that_hangs_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "LOAD_SECONDS", 0.2)
-    found = told(tmp_path, "import time\ntime.sleep(3)\n")
-    assert len(found) == 1 and "it takes more than 0.2 s" in found[0], found
+    results = list_problems(tmp_path, "import time\ntime.sleep(3)\n")
+    assert len(results) == 1 and "it takes more than 0.2 s" in results[0], results
 
 
 @needs_sandbox
@@ -146,19 +146,19 @@ def test_it_goes_to_a_pod_with_the_spec(tmp_path: Path) -> None:
 
 @needs_sandbox
 def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
-    (missing,) = told(tmp_path, GOOD, (TASK[0], "task: ./other.py"))
+    (missing,) = list_problems(tmp_path, GOOD, (TASK[0], "task: ./other.py"))
     assert (
         missing.endswith(f"(paths start from the spec's folder {tmp_path})")
         and "file './other.py' does not exist" in missing
     )
     pin = f"sha256:{'0' * 64}"
-    (changed,) = told(tmp_path, GOOD, (TASK[0], f"task: ./verify.py@{pin}"))
+    (changed,) = list_problems(tmp_path, GOOD, (TASK[0], f"task: ./verify.py@{pin}"))
     assert "'./verify.py' has the digest sha256:" in changed and f"the spec registers {pin}" in changed
-    (form,) = told(tmp_path, GOOD, (TASK[0], "task: /verify.py"))
+    (form,) = list_problems(tmp_path, GOOD, (TASK[0], "task: /verify.py"))
     assert "a Python file next to the spec: './FILE.py'" in form
     bare = GOOD.replace("def worked_example", "def other")
     assert load_spec(spec_with(tmp_path, GOOD)).task_text == GOOD
-    (without,) = told(tmp_path, bare)
+    (without,) = list_problems(tmp_path, bare)
     assert "task ./verify.py has no worked example" in without
 
 
@@ -215,7 +215,7 @@ BOTH = [("1", True), ("one", True), ("uno", True), ("2", False), ("3", False), (
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("verdict", "known", "status", "told"),
+    ("verdict", "known", "status", "output"),
     [
         ("answer in ('1', 'one', 'uno')", BOTH, "PASS", "judges all 6 known answers right"),
         ("True", BOTH, "FAIL", "says yes to all 6 known answers, right and wrong: let verify(item, answer) return"),
@@ -233,19 +233,19 @@ BOTH = [("1", True), ("one", True), ("uno", True), ("2", False), ("3", False), (
     ],
 )
 def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
-    tmp_path: Path, verdict: str, known: list[tuple[str, bool]], status: str, told: str
+    tmp_path: Path, verdict: str, known: list[tuple[str, bool]], status: str, output: str
 ) -> None:
     """One right answer alone would admit ``return True``, and one given three times is one."""
     resolved = load_spec(spec_with(tmp_path, ANSWERS.replace("VERDICT", verdict).replace("KNOWN", repr(known))))
-    found = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
-    assert (found.status, told in found.detail) == (status, True), found
+    outcome = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
+    assert (outcome.status, output in outcome.detail) == (status, True), outcome
     if status == "BLOCKED":
-        assert "(item, answer, right) for 3 right (True) and 3 wrong (False) answers or more" in found.detail
+        assert "(item, answer, right) for 3 right (True) and 3 wrong (False) answers or more" in outcome.detail
 
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "output"),
     [
         (GOOD.replace("    return int(answer) == 1", "    return item.constraint['gone'] == 1"), "KeyError: 'gone'"),
         (
@@ -254,17 +254,19 @@ def test_a_verifier_is_admitted_on_known_answers_of_both_labels(
         ),
     ],
 )
-def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path: Path, broken: str, told: str) -> None:
+def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(
+    tmp_path: Path, broken: str, output: str
+) -> None:
     resolved = load_spec(spec_with(tmp_path, broken))
     with pytest.raises((KeyError, PluginFault)) as caught:
         check_admission(resolved.spec, resolved.spec.task, {})
     assert "no known answers" not in str(caught.value)
-    assert told in f"{type(caught.value).__name__}: {caught.value}"
+    assert output in f"{type(caught.value).__name__}: {caught.value}"
 
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "output"),
     [
         (GOOD.replace("    return int(answer) == 1", "    return 'yes'"), "./verify.py:4: its verifier returns a str"),
         (
@@ -273,11 +275,11 @@ def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path
         ),
     ],
 )
-def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Path, broken: str, told: str) -> None:
+def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Path, broken: str, output: str) -> None:
     resolved = load_spec(spec_with(tmp_path, broken))
     with pytest.raises(PluginFault) as caught:
         verifier(resolved.spec.task)(ITEM, "1")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(output)
 
 
 BESIDE = {
@@ -317,9 +319,9 @@ def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_
     (tmp_path / "other").mkdir()
     right = wrong.replace('text.strip() == "1")', 'text.strip() in ("1", "one"))')
     resolved = load_spec(spec_with(tmp_path / "other", right))
-    found = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
-    assert found.status == "ERROR"
-    assert "verify.py:5: its verifier breaks on the known right answer 'one'" in found.detail
+    outcome = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
+    assert outcome.status == "ERROR"
+    assert "verify.py:5: its verifier breaks on the known right answer 'one'" in outcome.detail
 
 
 @needs_sandbox
@@ -327,13 +329,13 @@ def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_
 def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> None:
     code = GOOD.replace("    return [(item, ", f"    return [{answer}] + [(item, ")
     resolved = load_spec(spec_with(tmp_path, code))
-    found = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
-    assert found.status == "ERROR" and "which is not (Item, text, True or False)" in found.detail
+    outcome = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
+    assert outcome.status == "ERROR" and "which is not (Item, text, True or False)" in outcome.detail
 
 
 def test_a_task_that_nobody_brings_is_told_with_the_way_to_write_a_file(tmp_path: Path) -> None:
-    found = told(tmp_path, GOOD, ("task: format_instructions", "task: verify"))
-    assert "unknown task 'verify'" in found[0] and "a file next to the spec is written ./verify.py" in found[0]
+    results = list_problems(tmp_path, GOOD, ("task: format_instructions", "task: verify"))
+    assert "unknown task 'verify'" in results[0] and "a file next to the spec is written ./verify.py" in results[0]
 
 
 SHAPED = """
@@ -364,7 +366,7 @@ def shaped(folder: Path, code: str, *constraints: str) -> Path:
         lines = [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
         for number, line in enumerate(lines):
             line["constraint"] = json.loads(constraints[number % len(constraints)])
-        (folder / name).write_text("".join(f"{json.dumps(one)}\n" for one in lines), encoding="utf-8")
+        (folder / name).write_text("".join(f"{json.dumps(item)}\n" for item in lines), encoding="utf-8")
     digest = digest_file(folder / "heldout.jsonl")
     text = re.sub(r"sha256:[0-9a-f]{64}", digest, path.read_text(encoding="utf-8"))
     path.write_text(text, encoding="utf-8")
@@ -391,10 +393,10 @@ def test_a_row_with_other_fields_is_a_problem_with_its_line(tmp_path: Path) -> N
     path = shaped(tmp_path, SHAPED, '{"keyword": "elm", "count": 2}', '{"keyword": "elm", "count": "many", "more": 1}')
     with pytest.raises(SpecError) as caught:
         load_spec(path)
-    found = [str(one).removeprefix(f"{tmp_path}/") for one in caught.value.problems]
-    assert [one.partition(" ")[0] for one in found if one.startswith("heldout")][:2] == ["heldout.jsonl:2:1:"] * 2
-    assert any("prompts.jsonl:2:1: count: Input should be a valid integer" in one for one in found), found
-    assert any("more: Extra inputs are not permitted" in one and "in its Item" in one for one in found), found
+    results = [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
+    assert [text.partition(" ")[0] for text in results if text.startswith("heldout")][:2] == ["heldout.jsonl:2:1:"] * 2
+    assert any("prompts.jsonl:2:1: count: Input should be a valid integer" in text for text in results), results
+    assert any("more: Extra inputs are not permitted" in text and "in its Item" in text for text in results), results
 
 
 @needs_sandbox
@@ -423,8 +425,8 @@ def test_heldout_items_may_not_lie_where_the_sandbox_looks(tmp_path: Path, monke
     assert host is not None
     shows = host._replace(environment=(*host.environment, str(tmp_path)))
     monkeypatch.setattr(bubblewrap, "this_host", lambda: shows)
-    (found,) = told(tmp_path, GOOD)
-    assert "lie in a folder that the verifier's sandbox shows" in found
+    (result,) = list_problems(tmp_path, GOOD)
+    assert "lie in a folder that the verifier's sandbox shows" in result
 
 
 def test_without_a_sandbox_the_spec_has_no_task_unless_it_allows_that(
@@ -440,5 +442,5 @@ def test_without_a_sandbox_the_spec_has_no_task_unless_it_allows_that(
         with pytest.raises(PluginFault, match="would run without a sandbox"):
             load_spec(path, unconfined=unconfined)
     resolved = load_spec(path, unconfined="named")
-    found = check_admission(resolved.spec, resolved.spec.task, {})
-    assert found.status == "WARN" and "lets its verifier run without a sandbox" in found.detail
+    outcome = check_admission(resolved.spec, resolved.spec.task, {})
+    assert outcome.status == "WARN" and "lets its verifier run without a sandbox" in outcome.detail

@@ -20,9 +20,9 @@ def test_a_stage_that_would_ask_the_last_turn_alone_is_an_error(tmp_path: Path) 
     spec = write_spec(tmp_path)
     loads(spec)
     with_turns(tmp_path / "prompts.jsonl")
-    (found,) = problems_of(spec)
-    assert found.keys == "stages[1].inputs.prompts" and "a generate stage would ask the last" in found.message
-    assert "sft, dpo, grpo, sdpo, composer, evaluate" in found.hint
+    (problem,) = problems_of(spec)
+    assert problem.keys == "stages[1].inputs.prompts" and "a generate stage would ask the last" in problem.message
+    assert "sft, dpo, grpo, sdpo, composer, evaluate" in problem.hint
 
 
 def test_held_out_items_may_have_them(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from testing.factories.bodies import BODIES, NAME, append_json, body_of
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of
 
 
-def told(kind: str, body: Any, version: int = 1) -> str | None:
+def find_misfit(kind: str, body: Any, version: int = 1) -> str | None:
     return misfit(kind, version, json.dumps(body).encode())
 
 
@@ -45,14 +45,16 @@ def test_every_kind_has_a_form() -> None:
 @pytest.mark.parametrize("kind", sorted(FORMS))
 def test_what_a_form_asks_for_is_needed_and_nothing_else_is_taken(kind: EntryKind) -> None:
     body = BODIES[kind]
-    assert told(kind, body) == ""
-    assert told(kind, body | {"more": 1}) == "body.more is unknown"
-    assert told(kind, [body]) not in ("", None)
+    assert find_misfit(kind, body) == ""
+    assert find_misfit(kind, body | {"more": 1}) == "body.more is unknown"
+    assert find_misfit(kind, [body]) not in ("", None)
     required = [name for name, field in FORMS[kind].model_fields.items() if field.is_required()]
     for name in required:
-        assert told(kind, {key: value for key, value in body.items() if key != name}) == f"body.{name} is missing"
+        assert (
+            find_misfit(kind, {key: value for key, value in body.items() if key != name}) == f"body.{name} is missing"
+        )
     for name in body:
-        problem = told(kind, body | {name: [[]]})
+        problem = find_misfit(kind, body | {name: [[]]})
         # A plan may change parameters to anything here: what it may be is asked where it is resolved.
         assert problem is not None and problem.startswith(f"body.{name}"), name
 
@@ -73,13 +75,13 @@ def test_what_a_form_asks_for_is_needed_and_nothing_else_is_taken(kind: EntryKin
     ],
 )
 def test_nothing_is_converted_and_what_differs_is_told(kind: EntryKind, name: str, value: Any, problem: str) -> None:
-    assert problem in (told(kind, body_of(kind, **{name: value})) or "")
+    assert problem in (find_misfit(kind, body_of(kind, **{name: value})) or "")
 
 
 def test_what_is_newer_is_not_judged() -> None:
-    assert told("séance", {"x": 1}) is None
-    assert told("lost", {"x": 1}, VERSION + 1) is None
-    assert "must be at least 1" in (told("lost", BODIES["lost"], 0) or "")
+    assert find_misfit("séance", {"x": 1}) is None
+    assert find_misfit("lost", {"x": 1}, VERSION + 1) is None
+    assert "must be at least 1" in (find_misfit("lost", BODIES["lost"], 0) or "")
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -93,8 +95,8 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 @given(kind=st.sampled_from(sorted(FORMS)), data=st.data())
 def test_no_body_raises(kind: EntryKind, data: st.DataObject) -> None:
     names = st.sampled_from([*FORMS[kind].model_fields, "more"])
-    told(kind, BODIES[kind] | data.draw(st.dictionaries(names, JSON, max_size=4)))
-    told(kind, data.draw(JSON))
+    find_misfit(kind, BODIES[kind] | data.draw(st.dictionaries(names, JSON, max_size=4)))
+    find_misfit(kind, data.draw(JSON))
 
 
 # ---- writing ----------------------------------------------------------------------------------------------------
@@ -138,8 +140,8 @@ def forged(path: Path, **changes: Any) -> list[str]:
 
 
 def test_a_well_signed_entry_without_its_form_is_found(tmp_path: Path) -> None:
-    found = forged(tmp_path / "trail.sqlite", body=body_of("lost", attempt="1", **{"\u001b[31m\u202emore": 1}))
-    assert found == [
+    results = forged(tmp_path / "trail.sqlite", body=body_of("lost", attempt="1", **{"\u001b[31m\u202emore": 1}))
+    assert results == [
         "entry 1 (lost): does not have its form: body.attempt is '1': Input should be a valid integer; "
         "body.more is unknown"
     ]

@@ -49,32 +49,37 @@ special_tokens: {pad_token: "</s>"}
 """
 
 
-def made(text: str, given: TrainingInputs = EXAMPLES) -> AsScript:
-    return as_script(Path("sft.yaml"), text.encode(), given)
+def made(text: str, inputs: TrainingInputs = EXAMPLES) -> AsScript:
+    return as_script(Path("sft.yaml"), text.encode(), inputs)
 
 
 def settings(script: AsScript) -> dict[str, Any]:
-    found = next(
-        one.value
-        for one in ast.parse(script.text).body
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == "SETTINGS"
+    expression = next(
+        stmt.value
+        for stmt in ast.parse(script.text).body
+        if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name) and stmt.target.id == "SETTINGS"
     )
-    assert found is not None
-    return ast.literal_eval(found)
+    assert expression is not None
+    return ast.literal_eval(expression)
 
 
-def refused(text: str, given: TrainingInputs = EXAMPLES) -> list[Problem]:
+def refused(text: str, inputs: TrainingInputs = EXAMPLES) -> list[Problem]:
     with pytest.raises(SpecError) as caught:
-        made(text, given)
+        made(text, inputs)
     return caught.value.problems
 
 
 def test_a_trl_file_is_kept_as_it_is_but_for_what_peergate_gives() -> None:
     script = made(TRL)
     assert script.needed == ("trl",) and require_script(script.text)
-    found = settings(script)
-    assert (found["trainer"], found["command"], found["model"], found["train"]) == ("trl", "sft", "start", "train")
-    assert found["config"] == {"learning_rate": 2e-5, "packing": True}
+    results = settings(script)
+    assert (results["trainer"], results["command"], results["model"], results["train"]) == (
+        "trl",
+        "sft",
+        "start",
+        "train",
+    )
+    assert results["config"] == {"learning_rate": 2e-5, "packing": True}
     assert notes_of(script.text) == [
         "model_name_or_path: replaced by the granted checkpoint",
         "dataset_name: replaced by the stage's input",
@@ -100,8 +105,8 @@ def test_an_axolotl_file_too() -> None:
         "micro_batch_size": 2,
         "special_tokens": {"pad_token": "</s>"},
     }
-    told = notes_of(script.text)
-    assert [line.partition(":")[0] for line in told] == [
+    lines = notes_of(script.text)
+    assert [line.partition(":")[0] for line in lines] == [
         *("base_model", "datasets", "output_dir", "wandb_entity", "hub_model_id")
     ]
 
@@ -119,7 +124,7 @@ def test_the_data_say_how_trl_trains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "given", "line", "told"),
+    ("text", "inputs", "line", "output"),
     [
         ("lr: 1\n", EXAMPLES, 1, "this is not a file of TRL or of Axolotl"),
         (TRL + AXOLOTL.replace("output_dir: ./outputs/lora-out\n", ""), EXAMPLES, 1, "keys of both"),
@@ -145,13 +150,15 @@ def test_the_data_say_how_trl_trains() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_one_error_with_its_place(text: str, given: TrainingInputs, line: int, told: str) -> None:
-    (found,) = refused(text, given)
-    assert told in f"{found.message} {found.hint}" and found.line == line and found.path == "sft.yaml", found
+def test_what_cannot_be_is_one_error_with_its_place(text: str, inputs: TrainingInputs, line: int, output: str) -> None:
+    (problem,) = refused(text, inputs)
+    assert output in f"{problem.message} {problem.hint}" and problem.line == line and problem.path == "sft.yaml", (
+        problem
+    )
 
 
 @pytest.mark.parametrize(
-    ("line", "given", "told"),
+    ("line", "inputs", "output"),
     [
         ("learning_rat: 1.0e-4", EXAMPLES, "as it is installed did you mean 'learning_rate'?"),
         ("max_seq_length: 512", EXAMPLES, "did you mean 'max_length'?"),
@@ -162,15 +169,17 @@ def test_what_cannot_be_is_one_error_with_its_place(text: str, given: TrainingIn
         ("max_prompt_length: 512", PAIRS, "is not a key of `trl dpo`"),
     ],
 )
-def test_a_key_that_trl_does_not_know_is_told_before_anything_runs(line: str, given: TrainingInputs, told: str) -> None:
-    (found,) = refused(f"{TRL.replace('packing: true', 'bf16: false')}{line}\n", given)
-    assert found.line == 10 and told in f"{found.message} {found.hint}", found
+def test_a_key_that_trl_does_not_know_is_told_before_anything_runs(
+    line: str, inputs: TrainingInputs, output: str
+) -> None:
+    (problem,) = refused(f"{TRL.replace('packing: true', 'bf16: false')}{line}\n", inputs)
+    assert problem.line == 10 and output in f"{problem.message} {problem.hint}", problem
 
 
 @pytest.mark.parametrize("command", ["sft", "dpo"])
 def test_the_known_keys_are_those_of_its_own_parser(command: Command) -> None:
     script = importlib.import_module(f"trl.scripts.{command}")
-    actions = {one.dest for one in script.make_parser()._actions}
+    actions = {action.dest for action in script.make_parser()._actions}
     keys = known_keys(command)
     assert keys is not None and actions - keys - {"help", "config"} == set()
     # Switched-off spellings (`no_x`) and fields that the command line does not take are not keys of their own.
@@ -195,21 +204,21 @@ DATASET = "datasets:\n  - {path: teknium/GPT4-LLM-Cleaned, type: alpaca}\n"
 @pytest.mark.parametrize("key", sorted(DATASET_SETTINGS))
 def test_dataset_settings_that_say_what_is_learned_are_refused_by_name(key: str) -> None:
     same, _ = DATASET_SETTINGS[key]
-    (found,) = refused(AXOLOTL.replace("type: alpaca", f"type: chat_template, {key}: other"))
-    assert found.keys == f"datasets[0].{key}" and "which is not honoured" in found.message and found.line == 3
+    (problem,) = refused(AXOLOTL.replace("type: alpaca", f"type: chat_template, {key}: other"))
+    assert problem.keys == f"datasets[0].{key}" and "which is not honoured" in problem.message and problem.line == 3
     for value in (*same, None):
         assert made(AXOLOTL.replace("type: alpaca", f"type: chat_template, {key}: {json.dumps(value)}"))
 
 
-@pytest.mark.parametrize(("held", "key"), LOSS_SETTINGS)
-def test_settings_of_trl_that_say_what_is_learned_are_refused_by_name(held: Held, key: str) -> None:
-    given = EXAMPLES._replace(row_kind=held)
+@pytest.mark.parametrize(("lock", "key"), LOSS_SETTINGS)
+def test_settings_of_trl_that_say_what_is_learned_are_refused_by_name(lock: Held, key: str) -> None:
+    inputs = EXAMPLES._replace(row_kind=lock)
     text = TRL.replace("packing: true", "packing: false")
-    (same,), _ = LOSS_SETTINGS[held, key]
-    (problem,) = refused(f"{text}{key}: {json.dumps(not same)}\n", given)
+    (same,), _ = LOSS_SETTINGS[lock, key]
+    (problem,) = refused(f"{text}{key}: {json.dumps(not same)}\n", inputs)
     assert problem.keys == key and "which is not honoured" in problem.message and problem.line == 10
     for value in (same, None):
-        assert settings(made(f"{text}{key}: {json.dumps(value)}\n", given))["command"] == "sft"
+        assert settings(made(f"{text}{key}: {json.dumps(value)}\n", inputs))["command"] == "sft"
 
 
 def test_every_key_of_trl_that_masks_the_loss_has_a_rule() -> None:
@@ -227,19 +236,19 @@ def test_every_turn_but_the_last_is_kept_from_axolotls_loss(monkeypatch: pytest.
     assert [(turn["content"], turn["train"]) for turn in row["messages"]] == [
         *(("a", False), ("b", False), ("c", False), ("d", True))
     ]
-    told = script._axolotl_set(tmp_path / "rows.jsonl", True)
-    assert told["message_field_training"] == "train" and told["roles_to_train"] == []
+    report = script._axolotl_set(tmp_path / "rows.jsonl", True)
+    assert report["message_field_training"] == "train" and report["roles_to_train"] == []
 
 
 def test_every_problem_of_a_file_is_reported_at_once() -> None:
-    assert [one.keys for one in refused(TRL + "env: {A: b}\nfsdp: full_shard\n")] == ["env", "fsdp"]
+    assert [problem.keys for problem in refused(TRL + "env: {A: b}\nfsdp: full_shard\n")] == ["env", "fsdp"]
 
 
 def test_no_key_has_two_fates() -> None:
-    for one in TRAINERS:
-        assert not set(one.replacements) & set(one.off) and not (set(one.replacements) | set(one.off)) & set(
-            one.refused
-        )
+    for trainer in TRAINERS:
+        assert not set(trainer.replacements) & set(trainer.off) and not (
+            set(trainer.replacements) | set(trainer.off)
+        ) & set(trainer.refused)
 
 
 def test_only_a_training_files_script_says_what_was_replaced() -> None:
@@ -279,7 +288,7 @@ def test_a_requirement_of_ones_own_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ((", trains: start", ""), "write trains: INPUT"),
         (("rows: sample.accepted, ", ""), "needs rows to train on"),
@@ -288,13 +297,13 @@ def test_a_requirement_of_ones_own_stays(tmp_path: Path) -> None:
         (("rows: sample.accepted, ", "train: sample.accepted, other: sample.accepted, "), "reads no input 'other'"),
     ],
 )
-def test_a_stage_that_gives_too_little_is_one_error(change: tuple[str, str], told: str, tmp_path: Path) -> None:
+def test_a_stage_that_gives_too_little_is_one_error(change: tuple[str, str], output: str, tmp_path: Path) -> None:
     stage = YAML_STAGE.replace(*change)
-    found = problems(spec_with(tmp_path, stage))
-    assert any(told in f"{one.message} {one.hint}" and one.line > 1 for one in found), found
+    results = problems(spec_with(tmp_path, stage))
+    assert any(output in f"{problem.message} {problem.hint}" and problem.line > 1 for problem in results), results
 
 
 def test_a_file_that_is_neither_is_told_where_it_lies(tmp_path: Path) -> None:
-    (found,) = problems(spec_with(tmp_path, text="lr: 1\n"))
-    assert found.path.endswith("sft.yaml") and "not a file of TRL or of Axolotl" in found.message
-    assert "TRL has model_name_or_path and dataset_name or datasets" in found.hint
+    (problem,) = problems(spec_with(tmp_path, text="lr: 1\n"))
+    assert problem.path.endswith("sft.yaml") and "not a file of TRL or of Axolotl" in problem.message
+    assert "TRL has model_name_or_path and dataset_name or datasets" in problem.hint

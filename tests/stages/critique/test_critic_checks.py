@@ -49,9 +49,9 @@ def of_kind(folder: Path, kind: str) -> Evidence:
 
 def with_thresholds(evidence: Evidence, **thresholds: float) -> Evidence:
     spec = evidence.resolved.spec
-    kept = spec.thresholds.model_copy(update=thresholds)
+    result = spec.thresholds.model_copy(update=thresholds)
     return replace(
-        evidence, resolved=evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"thresholds": kept})})
+        evidence, resolved=evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"thresholds": result})})
     )
 
 
@@ -59,10 +59,10 @@ def with_thresholds(evidence: Evidence, **thresholds: float) -> Evidence:
 def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: str) -> None:
     evidence = critic_evidence(tmp_path, kind)
     # Taken from the changed evidence, so that the grant fits.
-    found = results_of(evidence)
-    closed = {id: one.detail for id, one in found.items() if one.status not in ("PASS", "NOT_APPLICABLE")}
+    checks = results_of(evidence)
+    closed = {id: check.detail for id, check in checks.items() if check.status not in ("PASS", "NOT_APPLICABLE")}
     assert closed == {}
-    assert {check.id for check in OWN if kind in check.kind_names()} <= set(found)
+    assert {check.id for check in OWN if kind in check.kind_names()} <= set(checks)
 
 
 def test_revisions_with_a_judge_pass_every_check_and_without_one_are_asked_nothing_about_it(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_revisions_with_a_judge_pass_every_check_and_without_one_are_asked_nothi
     ids = {check.id for check in critic_checks.CHECKS if "revise" in check.kind_names()}
     assert len(ids) == 5 and {judged[id].status for id in ids} == {"PASS"}
     assert {plain[id].status for id in ids} == {"NOT_APPLICABLE"}
-    assert {id: one.detail for id, one in judged.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert {id: check.detail for id, check in judged.items() if check.status not in ("PASS", "NOT_APPLICABLE")} == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,14 +86,14 @@ def test_every_registered_metric_is_measured(tmp_path: Path, kind: str) -> None:
 
 
 def test_no_other_area_has_a_metric_of_the_same_name() -> None:
-    assert [one.id for kind in built_in_kinds() for one in kind.metrics if METRICS[one.id] is not one] == []
+    assert [metric.id for kind in built_in_kinds() for metric in kind.metrics if METRICS[metric.id] is not metric] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_what_the_job_left_nothing_passes_that_reads_it(tmp_path: Path, kind: str) -> None:
     bare = replace(of_kind(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
-    found = results_of(bare)
-    assert {found[check.id].status for check in OWN if kind in check.kind_names()} == {"BLOCKED"}
+    checks = results_of(bare)
+    assert {checks[check.id].status for check in OWN if kind in check.kind_names()} == {"BLOCKED"}
 
 
 def teach_heldout(path: Path) -> Evidence:
@@ -234,10 +234,10 @@ FLAWS: dict[str, tuple[str, Make]] = {
             path,
             "critique_instructions",
             sample=[
-                one.model_copy(update={"prompt": load_shipped_rubric("instruction").examples[0].instruction})
+                item.model_copy(update={"prompt": load_shipped_rubric("instruction").examples[0].instruction})
                 if n == 0
-                else one
-                for n, one in enumerate(labelled_sample("critique_instructions"))
+                else item
+                for n, item in enumerate(labelled_sample("critique_instructions"))
             ],
         ),
     ),
@@ -382,8 +382,8 @@ def test_without_a_labelled_sample_nothing_is_measured_and_the_gate_is_blocked(t
     evidence.inputs.pop("calibration")
     with pytest.raises(EvidenceMissing, match="the labelled sample are missing"):
         measure(evidence)
-    found = results_of(evidence)["critics.calibration"]
-    assert (found.status, found.blocking) == ("BLOCKED", True)
+    check = results_of(evidence)["critics.calibration"]
+    assert (check.status, check.blocking) == ("BLOCKED", True)
 
 
 def test_labels_come_from_the_registered_sample_and_not_from_the_rows(tmp_path: Path) -> None:

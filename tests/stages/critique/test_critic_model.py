@@ -57,9 +57,9 @@ def test_batched_verdicts_are_those_of_one_prompt_at_a_time(loaded: tuple[Any, A
     rows = critic.critiques([Subject(text, text, "any", None, text, None) for text in TEXTS])
     for row in rows:
         prompts = prompts_of_instruction(RUBRIC, row.instruction)
-        for given, prompt in ((row.plain, prompts.plain), (row.swapped, prompts.swapped)):
-            due = alone(*loaded, prompt, form)
-            assert forms(given.scores) == pytest.approx(due, abs=1e-4)
-            a_is_ahead = max(due[:2]) > max(due[2:])
-            assert given.good == (a_is_ahead == (given.good_label == "A"))
+        for arrangement, prompt in ((row.plain, prompts.plain), (row.swapped, prompts.swapped)):
+            expected = alone(*loaded, prompt, form)
+            assert forms(arrangement.scores) == pytest.approx(expected, abs=1e-4)
+            a_is_ahead = max(expected[:2]) > max(expected[2:])
+            assert arrangement.good == (a_is_ahead == (arrangement.good_label == "A"))
     assert len({row.plain.scores.a for row in rows}) == len(TEXTS)

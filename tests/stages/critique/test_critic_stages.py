@@ -80,13 +80,13 @@ def job_of(folder: Path, kind: str, models: dict[str, Path], form: Form = "base"
     """Return a job with six instructions or examples."""
     data = folder / "data"
     inputs = {"model": models["critic" if kind.startswith("critique") else "writer"]}
-    given = dict(SMALL[kind]) | parameters
+    arguments = dict(SMALL[kind]) | parameters
     if kind == "revise":
         inputs |= {"examples": lines(data / "examples.jsonl", responses()), "constitution": CONSTITUTION}
     else:
         judges: Literal["instruction", "response", "comparison"] = RUBRICS[kind].judges
         inputs["calibration"] = lines(data / "labelled.jsonl", labelled_items(judges))
-        given["rubric"] = RUBRICS[kind].model_dump(mode="json")
+        arguments["rubric"] = RUBRICS[kind].model_dump(mode="json")
     if kind == "critique_instructions":
         inputs["items"] = lines(data / "items.jsonl", instructions())
     if kind == "critique_responses":
@@ -94,7 +94,7 @@ def job_of(folder: Path, kind: str, models: dict[str, Path], form: Form = "base"
     if kind == "best_of_n":
         inputs |= {"prompts": lines(data / "items.jsonl", instructions()), "judge": models["critic"]}
     job_kind: Kind = STAGES[kind].kind
-    return stage_job(folder / "job", job_kind, inputs, form, **given)
+    return stage_job(folder / "job", job_kind, inputs, form, **arguments)
 
 
 def outputs_of(job: Job) -> dict[str, Path]:
@@ -122,12 +122,12 @@ def test_what_a_job_leaves_is_what_its_checks_derive_again(
     done = WORK[kind](job)
     assert all(done.effective[name] == value for name, value in job.order.parameters.items())
     assert done.tokens > 0 and done.device == "cpu"
-    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, form), None)}
+    results = {check.id: check for check in run_checks(as_evidence(tmp_path / "gate", kind, job, form), None)}
     derived = ("follows", "prompts", "complete", "accepted", "principles", "examples", "derived", "split")
-    mine = {id: one for id, one in found.items() if id.split(".")[1] in derived and id.split(".")[0] != "text"}
+    mine = {id: check for id, check in results.items() if id.split(".")[1] in derived and id.split(".")[0] != "text"}
     # Without a judge a stage that revises has no critic.
-    due = {id: one for id, one in mine.items() if kind != "revise" or not id.startswith("critics.")}
-    assert len(due) >= 4 and {id: one.detail for id, one in due.items() if one.status != "PASS"} == {}
+    checks = {id: check for id, check in mine.items() if kind != "revise" or not id.startswith("critics.")}
+    assert len(checks) >= 4 and {id: check.detail for id, check in checks.items() if check.status != "PASS"} == {}
 
 
 class Killed(Exception):
@@ -152,15 +152,15 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     }[kind]
     real, calls = getattr(owner, name), list[int]()
 
-    def ends_the_third_time(*given: Any) -> Any:
+    def ends_the_third_time(*values: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise Killed
-        return real(*given)
+        return real(*values)
 
-    def counted(*given: Any) -> Any:
+    def counted(*values: Any) -> Any:
         calls.append(1)
-        return real(*given)
+        return real(*values)
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, ends_the_third_time)
@@ -181,8 +181,8 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
 def test_the_accepted_examples_are_the_input_lines(tmp_path: Path, models: dict[str, Path]) -> None:
     job = job_of(tmp_path, "critique_responses", models)
     WORK["critique_responses"](job)
-    kept = [Example.model_validate_json(line) for line in (job.out / "accepted.jsonl").read_bytes().splitlines()]
-    assert kept and all(one in responses() for one in kept)
+    examples = [Example.model_validate_json(line) for line in (job.out / "accepted.jsonl").read_bytes().splitlines()]
+    assert examples and all(example in responses() for example in examples)
 
 
 def test_a_sample_without_labels_ends_the_job_before_a_model_is_loaded(
@@ -206,9 +206,9 @@ def test_margins_of_the_parameters_decide(tmp_path: Path, models: dict[str, Path
     assert (job.out / "accepted.jsonl").read_bytes() == b""
     other = job_of(tmp_path / "other", "critique_instructions", models)
     WORK["critique_instructions"](other)
-    kept = (other.out / "accepted.jsonl").read_bytes().splitlines()
+    selected = (other.out / "accepted.jsonl").read_bytes().splitlines()
     # The control: at no margin some are accepted and some are not.
-    assert 0 < len(kept) < 6
+    assert 0 < len(selected) < 6
 
 
 RULES: dict[str, dict[str, float]] = {
@@ -225,9 +225,9 @@ def test_pairs_that_a_rule_leaves_out_are_written_down_and_derived_again(
     done = WORK[kind](job)
     out = [DroppedPair.model_validate_json(line) for line in (job.out / "dropped.jsonl").read_bytes().splitlines()]
     assert out and (job.out / "preferences.jsonl").read_bytes()
-    assert done.facts["dropped"] == dict(Counter(one.reason for one in out))
-    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, "instruct"), None)}
-    assert found["pairs.derived"].status == "PASS" and f"left out: {out[0].reason}" in found["pairs.derived"].detail
+    assert done.facts["dropped"] == dict(Counter(pair.reason for pair in out))
+    checks = {check.id: check for check in run_checks(as_evidence(tmp_path / "gate", kind, job, "instruct"), None)}
+    assert checks["pairs.derived"].status == "PASS" and f"left out: {out[0].reason}" in checks["pairs.derived"].detail
 
 
 def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing(
@@ -235,7 +235,7 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
 ) -> None:
     monkeypatch.setattr(pair_judge, "GROUP", 1)
     rubric = RUBRICS["best_of_n"].model_dump(mode="json")
-    given = RULES["revise"] | {"max_length_ratio": 100.0}
+    arguments = RULES["revise"] | {"max_length_ratio": 100.0}
     judge = {"rubric": rubric, "margin": 0.0, "shown_characters": 40}
 
     def judged_job(folder: Path) -> Job:
@@ -247,14 +247,16 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
             "calibration": lines(data / "labelled.jsonl", labelled_items("comparison")),
             "constitution": CONSTITUTION,
         }
-        return stage_job(folder / "job", "revise", inputs, "instruct", judge=judge, **(SMALL["revise"] | given))
+        return stage_job(folder / "job", "revise", inputs, "instruct", judge=judge, **(SMALL["revise"] | arguments))
 
     whole = judged_job(tmp_path / "whole")
     done = revise.revise(whole)
     assert done.facts["comparisons"] == 5 and done.facts["labelled"] == 4
-    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", "revise", whole, "instruct"), None)}
-    asked = ("critics.follows", "critics.prompts", "critics.complete", "pairs.derived", "revise.complete")
-    assert {id: found[id].detail for id in asked if found[id].status != "PASS"} == {}
+    checks = {
+        check.id: check for check in run_checks(as_evidence(tmp_path / "gate", "revise", whole, "instruct"), None)
+    }
+    requests = ("critics.follows", "critics.prompts", "critics.complete", "pairs.derived", "revise.complete")
+    assert {id: checks[id].detail for id in requests if checks[id].status != "PASS"} == {}
     ended = judged_job(tmp_path / "ended")
     real, calls = Critic.comparisons, list[int]()
 
@@ -276,7 +278,7 @@ def judging(folder: Path, kind: str, models: dict[str, Path], form: Form = "base
     """Return a job with scores, a judge of revisions among them."""
     job = job_of(folder, kind, models, form)
     if kind == "revise":
-        inputs = {role: Path(one.path) for role, one in job.order.inputs.items()} | {
+        inputs = {role: Path(artifact.path) for role, artifact in job.order.inputs.items()} | {
             "judge": models["critic"],
             "calibration": lines(folder / "data" / "labelled.jsonl", labelled_items("comparison")),
         }
@@ -292,7 +294,7 @@ def likelier(row: dict[str, Any]) -> None:
     """Shift all log-probabilities alike, so that margins and verdict stay as they are."""
     for order in ("plain", "swapped"):
         scores = row[order]["scores"]
-        moved = {name: round(one - 0.01, 6) for name, one in scores.items() if isinstance(one, float)}
+        moved = {name: round(score - 0.01, 6) for name, score in scores.items() if isinstance(score, float)}
         row[order]["scores"] = scores | moved
 
 

@@ -34,11 +34,11 @@ def test_a_sample_of_both_labels_passes_at_the_least_size(tmp_path: Path, kind: 
 
 
 def without_response(items: list[Item]) -> list[Item]:
-    return [one.model_copy(update={"constraint": {"label": one.constraint["label"]}}) for one in items]
+    return [item.model_copy(update={"constraint": {"label": item.constraint["label"]}}) for item in items]
 
 
 @pytest.mark.parametrize(
-    ("kind", "sample", "told"),
+    ("kind", "sample", "output"),
     [
         ("critique_instructions", [], "holds 0 items"),
         ("critique_instructions", labelled_sample("critique_responses"), "has a response"),
@@ -50,34 +50,36 @@ def without_response(items: list[Item]) -> list[Item]:
         ("critique_instructions", labelled_sample("", 80)[::2] + labelled_sample("", 8)[1::2], "holds 4 bad, 40 good"),
     ],
 )  # fmt: skip
-def test_a_sample_that_shows_nothing_stops_the_design(tmp_path: Path, kind: str, sample: list[Item], told: str) -> None:
-    found = samples_of(with_stage(tmp_path, kind), {"labelled": tuple(sample)})
-    assert found.status == "FAIL" and told in found.detail
+def test_a_sample_that_shows_nothing_stops_the_design(
+    tmp_path: Path, kind: str, sample: list[Item], output: str
+) -> None:
+    outcome = samples_of(with_stage(tmp_path, kind), {"labelled": tuple(sample)})
+    assert outcome.status == "FAIL" and output in outcome.detail
 
 
 def test_labels_of_a_stage_are_no_labels_of_a_person(tmp_path: Path) -> None:
-    found = samples_of(with_stage(tmp_path, "best_of_n", "sample.accepted"), {})
-    assert found.status == "FAIL" and "takes its labels from 'sample'" in found.detail
+    outcome = samples_of(with_stage(tmp_path, "best_of_n", "sample.accepted"), {})
+    assert outcome.status == "FAIL" and "takes its labels from 'sample'" in outcome.detail
 
 
 def test_kappa_has_the_value_of_the_formula() -> None:
     """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: observed 0.7, by chance 0.5, kappa 0.4 (Cohen 1960, by hand)."""
     ours = [True] * 25 + [False] * 25
     theirs = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
-    found = measure_calibration(ours, theirs)
-    assert (found.n, found.agreed) == (50, 35)
-    assert found.kappa == pytest.approx(0.4)
+    agreement = measure_calibration(ours, theirs)
+    assert (agreement.n, agreement.agreed) == (50, 35)
+    assert agreement.kappa == pytest.approx(0.4)
     # Fleiss, Cohen and Everitt give 0.4 +- 0.25; Wilson's limits of 0.7 are 0.562 and 0.809.
-    assert found.interval[0] == pytest.approx(2 * 0.5624764 - 1, abs=0.03)
-    assert found.interval[0] < 0.4 < found.interval[1] < 0.66
+    assert agreement.interval[0] == pytest.approx(2 * 0.5624764 - 1, abs=0.03)
+    assert agreement.interval[0] < 0.4 < agreement.interval[1] < 0.66
 
 
 @pytest.mark.parametrize(("n", "low"), [(4, 0.02), (30, 0.77), (200, 0.96)])
 def test_full_agreement_of_few_items_is_not_certain(n: int, low: float) -> None:
     labels = [place % 2 == 0 for place in range(n)]
-    found = measure_calibration(labels, labels)
-    assert found.kappa == 1 and found.interval[1] == 1
-    assert found.interval[0] == pytest.approx(low, abs=0.01)
+    agreement = measure_calibration(labels, labels)
+    assert agreement.kappa == 1 and agreement.interval[1] == 1
+    assert agreement.interval[0] == pytest.approx(low, abs=0.01)
 
 
 def test_a_critic_that_says_one_thing_has_no_agreement_beyond_chance() -> None:
@@ -92,10 +94,10 @@ def test_the_interval_holds_kappa_as_often_as_it_says(kappa: float) -> None:
     import numpy as np
 
     rng = np.random.default_rng(11)
-    held = 0
+    count = 0
     for _ in range(400):
         shared, coin = rng.random(40) < kappa, rng.random((2, 40)) < 0.5
-        one, other = coin[0], np.where(shared, coin[0], coin[1])
-        low, high = measure_calibration(one.tolist(), other.tolist()).interval
-        held += low <= kappa <= high
-    assert held >= 0.93 * 400
+        item, other = coin[0], np.where(shared, coin[0], coin[1])
+        low, high = measure_calibration(item.tolist(), other.tolist()).interval
+        count += low <= kappa <= high
+    assert count >= 0.93 * 400

@@ -87,23 +87,25 @@ def prefer(folder: Path, empty: bool) -> Evidence:
 
 
 def prefer_verified(folder: Path, empty: bool) -> Evidence:
-    given = BestOfNVerifiedParameters(max_length_ratio=100)
+    parameters = BestOfNVerifiedParameters(max_length_ratio=100)
     stage = BEST_OF_N_VERIFIED.stage(
         name="pairs",
         kind="best_of_n_verified",
         inputs={"samples": "sample.rows", "prompts": "data.prompts"},
-        parameters=given,
+        parameters=parameters,
     )
     rows = [GenerationRow.model_validate(row | {"truncated": empty}) for row in samples()]
-    said = verdicts("format_instructions", prompt_items(), rows)
-    pairs = verified_pairs(rows, said, given).pairs
+    verified_rows = verdicts("format_instructions", prompt_items(), rows)
+    pairs = verified_pairs(rows, verified_rows, parameters).pairs
 
     def write(name: str, some: Sequence[Contract]) -> Path:
-        return write_rows(folder / f"{name}.jsonl", [one.model_dump(mode="json") for one in some])
+        return write_rows(folder / f"{name}.jsonl", [contract.model_dump(mode="json") for contract in some])
 
     whole = evidence_of(folder, "base")
     inputs = {"samples": write("samples", rows), "prompts": write("prompts", prompt_items())}
-    return bound(whole, stage, inputs, {"rows": write("rows", said), "preferences": write("preferences", pairs)})
+    return bound(
+        whole, stage, inputs, {"rows": write("rows", verified_rows), "preferences": write("preferences", pairs)}
+    )
 
 
 def replay(folder: Path, empty: bool) -> Evidence:
@@ -126,8 +128,8 @@ MADE: dict[str, Callable[[Path, bool], Evidence]] = {
 
 def test_every_kind_that_writes_data_is_asked_what_it_kept() -> None:
     writes = {"items", "examples", "preferences"}
-    assert {kind for kind, one in STAGE_KINDS.items() if writes & set(one.outputs.values())} == set(KEPT)
-    assert all(STAGE_KINDS[kind].outputs[one.output] in writes for kind, one in KEPT.items())
+    assert {kind for kind, stage_kind in STAGE_KINDS.items() if writes & set(stage_kind.outputs.values())} == set(KEPT)
+    assert all(STAGE_KINDS[kind].outputs[output.output] in writes for kind, output in KEPT.items())
     assert set(MADE) == set(KEPT) and set(CRITICS) < set(MADE)
 
 
@@ -150,15 +152,15 @@ def test_an_empty_output_is_found_and_one_row_is_enough(tmp_path: Path, kind: st
 @pytest.mark.parametrize("kind", ["self_instruct", "sample_responses"])
 def test_nothing_else_shuts_the_gate_of_these(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The control: with this one check gone, a stage that kept nothing is let pass.
-    monkeypatch.setattr(check_list, "CHECKS", tuple(one for one in check_list.CHECKS if one.id != ID))
+    monkeypatch.setattr(check_list, "CHECKS", tuple(check for check in check_list.CHECKS if check.id != ID))
     assert outcome_of(gated(MADE[kind](tmp_path, True))) == "approve"
 
 
 def test_instructions_that_are_all_taken_out_are_none(tmp_path: Path) -> None:
-    held = heldout_items()
-    rows = instruct_rows("completion", *[item.prompt for item in held[:6]])
-    found = results_of(text_evidence(tmp_path, "self_instruct", rows))[ID]
-    assert found.status == "FAIL" and "6 instructions were kept, 0 of them are handed on" in found.detail
+    items = heldout_items()
+    rows = instruct_rows("completion", *[item.prompt for item in items[:6]])
+    check = results_of(text_evidence(tmp_path, "self_instruct", rows))[ID]
+    assert check.status == "FAIL" and "6 instructions were kept, 0 of them are handed on" in check.detail
 
 
 @pytest.mark.parametrize("bound", ["at_most: 0", "below: 1", "at_most: 0.5"])

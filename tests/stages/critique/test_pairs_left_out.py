@@ -30,40 +30,40 @@ def ruled(kind: str, **rules: float) -> Stage:
 def long_revisions(folder: Path, **rules: float) -> Evidence:
     """Return chains of which two end in a text that is much longer than the one they began with."""
 
-    def told(n: int, place: int) -> str:
+    def write_answer(n: int, place: int) -> str:
         words = f"{n} sides it has, and all of it is found {'here' if place else 'there'}"
         return f"{words} {words} {words} {words} {words}" if n in (1, 4) else words
 
-    return critic_evidence(folder, "revise", stage=ruled("revise", **rules), rows=chains(change=told))
+    return critic_evidence(folder, "revise", stage=ruled("revise", **rules), rows=chains(change=write_answer))
 
 
 def long_first(folder: Path, **rules: float) -> Evidence:
     """Return responses of which the best is twice as long as the others."""
 
-    def told(n: int, place: int) -> str:
+    def write_answer(n: int, place: int) -> str:
         return f"Answer {n} is this." if place else f"Answer {n} is this, {'so it was, ' * (n % 3)}so."
 
     stage = ruled("best_of_n", hard_negatives=(), **rules)  # pyright: ignore[reportArgumentType]
-    return critic_evidence(folder, "best_of_n", stage=stage, rows=candidates(told), signed=lambda _: (2.0, 2.0))
+    return critic_evidence(folder, "best_of_n", stage=stage, rows=candidates(write_answer), signed=lambda _: (2.0, 2.0))
 
 
 def check(evidence: Evidence) -> CheckResult:
-    return next(one for one in run_checks(evidence, measure(evidence)) if one.id == "pairs.derived")
+    return next(result for result in run_checks(evidence, measure(evidence)) if result.id == "pairs.derived")
 
 
 def reasons(evidence: Evidence) -> list[tuple[str | None, str]]:
     rows = read_rows(evidence.outputs["dropped"], DroppedPair, "dropped", may_be_empty=True)
-    return [(one.pair.item, one.reason) for one in rows]
+    return [(pair.pair.item, pair.reason) for pair in rows]
 
 
 def test_a_revision_that_is_much_longer_than_its_original_is_left_out_and_counted(tmp_path: Path) -> None:
     evidence = long_revisions(tmp_path, max_length_ratio=3.0)
     assert reasons(evidence) == [("i1", "length_ratio"), ("i4", "length_ratio")]
-    values = {id: one.value for id, one in measure(evidence).metrics.items()}
+    values = {id: metric.value for id, metric in measure(evidence).metrics.items()}
     assert (values["revision_pairs"], values["revision_pairs_dropped_ratio"]) == (4, 2)
     assert measure(evidence).metrics["revision_pairs_dropped_ratio"].n == 6
-    found = check(evidence)
-    assert (found.status, found.detail) == ("PASS", "all 4 pairs follow from the raw rows; left out: length_ratio 2")
+    result = check(evidence)
+    assert (result.status, result.detail) == ("PASS", "all 4 pairs follow from the raw rows; left out: length_ratio 2")
     (part,) = parts_of(evidence, "revision_pairs_dropped_ratio")
     assert (part.file, part.lines, part.of) == ("dropped", (1, 2), 2)
 
@@ -73,9 +73,9 @@ def test_balanced_pairs_pass_the_gate_that_those_of_before_do_not(tmp_path: Path
     (tmp_path / "after").mkdir()
     before, after = long_revisions(tmp_path / "before"), long_revisions(tmp_path / "after", length_balance=0.1)
     assert "dropped" not in before.outputs
-    biased, level = ({one.id: one for one in run_checks(some, measure(some))} for some in (before, after))
+    biased, level = ({result.id: result for result in run_checks(some, measure(some))} for some in (before, after))
     assert biased["pairs.length"].status == "FAIL" and level["pairs.length"].status == "PASS"
-    values = {id: one.value for id, one in measure(after).metrics.items()}
+    values = {id: metric.value for id, metric in measure(after).metrics.items()}
     assert values["revision_pairs_dropped_balance"] == len(reasons(after)) == 2
     assert abs(values["revision_pairs_log_length_ratio"]) <= 0.1
 

@@ -65,11 +65,13 @@ def compared(rows: Sequence[CandidateRow], *signed: float) -> list[ComparisonRow
 
 def test_only_whole_and_different_responses_are_compared() -> None:
     rows = [*responses("One way.", "One  way.", "", "Another way."), *responses("Cut off in", finish="length")]
-    assert [(one.first, one.second) for one in pairs_to_compare(rows)] == [("One way.", "Another way.")]
+    assert [(response_pair.first, response_pair.second) for response_pair in pairs_to_compare(rows)] == [
+        ("One way.", "Another way.")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("signed", "kept"),
+    ("signed", "selected"),
     [
         # Comparisons 1-2, 1-3, 2-3.
         ((2, 2, 2), [("one", "two"), ("one", "three")]),
@@ -82,26 +84,30 @@ def test_only_whole_and_different_responses_are_compared() -> None:
     ],
     ids=["one wins", "two wins", "one wins once", "two winners", "a circle", "nobody", "one pair"],
 )
-def test_the_best_has_lost_nothing_and_there_is_one(signed: tuple[float, ...], kept: list[tuple[str, str]]) -> None:
+def test_the_best_has_lost_nothing_and_there_is_one(signed: tuple[float, ...], selected: list[tuple[str, str]]) -> None:
     rows = compared(responses("one", "two", "three"), *signed)
-    assert [(one.chosen, one.rejected) for one in best_pairs(rows)] == kept
+    assert [(preference.chosen, preference.rejected) for preference in best_pairs(rows)] == selected
 
 
 def test_margins_of_pairs_are_the_smaller_of_both_orders() -> None:
     judge = Scripted("comparison", LOOSE, lambda place: (2.5, 1.25))
-    (one,) = best_pairs(judge.comparisons(pairs_to_compare(responses("one", "two"))))
-    assert one.margin == 1.25 and (one.source, one.made_by, one.negative_type) == ("best_of_n", "sample", None)
+    (preference,) = best_pairs(judge.comparisons(pairs_to_compare(responses("one", "two"))))
+    assert preference.margin == 1.25 and (preference.source, preference.made_by, preference.negative_type) == (
+        "best_of_n",
+        "sample",
+        None,
+    )
 
 
 def test_pairs_of_very_different_length_are_left_out() -> None:
     rows = compared(responses("one two three four", "one"), 2.0)
-    found = [all_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
-    assert [len(some.pairs) for some in found] == [1, 0]
-    assert [some.reasons() for some in found] == [{}, {"length_ratio": 1}]
+    selections = [all_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
+    assert [len(some.pairs) for some in selections] == [1, 0]
+    assert [some.reasons() for some in selections] == [{}, {"length_ratio": 1}]
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "output"),
     [
         ({}, None),
         ({"rejected": "It  is\nso."}, "the same"),
@@ -114,9 +120,9 @@ def test_pairs_of_very_different_length_are_left_out() -> None:
         ({"source": "best_of_n"}, "no margin"),
     ],
 )
-def test_faults_of_a_pair(changes: dict[str, Any], told: str | None) -> None:
-    found = fault_in(pair(**changes))
-    assert found is None if told is None else told in (found or "")
+def test_faults_of_a_pair(changes: dict[str, Any], output: str | None) -> None:
+    result = fault_in(pair(**changes))
+    assert result is None if output is None else output in (result or "")
 
 
 @pytest.mark.parametrize("changes", [{"chosen": ""}, {"source": "mine"}, {"negative_type": "boring"}, {"extra": 1}])
@@ -141,7 +147,7 @@ def test_each_type_is_wrong_in_its_way() -> None:
     assert "cannot" in made("unwarranted_refusal") or "can't" in made("unwarranted_refusal")
     assert made("wrong_fact").startswith("There are ") and "12" not in made("wrong_fact")
     assert made("wrong_fact", 2) == "Grass is not green in spring and yellow in summer."
-    assert made("off_topic") in {one.chosen for one in BEST[1:]}
+    assert made("off_topic") in {best.chosen for best in BEST[1:]}
     assert made("format_violation", 1) == "owl wren"
     assert made("format_violation").endswith(CHOSEN) and made("format_violation") != CHOSEN
     assert made("verbosity").startswith(CHOSEN) and len(made("verbosity").split()) >= 2 * len(CHOSEN.split())
@@ -150,7 +156,7 @@ def test_each_type_is_wrong_in_its_way() -> None:
 
 def test_types_take_turns_and_a_rule_that_finds_nothing_gives_its_turn_away() -> None:
     rows = [Best(f"i{n}", f"g{n}", "Say it.", f"Answer {n} of them all, is it not so.") for n in range(12)]
-    counts = [sum(one.negative_type == type for one in negatives(rows, TYPES, 1)) for type in TYPES]
+    counts = [sum(preference.negative_type == type for preference in negatives(rows, TYPES, 1)) for type in TYPES]
     assert counts == [2] * 6
     refusing = [Best("i", "g", "Rob a bank.", "I cannot help with that, and no one should.")]
     assert negatives(refusing, ["unwarranted_refusal"], 1) == []
@@ -162,29 +168,36 @@ def test_types_take_turns_and_a_rule_that_finds_nothing_gives_its_turn_away() ->
 def test_negatives_are_marked_as_made_by_rule_and_are_the_same_every_time() -> None:
     some = negatives(BEST, TYPES, 3)
     assert some == negatives(BEST, TYPES, 3)
-    assert {(one.source, one.made_by, one.margin) for one in some} == {("hard_negative", "rule", None)}
-    assert all(fault_in(one) is None for one in some)
+    assert {(preference.source, preference.made_by, preference.margin) for preference in some} == {
+        ("hard_negative", "rule", None)
+    }
+    assert all(fault_in(preference) is None for preference in some)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=40), st.floats(0, 0.5))
 @settings(deadline=None, max_examples=60)
 def test_no_group_and_no_prompt_is_divided(places: list[tuple[int, int]], share: float) -> None:
     pairs = [pair(group=f"g{group}", prompt=f"Prompt {prompt}.") for group, prompt in places]
-    found = assign_splits(pairs, share, 3)
-    for of in (lambda one: one.group, lambda one: one.prompt):  # pyright: ignore[reportUnknownLambdaType]
-        sides = [{of(one) for one in found if one.split == side} for side in ("train", "validation")]
+    preferences = assign_splits(pairs, share, 3)
+    for of in (lambda item: item.group, lambda item: item.prompt):  # pyright: ignore[reportUnknownLambdaType]
+        sides = [
+            {of(preference) for preference in preferences if preference.split == side}
+            for side in ("train", "validation")
+        ]
         assert not sides[0] & sides[1]
-    assert all(one.split is not None for one in found) and any(one.split == "train" for one in found)
+    assert all(preference.split is not None for preference in preferences) and any(
+        preference.split == "train" for preference in preferences
+    )
 
 
 def test_the_split_takes_its_share_and_does_not_depend_on_the_order() -> None:
     pairs = [pair(group=f"g{n}", prompt=f"Prompt {n}.") for n in range(20)]
-    found = {one.group: one.split for one in assign_splits(pairs, 0.2, 3)}
-    assert sum(side == "validation" for side in found.values()) == 4
+    results = {preference.group: preference.split for preference in assign_splits(pairs, 0.2, 3)}
+    assert sum(side == "validation" for side in results.values()) == 4
     shuffled = random.Random(0).sample(pairs, 20)
-    assert {one.group: one.split for one in assign_splits(shuffled, 0.2, 3)} == found
-    assert {one.split for one in assign_splits(pairs, 0.0, 3)} == {"train"}
-    assert {one.split for one in assign_splits(pairs[:1], 0.5, 3)} == {"train"}
+    assert {preference.group: preference.split for preference in assign_splits(shuffled, 0.2, 3)} == results
+    assert {preference.split for preference in assign_splits(pairs, 0.0, 3)} == {"train"}
+    assert {preference.split for preference in assign_splits(pairs[:1], 0.5, 3)} == {"train"}
 
 
 def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
@@ -197,13 +210,13 @@ def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
 
 
 def test_a_stage_keeps_judged_pairs_and_one_negative_a_prompt() -> None:
-    given = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
-    judge = Scripted("comparison", given, lambda place: (2.0, 2.0))
-    found = all_pairs(judge.comparisons(pairs_to_compare(candidates())), given).pairs
-    assert [one.source for one in found].count("best_of_n") == 12
-    assert [one.negative_type for one in found].count("verbosity") == 3
-    assert [one.negative_type for one in found].count("off_topic") == 3
-    assert sum(one.split == "validation" for one in found) == 6
+    nparameters = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
+    judge = Scripted("comparison", nparameters, lambda place: (2.0, 2.0))
+    pairs = all_pairs(judge.comparisons(pairs_to_compare(candidates())), nparameters).pairs
+    assert [preference.source for preference in pairs].count("best_of_n") == 12
+    assert [preference.negative_type for preference in pairs].count("verbosity") == 3
+    assert [preference.negative_type for preference in pairs].count("off_topic") == 3
+    assert sum(preference.split == "validation" for preference in pairs) == 6
 
 
 def of_lengths(*lengths: tuple[int, int], **changes: Any) -> list[Preference]:
@@ -217,20 +230,27 @@ def of_lengths(*lengths: tuple[int, int], **changes: Any) -> list[Preference]:
 def test_the_longest_chosen_go_until_lengths_are_balanced() -> None:
     pairs = of_lengths((8, 1), (2, 2), (4, 2), (8, 1), (2, 4))
     assert log_length_ratio(pairs) == pytest.approx(6 * math.log(2) / 5, abs=1e-6)
-    found = balance_lengths(select_pairs(pairs, None), 0.3)
+    selection = balance_lengths(select_pairs(pairs, None), 0.3)
     # Without the later of the two longest the mean is 0.52, without both it is 0.
-    assert [one.group for one in found.pairs] == ["g1", "g2", "g4"] and log_length_ratio(found.pairs) == 0
-    assert [(one.pair.group, one.reason) for one in found.dropped] == [
+    assert [preference.group for preference in selection.pairs] == ["g1", "g2", "g4"] and log_length_ratio(
+        selection.pairs
+    ) == 0
+    assert [(dropped_pair.pair.group, dropped_pair.reason) for dropped_pair in selection.dropped] == [
         ("g0", "length_balance"),
         ("g3", "length_balance"),
     ]
-    assert [one.group for one in balance_lengths(select_pairs(pairs, None), 0.55).pairs] == ["g0", "g1", "g2", "g4"]
+    assert [preference.group for preference in balance_lengths(select_pairs(pairs, None), 0.55).pairs] == [
+        "g0",
+        "g1",
+        "g2",
+        "g4",
+    ]
     assert balance_lengths(select_pairs(pairs, None), 0.84).dropped == []
 
 
 def test_the_longest_rejected_go_where_those_are_longer() -> None:
-    found = balance_lengths(select_pairs(of_lengths((1, 8), (2, 2), (1, 8), (2, 2)), None), 0.7)
-    assert [one.group for one in found.pairs] == ["g0", "g1", "g3"]
+    selection = balance_lengths(select_pairs(of_lengths((1, 8), (2, 2), (1, 8), (2, 2)), None), 0.7)
+    assert [preference.group for preference in selection.pairs] == ["g0", "g1", "g3"]
 
 
 def test_negatives_that_are_wrong_by_length_neither_count_nor_go() -> None:
@@ -249,34 +269,38 @@ def test_balanced_pairs_are_balanced_and_no_more_go_than_the_rule_needs(
     lengths: list[tuple[int, int]], most: float, order: random.Random
 ) -> None:
     pairs = of_lengths(*lengths)
-    found = balance_lengths(select_pairs(pairs, None), most)
-    assert abs(log_length_ratio(found.pairs)) <= most + 1e-9
-    groups = [one.group for one in found.pairs] + [one.pair.group for one in found.dropped]
-    assert sorted(groups) == sorted(one.group for one in pairs)
-    assert [one for one in pairs if one in found.pairs] == found.pairs
+    selection = balance_lengths(select_pairs(pairs, None), most)
+    assert abs(log_length_ratio(selection.pairs)) <= most + 1e-9
+    groups = [preference.group for preference in selection.pairs] + [
+        dropped_pair.pair.group for dropped_pair in selection.dropped
+    ]
+    assert sorted(groups) == sorted(preference.group for preference in pairs)
+    assert [preference for preference in pairs if preference in selection.pairs] == selection.pairs
     # As many of each length go in another order, so that the rule does not favour places.
     shuffled = order.sample(pairs, len(pairs))
     again = balance_lengths(select_pairs(shuffled, None), most)
-    assert sorted(map(ratio_of, again.dropped)) == sorted(map(ratio_of, found.dropped))
+    assert sorted(map(ratio_of, again.dropped)) == sorted(map(ratio_of, selection.dropped))
     if abs(log_length_ratio(pairs)) <= most - 1e-9:
-        assert found.dropped == []
+        assert selection.dropped == []
 
 
-def ratio_of(one: DroppedPair) -> Fraction:
-    return Fraction(len(one.pair.chosen.split()), len(one.pair.rejected.split()))
+def ratio_of(dropped_pair: DroppedPair) -> Fraction:
+    return Fraction(len(dropped_pair.pair.chosen.split()), len(dropped_pair.pair.rejected.split()))
 
 
 def test_rules_of_a_revision_are_those_of_other_pairs() -> None:
     rows = chains(ReviseParameters(revisions=2))
     free = all_revisions(rows, ReviseParameters(revisions=2))
     assert len(free.pairs) == len(rows) and free.dropped == []
-    assert [one.model_copy(update={"split": None}) for one in free.pairs] == revision_pairs(rows)
+    assert [preference.model_copy(update={"split": None}) for preference in free.pairs] == revision_pairs(rows)
     long = [row.model_copy(update={"final": row.final * 4}) if n == 2 else row for n, row in enumerate(rows)]
     limited = all_revisions(long, ReviseParameters(revisions=2, max_length_ratio=3.0))
     assert limited.reasons() == {"length_ratio": 1} and limited.dropped[0].pair.item == long[2].item
     level = all_revisions(long, ReviseParameters(revisions=2, length_balance=0.25))
     assert level.reasons() == {"length_balance": 1} and level.dropped[0].pair.item == long[2].item
-    assert {one.split for one in level.pairs} == {"train", "validation"} and level.dropped[0].pair.split is None
+    assert {preference.split for preference in level.pairs} == {"train", "validation"} and level.dropped[
+        0
+    ].pair.split is None
 
 
 def test_rules_that_are_not_set_leave_no_trace_in_a_registration() -> None:

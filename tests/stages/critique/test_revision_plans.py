@@ -38,8 +38,8 @@ def test_categories_and_principles_take_turns(chains: int, rounds: int) -> None:
     """Categories of 5, 1 and 2 principles: a draw among all eight would use the first five times as often."""
     parameters = ReviseParameters(revisions=rounds, seed=4)
     plans = plan(rules(large=5, single=1, pair=2), [f"i{n}/0" for n in range(chains)], parameters)
-    used = [rule for one in plans for rule in one.principles]
-    assert len(used) == chains * rounds and all(len(one.principles) == rounds for one in plans)
+    used = [rule for item in plans for rule in item.principles]
+    assert len(used) == chains * rounds and all(len(item.principles) == rounds for item in plans)
     by_category = Counter({"large": 0, "single": 0, "pair": 0})
     by_category.update(rule.category for rule in used)
     assert max(by_category.values()) - min(by_category.values()) <= 1
@@ -59,8 +59,8 @@ def test_the_plan_depends_on_the_seed_and_not_on_the_order_of_the_examples() -> 
 
 
 def test_a_chain_goes_through_different_categories_first() -> None:
-    for one in plan(rules(a=4, b=4, c=4), [f"i{n}/0" for n in range(9)], ReviseParameters(revisions=3, seed=0)):
-        assert {rule.category for rule in one.principles} == {"a", "b", "c"}
+    for rounds in plan(rules(a=4, b=4, c=4), [f"i{n}/0" for n in range(9)], ReviseParameters(revisions=3, seed=0)):
+        assert {rule.category for rule in rounds.principles} == {"a", "b", "c"}
 
 
 def test_two_chains_of_one_name_are_refused() -> None:
@@ -86,8 +86,8 @@ def test_faults_of_a_revision(revision: str, before: str, finish: Finish, faults
 
 
 def test_words_of_a_refusal_that_were_asked_for_are_none() -> None:
-    asked = "Write a line in which someone says: I cannot come."
-    assert faults_of("She said: I cannot come today.", "She said no.", asked, "eos", ReviseParameters(), "") == ()
+    question = "Write a line in which someone says: I cannot come."
+    assert faults_of("She said: I cannot come today.", "She said no.", question, "eos", ReviseParameters(), "") == ()
 
 
 @pytest.mark.parametrize("form", ["completion", "chat"])
@@ -112,13 +112,15 @@ def test_a_chain_keeps_the_newest_text_without_a_fault() -> None:
 
 
 def test_rows_of_a_job_do_not_contradict_themselves_and_changed_ones_do() -> None:
-    given = ReviseParameters(revisions=2)
-    row = chains(given)[0]
-    assert contradiction_in(row, given) is None
-    assert contradiction_in(row.model_copy(update={"usable": False}), given) == "usable False is stated, True follows"
+    parameters = ReviseParameters(revisions=2)
+    row = chains(parameters)[0]
+    assert contradiction_in(row, parameters) is None
+    assert (
+        contradiction_in(row.model_copy(update={"usable": False}), parameters) == "usable False is stated, True follows"
+    )
     blamed = row.rounds[0].model_copy(update={"faults": ("short",)})
-    told = contradiction_in(row.model_copy(update={"rounds": (blamed, row.rounds[1])}), given)
-    assert told == "round 1: faults short are stated, none follow"
+    output = contradiction_in(row.model_copy(update={"rounds": (blamed, row.rounds[1])}), parameters)
+    assert output == "round 1: faults short are stated, none follow"
 
 
 def test_a_base_model_is_led_by_worked_chains_and_stopped_at_the_next_part() -> None:

@@ -29,7 +29,7 @@ from testing.factories.critic_evidence import (
     revision_first,
 )
 from testing.factories.evidence_on_disk import write_rows
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 from training.rules.critique.preference_pairs import all_revisions, revisions_to_compare
 
 
@@ -43,38 +43,40 @@ def results_of(evidence: Evidence) -> dict[str, CheckResult]:
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    return {one.id: one for one in run_checks(evidence, metrics)}
+    return {check.id: check for check in run_checks(evidence, metrics)}
 
 
 def test_a_pair_is_kept_where_both_orders_prefer_the_revision_with_the_margin(tmp_path: Path) -> None:
     evidence = critic_evidence(tmp_path, "revise", stage=JUDGED, signed=in_turn)
-    kept = read_rows(evidence.outputs["preferences"], Preference, "kept")
-    assert [(one.item, one.margin) for one in kept] == [("i0", 1.5), ("i4", 1.5)]
+    preferences = read_rows(evidence.outputs["preferences"], Preference, "kept")
+    assert [(preference.item, preference.margin) for preference in preferences] == [("i0", 1.5), ("i4", 1.5)]
     out = read_rows(evidence.outputs["dropped"], DroppedPair, "dropped")
-    assert [(one.pair.item, one.reason) for one in out] == [
+    assert [(pair.pair.item, pair.reason) for pair in out] == [
         ("i1", "original_preferred"),
         ("i2", "no_preference"),
         ("i3", "no_preference"),
         ("i5", "original_preferred"),
     ]
-    values = {id: one.value for id, one in measure(evidence).metrics.items()}
+    values = {id: metric.value for id, metric in measure(evidence).metrics.items()}
     assert (values["revision_pairs"], values["revision_pairs_dropped_judge"]) == (2, 4)
     assert values["revision_preferred_rate"] == pytest.approx(2 / 6)
     assert values["revision_judge_swap_inconsistency"] == pytest.approx(1 / 6) and values["revision_judge_kappa"] == 1
-    found = results_of(evidence)["pairs.derived"]
-    assert found.status == "PASS" and "left out: no_preference 2, original_preferred 2" in found.detail
+    check = results_of(evidence)["pairs.derived"]
+    assert check.status == "PASS" and "left out: no_preference 2, original_preferred 2" in check.detail
 
 
 def test_the_judge_is_asked_of_pairs_that_the_other_rules_leave() -> None:
-    given = ReviseParameters(revisions=2, max_length_ratio=3.0, judge=PairJudge())
-    rows = [row.model_copy(update={"final": row.final * 5}) if n == 2 else row for n, row in enumerate(chains(given))]
-    asked = revisions_to_compare(rows, given)
-    assert [one.item for one in asked] == ["i0", "i1", "i3", "i4", "i5"]
-    assert all(one.first == row.final for one, row in zip(asked[:2], rows[:2], strict=True))
+    parameters = ReviseParameters(revisions=2, max_length_ratio=3.0, judge=PairJudge())
+    rows = [
+        row.model_copy(update={"final": row.final * 5}) if n == 2 else row for n, row in enumerate(chains(parameters))
+    ]
+    pairs = revisions_to_compare(rows, parameters)
+    assert [pair.item for pair in pairs] == ["i0", "i1", "i3", "i4", "i5"]
+    assert all(pair.first == row.final for pair, row in zip(pairs[:2], rows[:2], strict=True))
     judge = Scripted("comparison", PairJudge().as_critic(), lambda _: (2.0, 2.0))
-    assert all_revisions(rows, given, judge.comparisons(asked)).reasons() == {"length_ratio": 1}
+    assert all_revisions(rows, parameters, judge.comparisons(pairs)).reasons() == {"length_ratio": 1}
     with pytest.raises(ValueError, match="zip"):
-        all_revisions(rows, given, judge.comparisons(asked[:-1]))
+        all_revisions(rows, parameters, judge.comparisons(pairs[:-1]))
 
 
 def test_both_orders_have_to_agree_whatever_the_margin() -> None:
@@ -126,8 +128,8 @@ def only_a(_: int) -> tuple[float, float]:
     ids=["it likes what stands first", "a sample of ten", "it likes a label"],
 )
 def test_a_judge_that_is_not_admitted_closes_the_gate(tmp_path: Path, check: str, changes: dict[str, Any]) -> None:
-    found = results_of(critic_evidence(tmp_path, "revise", stage=JUDGED, **changes))[check]
-    assert (found.status, found.blocking) == ("FAIL", True)
+    result = results_of(critic_evidence(tmp_path, "revise", stage=JUDGED, **changes))[check]
+    assert (result.status, result.blocking) == ("FAIL", True)
 
 
 def test_without_comparisons_nothing_is_measured(tmp_path: Path) -> None:
@@ -140,13 +142,11 @@ def test_without_comparisons_nothing_is_measured(tmp_path: Path) -> None:
 
 
 def test_only_a_stage_with_a_judge_reads_and_leaves_what_a_judge_does() -> None:
-    plain, judged = (
-        STAGE_KINDS["revise"].parameters.model_validate(given) for given in ({}, {"judge": {"margin": 0.5}})
-    )
+    plain, judged = (STAGE_KINDS["revise"].parameters.model_validate(row) for row in ({}, {"judge": {"margin": 0.5}}))
     assert "judge" not in plain.model_dump() and judged.model_dump()["judge"]["margin"] == 0.5
     assert set(inputs_of("revise", judged)) - set(inputs_of("revise", plain)) == {"judge", "calibration"}
-    left = set(outputs_of("revise", judged)) - set(outputs_of("revise", plain))
-    assert left == {"comparisons", "calibration", "dropped"}
+    remaining = set(outputs_of("revise", judged)) - set(outputs_of("revise", plain))
+    assert remaining == {"comparisons", "calibration", "dropped"}
 
 
 STAGE = """\
@@ -171,14 +171,14 @@ INPUTS, JUDGE = ", judge: model, calibration: data.pairs", ", judge: {margin: 0.
 
 def test_a_spec_names_a_judge_and_its_labelled_sample_together(tmp_path: Path) -> None:
     assert loads(spec_with(tmp_path, INPUTS, JUDGE)).spec.stage("rewrite").inputs["judge"] == "model"
-    assert any("input 'judge' is missing" in one for one in told(spec_with(tmp_path, "", JUDGE)))
-    assert any("revise has no input 'calibration'" in one for one in told(spec_with(tmp_path, INPUTS, "")))
+    assert any("input 'judge' is missing" in text for text in list_problems(spec_with(tmp_path, "", JUDGE)))
+    assert any("revise has no input 'calibration'" in text for text in list_problems(spec_with(tmp_path, INPUTS, "")))
 
 
 def test_the_labelled_sample_of_a_judge_is_looked_at_before_anything_is_spent(tmp_path: Path) -> None:
     spec = loads(spec_with(tmp_path, INPUTS, JUDGE)).spec
     assert samples_of(spec, {"pairs": tuple(labelled_sample("revise"))}).status == "PASS"
-    found = samples_of(spec, {"pairs": tuple(labelled_sample("revise", 4))})
-    assert found.status == "FAIL" and "stage 'rewrite' holds 4 items" in found.detail
+    outcome = samples_of(spec, {"pairs": tuple(labelled_sample("revise", 4))})
+    assert outcome.status == "FAIL" and "stage 'rewrite' holds 4 items" in outcome.detail
     plain = loads(spec_with(tmp_path, "", "")).spec
     assert samples_of(plain, {}).detail == "no stage has a critic"

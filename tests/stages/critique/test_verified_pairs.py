@@ -20,7 +20,7 @@ from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from testing.factories.bound_evidence import bound
 from testing.factories.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 from testing.fixtures.critic_jobs import lines
 from testing.fixtures.stage_jobs import stage_job
 from training.jobs.critique.best_of_n_verified import prefer_verified
@@ -43,27 +43,29 @@ def rows(**changes: Any) -> list[GenerationRow]:
 
 def test_what_the_verifier_accepts_is_chosen_over_what_it_refuses() -> None:
     given_rows = rows()
-    said = verdicts(TASK, prompt_items(), given_rows)
-    pairs = verified_pairs(given_rows, said, GIVEN).pairs
-    assert [one.verdict for one in said] == ["accepted", "refused"] * 5
-    assert len(pairs) == 5 and mixed_prompts(said) == 5
-    assert all(one.chosen.islower() and one.rejected == "A Tale In Capitals." for one in pairs)
-    assert {one.split for one in pairs} == {"train", "validation"}
-    assert {(one.source, one.margin, one.made_by) for one in pairs} == {("verified", None, "sample")}
+    verified_rows = verdicts(TASK, prompt_items(), given_rows)
+    pairs = verified_pairs(given_rows, verified_rows, GIVEN).pairs
+    assert [row.verdict for row in verified_rows] == ["accepted", "refused"] * 5
+    assert len(pairs) == 5 and mixed_prompts(verified_rows) == 5
+    assert all(preference.chosen.islower() and preference.rejected == "A Tale In Capitals." for preference in pairs)
+    assert {preference.split for preference in pairs} == {"train", "validation"}
+    assert {(preference.source, preference.margin, preference.made_by) for preference in pairs} == {
+        ("verified", None, "sample")
+    }
 
 
 def test_what_the_token_limit_ended_is_on_neither_side() -> None:
     given_rows = rows(truncated=True)
-    said = verdicts(TASK, prompt_items(), given_rows)
-    assert {one.verdict for one in said} == {"truncated"}
-    assert verified_pairs(given_rows, said, GIVEN).pairs == [] and mixed_prompts(said) == 0
+    verified_rows = verdicts(TASK, prompt_items(), given_rows)
+    assert {row.verdict for row in verified_rows} == {"truncated"}
+    assert verified_pairs(given_rows, verified_rows, GIVEN).pairs == [] and mixed_prompts(verified_rows) == 0
 
 
-@pytest.mark.parametrize(("most", "left"), [(100.0, 5), (1.5, 0)])
-def test_pairs_of_very_different_lengths_are_left_out(most: float, left: int) -> None:
+@pytest.mark.parametrize(("most", "remaining"), [(100.0, 5), (1.5, 0)])
+def test_pairs_of_very_different_lengths_are_left_out(most: float, remaining: int) -> None:
     given_rows = rows()
     parameters = GIVEN.model_copy(update={"max_length_ratio": most})
-    assert len(verified_pairs(given_rows, verdicts(TASK, prompt_items(), given_rows), parameters).pairs) == left
+    assert len(verified_pairs(given_rows, verdicts(TASK, prompt_items(), given_rows), parameters).pairs) == remaining
 
 
 def test_a_sample_of_another_prompt_is_refused() -> None:
@@ -87,15 +89,27 @@ def test_a_sample_stands_in_one_pair_at_most(texts: list[tuple[int, str]], most:
         for n, (place, text) in enumerate(texts)
     ]
     parameters = GIVEN.model_copy(update={"pairs_per_prompt": most})
-    said = verdicts(TASK, items, given_rows)
-    pairs = verified_pairs(given_rows, said, parameters).pairs
-    accepted = {row.completion.strip() for row, one in zip(given_rows, said, strict=True) if one.verdict == "accepted"}
-    refused = {row.completion.strip() for row, one in zip(given_rows, said, strict=True) if one.verdict == "refused"}
+    verified_rows = verdicts(TASK, items, given_rows)
+    pairs = verified_pairs(given_rows, verified_rows, parameters).pairs
+    accepted = {
+        row.completion.strip()
+        for row, verified_row in zip(given_rows, verified_rows, strict=True)
+        if verified_row.verdict == "accepted"
+    }
+    refused = {
+        row.completion.strip()
+        for row, verified_row in zip(given_rows, verified_rows, strict=True)
+        if verified_row.verdict == "refused"
+    }
     for item in items:
-        own = [one for one in pairs if one.item == item.id]
+        own = [preference for preference in pairs if preference.item == item.id]
         assert len(own) <= most
-        assert len({one.chosen for one in own}) == len({one.rejected for one in own}) == len(own)
-    assert all(one.chosen in accepted and one.rejected in refused for one in pairs)
+        assert (
+            len({preference.chosen for preference in own})
+            == len({preference.rejected for preference in own})
+            == len(own)
+        )
+    assert all(preference.chosen in accepted and preference.rejected in refused for preference in pairs)
 
 
 def job_of(tmp_path: Path) -> Job:
@@ -112,9 +126,11 @@ def job_of(tmp_path: Path) -> Job:
 def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     done = prefer_verified(job)
-    said = verdicts(TASK, prompt_items(), rows())
-    kept = (job.out / "preferences.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [Preference.model_validate_json(line) for line in kept] == verified_pairs(rows(), said, GIVEN).pairs
+    verified_rows = verdicts(TASK, prompt_items(), rows())
+    selected = (job.out / "preferences.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [Preference.model_validate_json(line) for line in selected] == verified_pairs(
+        rows(), verified_rows, GIVEN
+    ).pairs
     assert done.effective == GIVEN.model_dump(mode="json") and done.facts == {"samples": 10, "pairs": 5, "dropped": {}}
 
 
@@ -123,14 +139,17 @@ def nothing(_: list[VerifiedRow], __: list[Preference]) -> None:
 
 
 def evidence(folder: Path, change: Callable[[list[VerifiedRow], list[Preference]], None] = nothing) -> Evidence:
-    said = verdicts(TASK, prompt_items(), rows())
-    pairs = verified_pairs(rows(), said, GIVEN).pairs
-    change(said, pairs)
+    verified_rows = verdicts(TASK, prompt_items(), rows())
+    pairs = verified_pairs(rows(), verified_rows, GIVEN).pairs
+    change(verified_rows, pairs)
     inputs = {
         "samples": lines(folder / "in" / "samples.jsonl", rows()),
         "prompts": lines(folder / "in" / "prompts.jsonl", list(prompt_items())),
     }
-    outputs = {"rows": lines(folder / "o" / "rows.jsonl", said), "preferences": lines(folder / "o" / "p.jsonl", pairs)}
+    outputs = {
+        "rows": lines(folder / "o" / "rows.jsonl", verified_rows),
+        "preferences": lines(folder / "o" / "p.jsonl", pairs),
+    }
     return bound(evidence_of(folder, "sample"), STAGE, inputs, outputs, "instruct")
 
 
@@ -140,20 +159,24 @@ def test_a_stage_without_a_model_gets_no_warning_about_precision(tmp_path: Path)
         (tmp_path / name).mkdir()
     done = prefer_verified(job_of(tmp_path))
     stated = {"device": done.device, "dtype": done.dtype, "threads": done.threads}
-    found = with_manifest(evidence(tmp_path / "pairs"), **stated)
-    told = {one.id: (one.status, one.detail) for one in run_checks(found, measure(found))}
-    assert told["jobs.device"] == ("NOT_APPLICABLE", "the stage runs no model, so it has no precision")
+    result = with_manifest(evidence(tmp_path / "pairs"), **stated)
+    report = {check.id: (check.status, check.detail) for check in run_checks(result, measure(result))}
+    assert report["jobs.device"] == ("NOT_APPLICABLE", "the stage runs no model, so it has no precision")
     sampled = with_manifest(evidence_of(tmp_path / "sampled", "sample"), **stated)
-    assert {one.id: one.status for one in run_checks(sampled, measure(sampled))}["jobs.device"] == "WARN"
+    assert {check.id: check.status for check in run_checks(sampled, measure(sampled))}["jobs.device"] == "WARN"
 
 
-def failed(found: Evidence) -> set[str]:
-    return {one.id for one in run_checks(found, measure(found)) if one.status not in ("PASS", "NOT_APPLICABLE", "WARN")}
+def failed(result: Evidence) -> set[str]:
+    return {
+        check.id
+        for check in run_checks(result, measure(result))
+        if check.status not in ("PASS", "NOT_APPLICABLE", "WARN")
+    }
 
 
 def test_whole_evidence_is_measured_and_passes(tmp_path: Path) -> None:
-    found = evidence(tmp_path)
-    assert {name: one.value for name, one in measure(found).metrics.items()} == {
+    result = evidence(tmp_path)
+    assert {name: metric.value for name, metric in measure(result).metrics.items()} == {
         "verified_samples": 10,
         "verified_accepted_rate": 0.5,
         "verified_mixed_prompts": 5,
@@ -165,15 +188,15 @@ def test_whole_evidence_is_measured_and_passes(tmp_path: Path) -> None:
         "verified_pairs_log_length_ratio": pytest.approx(0.764, abs=1e-3),
     }
     # These tales are twice as long as what stands against them, on purpose.
-    assert failed(found) == {"pairs.length"}
+    assert failed(result) == {"pairs.length"}
 
 
-def call_it_accepted(said: list[VerifiedRow], _: list[Preference]) -> None:
-    said[1] = said[1].model_copy(update={"verdict": "accepted"})
+def call_it_accepted(verified_rows: list[VerifiedRow], _: list[Preference]) -> None:
+    verified_rows[1] = verified_rows[1].model_copy(update={"verdict": "accepted"})
 
 
-def leave_out_a_refusal(said: list[VerifiedRow], _: list[Preference]) -> None:
-    del said[3]
+def leave_out_a_refusal(verified_rows: list[VerifiedRow], _: list[Preference]) -> None:
+    del verified_rows[3]
 
 
 def turn_a_pair(_: list[VerifiedRow], pairs: list[Preference]) -> None:
@@ -215,15 +238,15 @@ def test_a_spec_pairs_the_samples_of_a_generate_stage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "prompts", "said"),
+    ("samples", "prompts", "message"),
     [
         ("tuned.rows", "data.prompts", "'tuned.rows' are rows of a stage of kind evaluate"),
         ("train.rows", "data.prompts", "'train.rows' are rows of a stage of kind sft"),
         ("sample.rows", "data.others", "prompts are 'data.others', the samples are of 'data.prompts'"),
     ],
 )
-def test_samples_of_other_stages_are_refused(tmp_path: Path, samples: str, prompts: str, said: str) -> None:
+def test_samples_of_other_stages_are_refused(tmp_path: Path, samples: str, prompts: str, message: str) -> None:
     path = spec_with(tmp_path, samples, prompts)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("data:\n", "data:\n  others: {path: prompts.jsonl}\n"), encoding="utf-8")
-    assert any(said in one for one in told(path))
+    assert any(message in word for word in list_problems(path))

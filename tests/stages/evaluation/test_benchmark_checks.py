@@ -35,20 +35,22 @@ def found_in(evidence: object) -> dict[str, CheckResult]:
         metrics = measure(evidence)  # pyright: ignore[reportArgumentType]
     except EvidenceMissing:
         metrics = None
-    return {one.id: one for one in run_checks(evidence, metrics)}  # pyright: ignore[reportArgumentType]
+    return {check.id: check for check in run_checks(evidence, metrics)}  # pyright: ignore[reportArgumentType]
 
 
 def test_healthy_evidence_has_no_finding(tmp_path: Path) -> None:
     results = found_in(benchmark_evidence(tmp_path))
-    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert {
+        id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
+    } == {}
     assert results["benchmark.scores"].detail == "all 12 scores follow from answer and target"
 
 
 def test_what_is_measured(tmp_path: Path) -> None:
     metrics = measure(benchmark_evidence(tmp_path)).metrics
     assert metrics["benchmark_accuracy"].value == RIGHT / 12 and metrics["benchmark_accuracy"].interval
-    told = {id: metrics[id].value for id in ("benchmark_items", "benchmark_truncation_rate", "model_calls")}
-    assert told == {"benchmark_items": 12, "benchmark_truncation_rate": 0, "model_calls": 24}
+    report = {id: metrics[id].value for id in ("benchmark_items", "benchmark_truncation_rate", "model_calls")}
+    assert report == {"benchmark_items": 12, "benchmark_truncation_rate": 0, "model_calls": 24}
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
@@ -103,7 +105,9 @@ def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path
     metrics = measure(evidence).metrics
     assert (metrics["lm_eval_accuracy"].value, metrics["lm_eval_items"].value) == (RIGHT / 12, 12)
     results = found_in(evidence)
-    assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert {
+        id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
+    } == {}
     assert results["benchmark.scores"].detail == "all 12 scores follow from answer and target"
     assert benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")[RIGHT - 1 : RIGHT + 1] == [1.0, 0.0]
 
@@ -114,18 +118,18 @@ def test_a_score_of_lm_eval_that_was_edited_in_log_and_rows_is_found(tmp_path: P
 
 
 def test_every_check_of_the_kind_has_a_flaw() -> None:
-    own = {one.id for one in CHECKS if one.id.startswith("benchmark.")}
+    own = {check.id for check in CHECKS if check.id.startswith("benchmark.")}
     assert own == {check for _, check, _ in FLAWS.values()}, join_names(own)
 
 
-@pytest.mark.parametrize("left", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
-def test_a_log_that_is_none_closes_the_gate(tmp_path: Path, left: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
+def test_a_log_that_is_none_closes_the_gate(tmp_path: Path, content: bytes) -> None:
     evidence = benchmark_evidence(tmp_path)
     log = evidence.outputs["log"]
-    (log / NAME).write_bytes(left)
+    (log / NAME).write_bytes(content)
     evidence = replace(evidence, output_digests=evidence.output_digests | {"log": digest_path(log)})
     results = found_in(evidence)
-    assert {results[one].status for one in ("benchmark.log", "benchmark.task")} <= {"BLOCKED", "FAIL"}
+    assert {results[name].status for name in ("benchmark.log", "benchmark.task")} <= {"BLOCKED", "FAIL"}
 
 
 def test_a_log_that_was_changed_after_the_job_closes_the_gate(tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_a_log_that_was_changed_after_the_job_closes_the_gate(tmp_path: Path) ->
     path.unlink()
     write_log(path, header(tags=["edited"]), samples(rows()))
     results = found_in(evidence)
-    assert {results[one].status for one in ("benchmark.log", "benchmark.task", "benchmark.scores")} == {"BLOCKED"}
+    assert {results[name].status for name in ("benchmark.log", "benchmark.task", "benchmark.scores")} == {"BLOCKED"}
     (evidence.outputs["log"] / "other").write_text("x", encoding="utf-8")
     assert found_in(evidence)["benchmark.log"].status == "BLOCKED"
 
@@ -147,6 +151,6 @@ def test_without_a_log_the_gate_stays_closed(tmp_path: Path) -> None:
 
 def test_outcomes_are_those_of_the_items_in_order(tmp_path: Path) -> None:
     evidence = benchmark_evidence(tmp_path)
-    found = benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")
-    assert found == [float(place < RIGHT) for place in range(len(items()))]
+    results = benchmark.outcomes(evidence, evidence.outputs["rows"], "binary")
+    assert results == [float(place < RIGHT) for place in range(len(items()))]
     assert benchmark.summarise_rows(evidence)[0]["calls"] == 2

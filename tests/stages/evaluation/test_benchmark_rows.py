@@ -39,15 +39,15 @@ def calls(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Se
     engine = make_engine("batched", model, 4, scratch=folder, share=False)
     server = CompletionServer(
         engine,
-        lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids,
+        lambda results: dialogue_ids(engine.tokenizer, results, "chat").ids,
         CompletionLimits(9, None, 0, 4),
         folder / "s",
     )
     with server:
         for item in ITEMS:
             first = server.answer({"messages": [{"role": "user", "content": item.prompt}], "max_tokens": 6})
-            said = [*first.messages, {"role": "assistant", "content": first.output.text}]
-            server.answer({"messages": [*said, {"role": "user", "content": "Sure?"}], "stop": "zz"})
+            messages = [*first.messages, {"role": "assistant", "content": first.output.text}]
+            server.answer({"messages": [*messages, {"role": "user", "content": "Sure?"}], "stop": "zz"})
     return server.calls
 
 
@@ -71,12 +71,14 @@ def log_of(calls: dict[str, ServedCall], **changes: Any) -> Log:
     return NO_LOG._replace(samples=tuple(samples))
 
 
-def left(folder: Path, model: Path, rows: list[BenchmarkRow], **settings: Any) -> Job:
+def write_job(folder: Path, model: Path, rows: list[BenchmarkRow], **settings: Any) -> Job:
     folder.mkdir(exist_ok=True)
     items = folder / "items.jsonl"
     items.write_text("".join(f"{item.model_dump_json()}\n" for item in ITEMS), encoding="utf-8")
-    given = {"task": "t", "score": "match", "max_new_tokens": 9} | settings
-    job = stage_job(folder / "run" / "jobs" / "job", "inspect", {"model": model, "items": items}, "instruct", **given)
+    arguments = {"task": "t", "score": "match", "max_new_tokens": 9} | settings
+    job = stage_job(
+        folder / "run" / "jobs" / "job", "inspect", {"model": model, "items": items}, "instruct", **arguments
+    )
     job.write_rows("rows", rows)
     return job
 
@@ -90,7 +92,7 @@ def test_rows_are_in_the_order_of_the_items_and_hold_their_requests(calls: dict[
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "output"),
     [
         ({"id": "i1"}, "each item has to be one sample"),
         ({"id": "other"}, "each item has to be one sample"),
@@ -107,22 +109,22 @@ def test_rows_are_in_the_order_of_the_items_and_hold_their_requests(calls: dict[
     ],
 )
 def test_a_log_that_does_not_fit_what_the_model_was_asked_is_refused(
-    calls: dict[str, ServedCall], changes: dict[str, Any], told: str
+    calls: dict[str, ServedCall], changes: dict[str, Any], output: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=output):
         rows_of(log_of(calls, **changes), ITEMS, calls, "match")
 
 
 def test_a_witness_reads_every_request_again(tmp_path: Path, model: Path, calls: dict[str, ServedCall]) -> None:
     rows = rows_of(log_of(calls), ITEMS, calls, "match")
-    job = left(tmp_path, model, rows)
+    job = write_job(tmp_path, model, rows)
     assert unwritten(job) == set()
     assert unwritten(job, small_model(tmp_path / "other", chat=True, seed=5), "others") == {0, 1, 2, 3}
 
-    def swapped(found: list[dict[str, Any]]) -> None:
+    def swapped(results: list[dict[str, Any]]) -> None:
         """The second request of one row says what another answer said; the last one was asked something else."""
-        found[1]["calls"][1] |= {"output": "Yes", "answer_ids": [56, 68, 82], "output_tokens": 3}
-        found[3]["calls"][0]["messages"][0]["content"] = "Say nothing of the kind, whatever comes"
+        results[1]["calls"][1] |= {"output": "Yes", "answer_ids": [56, 68, 82], "output_tokens": 3}
+        results[3]["calls"][0]["messages"][0]["content"] = "Say nothing of the kind, whatever comes"
 
     rewrite(job, "rows", swapped)
     assert {1} <= unwritten(job, folder="again") <= {1, 3}
@@ -161,9 +163,9 @@ def test_sampled_answers_of_every_epoch_are_read_again_by_their_draws(
     assert [(row.item, row.sample) for row in drawn] == [(item.id, at) for item in ITEMS for at in range(EPOCHS)]
     assert [row.calls[0].draw for row in drawn] == [0, 1, 2] * len(ITEMS)
     settings = {"temperature": 1.0, "samples_per_item": EPOCHS, "seed": 7}
-    job = left(tmp_path, model, drawn, **settings)
+    job = write_job(tmp_path, model, drawn, **settings)
     assert unwritten(job) == set()
-    changed = left(tmp_path / "seed", model, drawn, **settings | {"seed": 8})
+    changed = write_job(tmp_path / "seed", model, drawn, **settings | {"seed": 8})
     assert len(unwritten(changed)) > len(drawn) // 2, "drawn with the noise of another seed"
 
     def kept_twice(rows: list[dict[str, Any]]) -> None:
@@ -177,9 +179,9 @@ def test_sampled_answers_of_every_epoch_are_read_again_by_their_draws(
 
 def test_an_item_becomes_a_sample() -> None:
     choice = {"choice_1": "tea", "choice_2": "ale", "answer": 2}
-    asked = Item(id="q", group="g", kind="k", prompt="Which?", constraint=choice)  # pyright: ignore[reportArgumentType]
-    found = sample_of(asked)
-    assert (found["choices"], found["target"]) == (["tea", "ale"], "B")
-    several = asked.model_copy(update={"constraint": {"answer": "tea", "answer_2": "a tea"}})
+    item = Item(id="q", group="g", kind="k", prompt="Which?", constraint=choice)  # pyright: ignore[reportArgumentType]
+    results = sample_of(item)
+    assert (results["choices"], results["target"]) == (["tea", "ale"], "B")
+    several = item.model_copy(update={"constraint": {"answer": "tea", "answer_2": "a tea"}})
     assert sample_of(several)["target"] == ["tea", "a tea"] and "choices" not in sample_of(several)
-    assert json.dumps(sample_of(asked.model_copy(update={"constraint": {}}))["target"]) == '""'
+    assert json.dumps(sample_of(item.model_copy(update={"constraint": {}}))["target"]) == '""'

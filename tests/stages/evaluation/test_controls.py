@@ -51,19 +51,19 @@ def job_of(folder: Path, model: Path, **parameters: Any) -> Job:
 def test_before_each_turn_stand_turns_of_others_with_what_they_were_answered(tmp_path: Path, model: Path) -> None:
     rows = run(job_of(tmp_path, model, history="shuffled", seed=5))
     items = talks()
-    shown = donors(items, 5)
+    views = donors(items, 5)
     weights, tokenizer = load(model)
     for place, (item, row) in enumerate(zip(items, rows, strict=True)):
         assert [turn["user"] for turn in row["turns"]] == list(turns_of(item))
         for number, turn in enumerate(row["turns"]):
-            before = [rows[whose]["turns"][earlier] for earlier, whose in enumerate(shown[place][:number])]
-            text = "".join(f"User: {one['user']}\nAssistant: {one['output'].strip()}\n" for one in before)
+            before = [rows[whose]["turns"][earlier] for earlier, whose in enumerate(views[place][:number])]
+            text = "".join(f"User: {value['user']}\nAssistant: {value['output'].strip()}\n" for value in before)
             ids = list(tokenizer(f"{text}User: {turn['user']}\nAssistant:")["input_ids"])
             ((output,),) = BatchedEngine(weights, tokenizer, 1).complete([ids], TokenSampling(5))
-            said = output.text
+            message = output.text
             for stop in ("\nUser:", "\nAssistant:"):
-                said = said.split(stop)[0]
-            assert (turn["prompt_tokens"], turn["output"]) == (len(ids), said), (item.id, number)
+                message = message.split(stop)[0]
+            assert (turn["prompt_tokens"], turn["output"]) == (len(ids), message), (item.id, number)
 
 
 def test_controls_begin_alike_and_differ_where_there_is_a_history(tmp_path: Path, model: Path) -> None:

@@ -51,7 +51,7 @@ from testing.factories.evidence_on_disk import (
 )
 from testing.factories.flaws import with_thresholds
 from testing.factories.flaws_evaluation import drifted, labelled, labelled_items, with_plan
-from testing.factories.spec_files import told, write_spec
+from testing.factories.spec_files import list_problems, write_spec
 from training.rules import tasks
 from training.rules.tasks import verifier
 from training.rules.tasks.format_instructions import Judgement
@@ -66,7 +66,7 @@ def result(evidence: Evidence, check: str) -> CheckResult:
         metrics = measure(evidence)
     except EvidenceMissing:
         metrics = None
-    return next(one for one in run_checks(evidence, metrics) if one.id == check)
+    return next(check_result for check_result in run_checks(evidence, metrics) if check_result.id == check)
 
 
 def outcome_of(evidence: Evidence) -> str:
@@ -100,11 +100,11 @@ def test_failure_02_a_ruler_with_splendid_statistics_is_refused(tmp_path: Path, 
     evidence = evidence_of(tmp_path, "tuned")
     assert evidence.baseline_rows is not None
     rows = answers([True] * N)
-    write_rows(evidence.baseline_rows, [one | {"output": one["output"] + " and so on" * 60} for one in rows])
+    write_rows(evidence.baseline_rows, [fields | {"output": fields["output"] + " and so on" * 60} for fields in rows])
     write_rows(evidence.outputs["rows"], rows)
-    found = measure(evidence).metrics
-    assert (found["gained"].value, found["lost"].value, found["cohens_h"].value > 3) == (N, 0, True)
-    assert found["mcnemar_p"].value < 0.001
+    metrics = measure(evidence).metrics
+    assert (metrics["gained"].value, metrics["lost"].value, metrics["cohens_h"].value > 3) == (N, 0, True)
+    assert metrics["mcnemar_p"].value < 0.001
     refused = result(evidence, "scorer.admitted")
     assert (refused.status, refused.blocking) == ("FAIL", True) and "misjudges" in refused.detail
     assert result(evidence, "scorer.length").status == "WARN"
@@ -118,8 +118,8 @@ def test_the_same_session_with_the_tasks_own_verifier_is_admitted(tmp_path: Path
 
 
 def test_a_ruler_is_refused_before_anything_is_paid_for(tmp_path: Path, ruler: None) -> None:
-    found = design_results(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
-    assert {one.id: one.status for one in found}["design.scorer"] == "FAIL"
+    checks = design_results(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
+    assert {check.id: check.status for check in checks}["design.scorer"] == "FAIL"
 
 
 def test_known_answers_alone_do_not_admit_what_people_contradict(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_what_admits_a_scorer_lies_at_the_registered_thresholds(tmp_path: Path) 
     assert [status(scorer_sides=least) for least in (0.2, 0.5)] == ["PASS", "FAIL"]
     # Answers of 23 and 34 characters are a pair up to a ratio of 35 / 24.
     apart = [ScorerVerdict(f"{n}", 34 if n % 2 else 23, bool(n % 2), bool(n % 2)) for n in range(24)]
-    found = [admission(apart, Thresholds(scorer_matched=ratio)).matched.n for ratio in (1.45, 1.46)]
-    assert found == [0, 24]
+    results = [admission(apart, Thresholds(scorer_matched=ratio)).matched.n for ratio in (1.45, 1.46)]
+    assert results == [0, 24]
 
 
 def test_labels_that_cannot_be_read_block(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_verdicts_that_lean_on_length_a_little_correlate_a_little() -> None:
         for n, length in enumerate((10, 20, 30, 40))
     ]
     assert length_correlation(verdicts) == pytest.approx(-(1 / 5**0.5))
-    assert length_correlation([one._replace(passed=one.label) for one in verdicts]) == 0.0
+    assert length_correlation([verdict._replace(passed=verdict.label) for verdict in verdicts]) == 0.0
 
 
 def test_pairs_are_of_nearly_equal_length_and_each_answer_is_used_once() -> None:
@@ -207,7 +207,7 @@ def test_pairs_are_of_nearly_equal_length_and_each_answer_is_used_once() -> None
         ScorerVerdict("b2", 130, False, False),
         ScorerVerdict("b3", 104, False, False),
     ]
-    assert [(one.name, other.name) for one, other in matched_pairs(verdicts)] == [("g1", "b1"), ("g2", "b3")]
+    assert [(verdict.name, other.name) for verdict, other in matched_pairs(verdicts)] == [("g1", "b1"), ("g2", "b3")]
 
 
 # The gap before training
@@ -258,7 +258,7 @@ def test_a_ceiling_that_fails_too_opens_no_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         ("gap: {base: [bass]}", "unknown stage 'bass'"),
         ("gap: {base: [sample]}", "'sample' is of kind generate"),
@@ -269,9 +269,9 @@ def test_a_ceiling_that_fails_too_opens_no_training(tmp_path: Path) -> None:
         ("drift: [{before: base, after: ship}]", "'ship' is of kind package"),
     ],
 )
-def test_a_plan_that_cannot_show_anything_is_told_with_its_place(tmp_path: Path, section: str, said: str) -> None:
-    problems = told(write_spec(tmp_path, ("stages:\n", f"evaluation:\n  {section}\nstages:\n")))
-    assert any(said in problem and "evaluation." in problem for problem in problems), problems
+def test_a_plan_that_cannot_show_anything_is_told_with_its_place(tmp_path: Path, section: str, message: str) -> None:
+    problems = list_problems(write_spec(tmp_path, ("stages:\n", f"evaluation:\n  {section}\nstages:\n")))
+    assert any(message in problem and "evaluation." in problem for problem in problems), problems
 
 
 def test_a_plan_of_a_fitting_spec_loads_and_is_registered(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_stages_that_differ_in_more_than_the_model_are_no_drift(tmp_path: Path) 
     plan = ("stages:\n", "evaluation:\n  drift: [{before: base, after: again}]\nstages:\n")
     other = ("  - name: ship\n", "  - name: again\n    kind: evaluate\n    inputs: {model: train.checkpoint, items: "
              "data.prompts}\n    parameters: {max_new_tokens: 32, seed: 7}\n  - name: ship\n")  # fmt: skip
-    problems = told(write_spec(tmp_path, plan, other))
+    problems = list_problems(write_spec(tmp_path, plan, other))
     assert any("have different items" in problem for problem in problems), problems
 
 
@@ -320,7 +320,7 @@ def test_a_stage_that_was_measured_otherwise_is_not_compared(tmp_path: Path) -> 
 
 def held_against(evidence: Evidence, before: list[Any], folder: Path, margin: float = 0.05) -> CheckResult:
     plan = EvaluationPlan(drift=(Drift(before="base", after=evidence.stage.name, margin=margin),))
-    rows = write_rows(folder / "earlier.jsonl", [row(one) for one in before])
+    rows = write_rows(folder / "earlier.jsonl", [row(item) for item in before])
     arm = ArmEvidence(rows, evidence.manifest, evidence.parameters)
     return result(replace(with_plan(evidence, plan), arms={"base": arm}), "drift.kept")
 
@@ -338,8 +338,8 @@ def test_choices_and_conversations_must_not_fall_either(tmp_path: Path) -> None:
     best, worst = [(0.1, 90.0), (9.0, 0.1)] * 2, [(9.0, 0.1), (0.1, 90.0)] * 2
     fallen = choose_evidence(tmp_path, choice_rows(worst))
     assert held_against(fallen, choice_rows(best), tmp_path, 0.5).status == "FAIL"
-    kept = choose_evidence(tmp_path, choice_rows(best))
-    assert held_against(kept, choice_rows(best), tmp_path, 0.5).status == "PASS"
+    evidence = choose_evidence(tmp_path, choice_rows(best))
+    assert held_against(evidence, choice_rows(best), tmp_path, 0.5).status == "PASS"
     mute = conversation_rows(("No.",) * 4, 8)
     talking = converse_evidence(tmp_path, mute)
     assert held_against(talking, conversation_rows(times=8), tmp_path, 0.3).status == "FAIL"
@@ -355,8 +355,8 @@ def test_items_of_a_data_file_are_the_registered_ones(tmp_path: Path) -> None:
         (evidence.manifest.inputs["items"], "FAIL"),
     ):
         read = evidence.manifest.model_copy(update={"inputs": evidence.manifest.inputs | {"items": digest}})
-        found = result(replace(evidence, stage=elsewhere, manifest=read), "registration.split")
-        assert found.status == status
+        check = result(replace(evidence, stage=elsewhere, manifest=read), "registration.split")
+        assert check.status == status
     assert result(replace(evidence, stage=elsewhere), "power.n").status == "NOT_APPLICABLE"
     assert result(evidence, "power.n").status == "PASS"
 
@@ -367,8 +367,8 @@ def test_items_of_a_data_file_are_the_registered_ones(tmp_path: Path) -> None:
 def test_a_judge_that_agrees_with_people_counts(tmp_path: Path) -> None:
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, TWENTY, TWENTY)
     assert {
-        one: result(evidence, one).status
-        for one in ("pairwise_judge.judge", "pairwise_judge.order", "pairwise_judge.length")
+        name: result(evidence, name).status
+        for name in ("pairwise_judge.judge", "pairwise_judge.order", "pairwise_judge.length")
     } == {"pairwise_judge.judge": "PASS", "pairwise_judge.order": "PASS", "pairwise_judge.length": "PASS"}
 
 
@@ -387,8 +387,8 @@ def test_a_judge_that_nobody_can_vouch_for_does_not_count(
     tmp_path: Path, labels: list[str], judged: list[str], status: str
 ) -> None:
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, labels, judged)
-    found = result(evidence, "pairwise_judge.judge")
-    assert (found.status, found.blocking) == (status, True), found.detail
+    check = result(evidence, "pairwise_judge.judge")
+    assert (check.status, check.blocking) == (status, True), check.detail
 
 
 @pytest.mark.parametrize(("longer", "status"), [(0.31, "FAIL"), (-0.31, "FAIL"), (0.3, "PASS")])
@@ -399,7 +399,7 @@ def test_a_judge_that_prefers_length_more_than_people_do_does_not_count(
     metrics = measure(evidence)
     changed = metrics.metrics["judge_longer"].model_copy(update={"value": longer, "ratio": None})
     leaning = metrics.model_copy(update={"metrics": metrics.metrics | {"judge_longer": changed}})
-    assert {one.id: one.status for one in run_checks(evidence, leaning)}["pairwise_judge.judge"] == status
+    assert {check.id: check.status for check in run_checks(evidence, leaning)}["pairwise_judge.judge"] == status
 
 
 def test_a_judge_that_goes_by_the_order_is_told(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_win_rate_made_of_length_is_told(tmp_path: Path) -> None:
     metrics = measure(evidence)
     controlled = metrics.metrics["win_rate_controlled"].model_copy(update={"value": 0.45})
     turned = metrics.model_copy(update={"metrics": metrics.metrics | {"win_rate_controlled": controlled}})
-    statuses = {one.id: one.status for one in run_checks(evidence, turned)}
+    statuses = {check.id: check.status for check in run_checks(evidence, turned)}
     assert statuses["pairwise_judge.length"] == "WARN" and result(evidence, "pairwise_judge.length").status == "PASS"
 
 

@@ -69,10 +69,10 @@ def items(count: int = 7) -> list[Item]:
 
 
 def job_of(
-    folder: Path, kind: Kind, model: Path, given: list[Item], model_kind: ModelKind = "base", **parameters: Any
+    folder: Path, kind: Kind, model: Path, values: list[Item], model_kind: ModelKind = "base", **parameters: Any
 ) -> Job:
     role = "prompts" if kind == "generate" else "items"
-    inputs = {"model": model, role: lines(folder / "items.jsonl", given)}
+    inputs = {"model": model, role: lines(folder / "items.jsonl", values)}
     return stage_job(folder, kind, inputs, model_kind, **parameters)
 
 
@@ -153,7 +153,7 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     tmp_path: Path, base: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.jobs.evaluation.pairwise_judge.GROUP", 2)
-    given = {"multiple_choice": asked(), "multi_turn": talks()}.get(kind, items())
+    values = {"multiple_choice": make_questions(), "multi_turn": talks()}.get(kind, items())
     parameters: dict[str, Any] = {
         "pairwise_judge": {},
         "generate": {"batch_size": 4, "samples_per_prompt": 2, "max_new_tokens": 6, "worked_example": False},
@@ -162,19 +162,19 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
         "multiple_choice": {},
         "multi_turn": {"max_new_tokens": 6},
     }[kind]
-    made = compared if kind == "pairwise_judge" else partial(job_of, kind=kind, given=given)
+    made = compared if kind == "pairwise_judge" else partial(job_of, kind=kind, given=values)
     whole = run(made(tmp_path / "whole", model=base, **parameters))
     job = made(tmp_path / "ended", model=base, **parameters)
 
     class Ended(Exception):
         pass
 
-    told: list[int] = []
+    results: list[int] = []
 
     def ended(done: int, *_: Any, **__: Any) -> None:
-        told.append(done)
+        results.append(done)
         # The judge's labelled pairs take the first two groups.
-        if len(told) == (3 if kind == "pairwise_judge" else 2):
+        if len(results) == (3 if kind == "pairwise_judge" else 2):
             raise Ended
 
     monkeypatch.setattr(job, "progress", ended)
@@ -183,9 +183,9 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     monkeypatch.undo()
     monkeypatch.setattr("training.jobs.evaluation.pairwise_judge.GROUP", 2)
     shard = max(path for path in (job.folder / "shards").iterdir() if path.is_file())
-    kept = shard.read_bytes()
+    data = shard.read_bytes()
     # What a kill leaves of a group is cut off and written again.
-    shard.write_bytes(kept + b'{"item": "half a r')
+    shard.write_bytes(data + b'{"item": "half a r')
     added: list[int] = []
     write = GroupedRows[Any].add
 
@@ -196,9 +196,9 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     monkeypatch.setattr(GroupedRows, "add", counted)
     assert run(job) == whole
     content = shard.read_bytes()
-    assert content.startswith(kept) and b"half a r" not in content
+    assert content.startswith(data) and b"half a r" not in content
     # No group was done twice.
-    assert len(added) == content.count(b"}\n\n") - kept.count(b"}\n\n") > 0
+    assert len(added) == content.count(b"}\n\n") - data.count(b"}\n\n") > 0
 
 
 def brute_force(model: Any, whole: list[int], place: int, context: int) -> float:
@@ -215,32 +215,32 @@ def brute_force(model: Any, whole: list[int], place: int, context: int) -> float
 def test_perplexity_scores_every_token_once_with_the_context_its_window_gives(
     tmp_path: Path, base: Path, window: int, stride: int
 ) -> None:
-    given = items(3)
-    rows = run(job_of(tmp_path, "perplexity", base, given, window=window, stride=stride, batch_size=2))
+    values = items(3)
+    rows = run(job_of(tmp_path, "perplexity", base, values, window=window, stride=stride, batch_size=2))
     model, tokenizer = load(base)
-    for item, row in zip(given, rows, strict=True):
+    for item, row in zip(values, rows, strict=True):
         tokens = list(tokenizer(item.prompt)["input_ids"])
         whole = [prefix_of(tokenizer), *tokens]
-        due, scored, done = 0.0, 0, 1
+        expected, scored, done = 0.0, 0, 1
         while done < len(whole):
             end = min(len(whole), window if done == 1 else done + stride)
             begin = max(0, end - window)
             for place in range(done, end):
-                due += brute_force(model, whole, place, place - begin)
+                expected += brute_force(model, whole, place, place - begin)
                 scored += 1
             done = end
         assert scored == row["tokens"] == len(tokens) and row["bytes"] == len(item.prompt)
-        assert row["nats"] == pytest.approx(due, rel=1e-4)
+        assert row["nats"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_windows_cover_every_token_once_and_keep_their_context() -> None:
     for count in range(1, 40):
         for window, stride in ((8, 3), (8, 7), (2, 1), (100, 50)):
-            found = list(windows_of(list(range(1, count + 1)), 0, window, stride))
-            scored = [id for one in found for id in one.ids[one.start :]]
+            windows = list(windows_of(list(range(1, count + 1)), 0, window, stride))
+            scored = [id for token_window in windows for id in token_window.ids[token_window.start :]]
             assert scored == list(range(1, count + 1))
-            assert all(len(one.ids) <= window and one.start >= 1 for one in found)
-            assert all(one.start >= window - stride for one in found[1:])
+            assert all(len(token_window.ids) <= window and token_window.start >= 1 for token_window in windows)
+            assert all(token_window.start >= window - stride for token_window in windows[1:])
     assert list(windows_of([], 0, 8, 3)) == []
 
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_scored_is_refused(base: Path, tmp_path: Path) -> None:
         run(job_of(tmp_path, "perplexity", base, empty))
 
 
-def asked() -> list[Item]:
+def make_questions() -> list[Item]:
     return [
         Item(
             id=f"q{n}",
@@ -274,36 +274,36 @@ def asked() -> list[Item]:
 
 
 def test_a_choice_is_scored_token_by_token_after_its_question(tmp_path: Path, base: Path) -> None:
-    rows = run(job_of(tmp_path, "multiple_choice", base, asked(), batch_size=3))
+    rows = run(job_of(tmp_path, "multiple_choice", base, make_questions(), batch_size=3))
     model, tokenizer = load(base)
-    for item, row in zip(asked(), rows, strict=True):
+    for item, row in zip(make_questions(), rows, strict=True):
         context = list(tokenizer(f"Question: {item.prompt}\nAnswer:")["input_ids"])
         for number, score in enumerate(row["choices"], 1):
             text = item.constraint[f"choice_{number}"]
             whole = list(tokenizer(f"Question: {item.prompt}\nAnswer: {text}")["input_ids"])
             assert whole[: len(context)] == context and score["tokens"] == len(whole) - len(context)
-            due = sum(brute_force(model, whole, place, place) for place in range(len(context), len(whole)))
-            assert score["nats"] == pytest.approx(due, rel=1e-4)
+            value = sum(brute_force(model, whole, place, place) for place in range(len(context), len(whole)))
+            assert score["nats"] == pytest.approx(value, rel=1e-4)
             assert score["bytes"] == len(str(text))
 
 
 def test_a_border_that_the_tokenizer_melts_is_scored_whole(base: Path) -> None:
     _, tokenizer = load(base)
-    found = continuation(tokenizer, "a sh", "ort")
-    assert tokenizer.decode(list(found.ids)) == "a short"
+    window = continuation(tokenizer, "a sh", "ort")
+    assert tokenizer.decode(list(window.ids)) == "a short"
     before = list(tokenizer("a sh")["input_ids"])
-    assert found.ids[: found.start] == tuple(before[: found.start]) and found.start < len(found.ids)
+    assert window.ids[: window.start] == tuple(before[: window.start]) and window.start < len(window.ids)
 
 
 def talks() -> list[Item]:
-    given: list[dict[str, str | int]] = [
+    values: list[dict[str, str | int]] = [
         {"turn_2": "name the cat", "forbid_2": "dog"},
         {"turn_2": "tell a tale", "turn_3": "a short song", "require_3": "sea"},
         {"turn_2": "write a list", "most_words_2": 4},
     ]
     return [
-        Item(id=f"c{n}", group=f"g{n}", kind="memory", prompt=f"write about {WORDS[n + 8]}", constraint=one)
-        for n, one in enumerate(given)
+        Item(id=f"c{n}", group=f"g{n}", kind="memory", prompt=f"write about {WORDS[n + 8]}", constraint=row)
+        for n, row in enumerate(values)
     ]
 
 
@@ -314,9 +314,9 @@ def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Pat
     model, tokenizer = load(chat)
     assert [len(row["turns"]) for row in rows] == [2, 3, 2]
     for item, row in zip(talks(), rows, strict=True):
-        said = [item.prompt, *(str(value) for key, value in item.constraint.items() if key.startswith("turn_"))]
+        messages = [item.prompt, *(str(value) for key, value in item.constraint.items() if key.startswith("turn_"))]
         history: list[tuple[str, str]] = []
-        for user, turn in zip(said, row["turns"], strict=True):
+        for user, turn in zip(messages, row["turns"], strict=True):
             if prompting == "transcript":
                 text = "".join(f"User: {u}\nAssistant: {a}\n" for u, a in history) + f"User: {user}\nAssistant:"
                 ids = list(tokenizer(text)["input_ids"])
@@ -385,8 +385,8 @@ def test_a_judge_sees_both_orders_and_its_preference_follows_from_them(tmp_path:
         last = max(x for x in (swapped["b"], swapped["b_spaced"]) if x is not None) > max(
             x for x in (swapped["a"], swapped["a_spaced"]) if x is not None
         )
-        due = {(True, True): "reference", (False, False): "candidate"}.get((first, last))
-        assert row["preferred"] == due
+        text = {(True, True): "reference", (False, False): "candidate"}.get((first, last))
+        assert row["preferred"] == text
     calibration = (job.out / "calibration.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["item"] for line in calibration] == ["l0", "l1", "l2", "l3"]
 
@@ -413,8 +413,8 @@ def test_a_witness_reads_the_turns_of_a_conversation_as_they_were_asked(
     tmp_path: Path, chat: Path, history: str
 ) -> None:
     # Histories are exchanged between kinds.
-    given = [item.model_copy(update={"kind": f"memory {n}"}) for n, item in enumerate(talks())]
-    job = job_of(tmp_path / "job", "multi_turn", chat, given, "instruct", max_new_tokens=8, history=history)
+    values = [item.model_copy(update={"kind": f"memory {n}"}) for n, item in enumerate(talks())]
+    job = job_of(tmp_path / "job", "multi_turn", chat, values, "instruct", max_new_tokens=8, history=history)
     run(job)
     assert unwritten(job) == set()
     other = small_model(tmp_path / "other", chat=True, seed=4)
@@ -428,7 +428,7 @@ def scored_job(folder: Path, kind: Kind, model: Path) -> Job:
     elif kind == "perplexity":
         job = job_of(folder, kind, model, items(5), window=6, stride=3, batch_size=2)
     else:
-        job = job_of(folder, kind, model, asked())
+        job = job_of(folder, kind, model, make_questions())
     run(job)
     return job
 
@@ -499,7 +499,7 @@ def test_a_witness_scores_what_was_granted(
 
 def test_scores_of_other_items_are_found_and_those_that_lm_eval_asked_are_believed(tmp_path: Path, base: Path) -> None:
     job = scored_job(tmp_path / "job", "multiple_choice", base)
-    others = [one.model_copy(update={"prompt": f"{one.prompt} and the sea"}) for one in asked()]
+    others = [item.model_copy(update={"prompt": f"{item.prompt} and the sea"}) for item in make_questions()]
     job.order.inputs["items"] = job.order.inputs["items"].model_copy(
         update={"path": str(lines(tmp_path / "others.jsonl", others))}
     )

@@ -137,7 +137,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("inspected") / "model")
 
 
-def ordered(folder: Path, model: Path, written: str, answers: str = "{due}", **given: Any) -> Job:
+def ordered(folder: Path, model: Path, written: str, answers: str = "{due}", **arguments: Any) -> Job:
     items = [
         {
             "id": f"s/{n}",
@@ -151,7 +151,7 @@ def ordered(folder: Path, model: Path, written: str, answers: str = "{due}", **g
     text = (HEAD + written).encode()
     inputs = {"model": model, "items": write_lines(folder / "items.jsonl", items)}
     parameters = {"task": "sums", "args": {"data": "{items}"}, "score": "match", "max_new_tokens": 8, "batch_size": 4}
-    parameters |= {"code": digest_bytes(text)} | given
+    parameters |= {"code": digest_bytes(text)} | arguments
     job = stage_job(folder / "run" / "jobs" / "job", "inspect", inputs, "instruct", **parameters)
     (job.folder / "recipe.py").write_bytes(text)
     return job
@@ -165,7 +165,7 @@ def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, 
     assert [row.target for row in rows] == [(str(2 * n),) for n in range(5)]
     for row in rows:
         first, second = row.calls
-        assert [one.role for one in first.messages] == ["system", "user"]
+        assert [message.role for message in first.messages] == ["system", "user"]
         assert second.messages[-1].content == first.output and row.output == second.output
         assert (first.max_new_tokens, second.max_new_tokens, second.stops) == (5, 8, ("zz",))
         assert set(row.scores) == {"match", "includes"}
@@ -173,8 +173,8 @@ def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, 
     assert sorted(path.name for path in job.out.rglob("*") if path.is_file()) == [NAME, "rows.jsonl"]
     log = read_log(job.out / "log" / NAME)
     assert log.scorers["match"] == ("match", {"numeric": True}) and log.arguments["digits"] == 2
-    told = read_by_library(job.out / "log" / NAME)
-    assert told["status"] == "success" and {one["id"]: one["output"] for one in told["samples"]} == {
+    report = read_by_library(job.out / "log" / NAME)
+    assert report["status"] == "success" and {sample["id"]: sample["output"] for sample in report["samples"]} == {
         row.item: row.output for row in rows
     }
     stated = done.facts["library"]
@@ -241,7 +241,7 @@ def test_from_the_sandbox_only_the_model_is_reached(
 
 
 @pytest.mark.parametrize(
-    ("task", "given", "why"),
+    ("task", "arguments", "why"),
     [
         (WARM, {}, "temperature is 0.9, the stage grants greedy decoding"),
         (OTHER_DATA, {}, "each item has to be one sample, with its id"),
@@ -254,14 +254,14 @@ def test_from_the_sandbox_only_the_model_is_reached(
     ids=["temperature", "other data", "no request", "no score", "no task", "an error", "another file"],
 )
 def test_a_task_that_does_not_fit_ends_the_job(
-    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str], task: str, given: dict[str, Any], why: str
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str], task: str, arguments: dict[str, Any], why: str
 ) -> None:
-    job = ordered(tmp_path, model, task, **given)
+    job = ordered(tmp_path, model, task, **arguments)
     with pytest.raises(SystemExit) as ended:
         inspect(job)
     assert ended.value.code not in (0, None)
-    told = capfd.readouterr()
-    assert why in f"{told.out}{told.err}{ended.value.code}"
+    captured = capfd.readouterr()
+    assert why in f"{captured.out}{captured.err}{ended.value.code}"
     assert not (job.out / "rows.jsonl").exists() or not (job.out / "rows.jsonl").read_bytes()
 
 

@@ -45,13 +45,13 @@ WORDS = [
 
 
 def test_the_library_decides_as_we_do_wherever_we_decide() -> None:
-    cases = [(name, options, answer, targets) for name, options, answer, targets, due in SCORED if due is not None]
+    cases = [(name, options, answer, targets) for name, options, answer, targets, flag in SCORED if flag is not None]
     for options in ({}, {"location": "any"}, {"location": "begin"}, {"location": "exact"}, {"ignore_case": False}):
         for numeric in (False, True):
             whole = options | ({"numeric": True} if numeric else {})
             cases += [
-                ("match", whole, f"{one} {other}".strip(), [third])
-                for one in WORDS
+                ("match", whole, f"{word} {other}".strip(), [third])
+                for word in WORDS
                 for other in WORDS[::3]
                 for third in WORDS[:12]
             ]
@@ -65,7 +65,7 @@ def test_the_library_decides_as_we_do_wherever_we_decide() -> None:
     ours = [scored_again(*case) for case in cases]
     theirs = library(_SCORE, cases=cases)
     wrong = [
-        (case, one, other) for case, one, other in zip(cases, ours, theirs, strict=True) if one not in (None, other)
+        (case, flag, other) for case, flag, other in zip(cases, ours, theirs, strict=True) if flag not in (None, other)
     ]
     assert wrong == []
-    assert sum(one is not None for one in ours) > len(ours) / 2
+    assert sum(flag is not None for flag in ours) > len(ours) / 2

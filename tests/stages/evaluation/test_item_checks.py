@@ -63,20 +63,32 @@ NONSENSE: list[tuple[str, Item, str]] = [
 
 @pytest.mark.parametrize(("task", "odd", "why"), NONSENSE)
 def test_failure_31_an_item_that_nothing_or_everything_meets_is_found(task: str, odd: Item, why: str) -> None:
-    found = sound(task, [odd])
-    assert found.status == "FAIL" and why in found.detail and not found.repairable, found.detail
-    assert [row["heldout"] for row in found.rows] == ["odd"]
+    outcome = sound(task, [odd])
+    assert outcome.status == "FAIL" and why in outcome.detail and not outcome.repairable, outcome.detail
+    assert [row["heldout"] for row in outcome.rows] == ["odd"]
 
 
 def test_what_is_sound_passes() -> None:
     # The control: every item that is shipped, and every type of instruction there is.
     shipped = load_items(SHIPPED)
     assert sound(FORMAT, shipped).detail == "120 held-out items can be missed, 120 of them are met by a known answer"
-    followed = [item(one.kind, "Say it.", **constraint_of([(one.kind, one.arguments)])) for one in FOLLOWING]
+    followed = [
+        item(
+            constraint_answers.kind,
+            "Say it.",
+            **constraint_of([(constraint_answers.kind, constraint_answers.arguments)]),
+        )
+        for constraint_answers in FOLLOWING
+    ]
     assert sound(FOLLOWS, followed).detail.endswith(
         f"{len(followed)} held-out items can be missed, 0 of them are met by a known answer"
     )
-    assert sound(EXACTLY, [item("x", "What is it?", **one.arguments) for one in EXACT]).status == "PASS"
+    assert (
+        sound(
+            EXACTLY, [item("x", "What is it?", **constraint_answers.arguments) for constraint_answers in EXACT]
+        ).status
+        == "PASS"
+    )
     assert sound(FORMAT, [item("bullets", "List three facts about tea.", count=3)]).status == "PASS"
     # Another wording asks for no kind that is known, and two forms at once for both.
     assert sound(FORMAT, [item("uppercase", "Shout about tea, in capitals.")]).status == "PASS"
@@ -86,8 +98,8 @@ def test_what_is_sound_passes() -> None:
 
 def test_two_forms_that_exclude_each_other_are_no_question() -> None:
     either = "Write about tea. Use only lowercase letters. Use only capital letters."
-    found = sound(FORMAT, [item("lowercase", either)])
-    assert found.status == "FAIL" and "lowercase and uppercase, and no answer can be both" in found.detail
+    outcome = sound(FORMAT, [item("lowercase", either)])
+    assert outcome.status == "FAIL" and "lowercase and uppercase, and no answer can be both" in outcome.detail
 
 
 ASKS = {
@@ -117,24 +129,24 @@ def test_a_prompt_that_asks_for_no_form_is_no_item_of_its_kind(language: str) ->
 
 def test_one_unsound_item_closes_the_design_gate(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
-    results = {one.id: one for one in design_results(resolved, heldout_items(), {})}
+    results = {check.id: check for check in design_results(resolved, heldout_items(), {})}
     assert results["design.items"].status == "PASS"
     odd = (*heldout_items()[1:], item("bullets", "List 3 facts about tea.", count=4))
-    result = next(one for one in design_results(resolved, odd, {}) if one.id == "design.items")
+    result = next(check for check in design_results(resolved, odd, {}) if check.id == "design.items")
     assert (result.status, result.blocking, result.repairable) == ("FAIL", True, False)
 
 
 def two_kinds(evidence: Evidence) -> Evidence:
     """Return evidence whose second half of the held-out items is of another kind."""
     items = [
-        one.model_copy(update={"kind": "lowercase" if n < N // 2 else "quoted"})
-        for n, one in enumerate(heldout_items())
+        other_item.model_copy(update={"kind": "lowercase" if n < N // 2 else "quoted"})
+        for n, other_item in enumerate(heldout_items())
     ]
     return replace(evidence, heldout=tuple(items))
 
 
 def checked(evidence: Evidence, id: str) -> CheckResult:
-    check = next(one for one in CHECKS if one.id == id)
+    check = next(gate_check for gate_check in CHECKS if gate_check.id == id)
     return apply(check, evidence, measure(evidence))
 
 
@@ -165,12 +177,12 @@ def test_the_share_that_a_ceiling_has_to_pass_is_registered(tmp_path: Path) -> N
     evidence = with_plan(
         two_kinds(evidence_of(tmp_path, "base", rows)), EvaluationPlan(gap=Gap(base=("tuned",), ceiling="base"))
     )
-    told: list[str] = []
+    lines: list[str] = []
     for least in (1 / 6, 0.17):
         spec = evidence.resolved.spec.model_copy(update={"thresholds": Thresholds(ceiling_kind=least)})
         moved = replace(evidence, resolved=evidence.resolved.model_copy(update={"spec": spec}))
-        told.append(checked(moved, "items.ceiling").status)
-    assert told == ["PASS", "FAIL"]
+        lines.append(checked(moved, "items.ceiling").status)
+    assert lines == ["PASS", "FAIL"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +199,7 @@ def test_failure_31_items_that_no_arm_answers_are_listed_in_the_packet(
     assert result.figure == (0 if status == "PASS" else N // 2)
     assert result.detail.count("neither arm is right on") == 1
     # The report has the line, the packet the texts.
-    assert all(one.id in result.detail for one in heldout_items()[N // 2 :]) == (status == "WARN")
+    assert all(other_item.id in result.detail for other_item in heldout_items()[N // 2 :]) == (status == "WARN")
     packet = build_packet(evidence, measure(evidence), (result,), checks_digest=digest_bytes(b"checks"), claims=())
     listed = [row["heldout"] for row in packet.flagged_rows]
-    assert listed == ([one.id for one in heldout_items()[N // 2 :]] if status == "WARN" else [])
+    assert listed == ([other_item.id for other_item in heldout_items()[N // 2 :]] if status == "WARN" else [])

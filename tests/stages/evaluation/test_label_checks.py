@@ -20,11 +20,11 @@ from training.rules.tasks.form import Verifier
 from training.rules.tasks.format_instructions import Judgement
 
 
-def asked(prompt: str, answer: str | int = "Paris", **more: str | int) -> Item:
+def make_item(prompt: str, answer: str | int = "Paris", **more: str | int) -> Item:
     return Item(id="q", group="g", kind="fact", prompt=prompt, constraint={"answer": answer, **more})
 
 
-def told(folder: Path, *items: Item) -> CheckOutcome:
+def check_labels(folder: Path, *items: Item) -> CheckOutcome:
     spec = resolved_spec(folder).spec.model_copy(update={"task": "exact_answer"})
     return judge_design_labels(spec, items, {})
 
@@ -41,9 +41,11 @@ def told(folder: Path, *items: Item) -> CheckOutcome:
     ],
 )
 def test_a_prompt_that_announces_its_answer_stops_the_design(tmp_path: Path, prompt: str) -> None:
-    found = told(tmp_path, asked("What is the capital of Italy?", "Rome"), asked(prompt, answer_2="the city of Paris"))
-    assert (found.status, found.figure, found.repairable) == ("FAIL", 1, False), found
-    assert "1 of 2 prompts announce their answer" in found.detail and "take it out of the prompt" in found.detail
+    outcome = check_labels(
+        tmp_path, make_item("What is the capital of Italy?", "Rome"), make_item(prompt, answer_2="the city of Paris")
+    )
+    assert (outcome.status, outcome.figure, outcome.repairable) == ("FAIL", 1, False), outcome
+    assert "1 of 2 prompts announce their answer" in outcome.detail and "take it out of the prompt" in outcome.detail
 
 
 TOPICS = ("owls", "bees", "rivers", "clouds", "bread", "chess", "trains", "tea")
@@ -81,22 +83,25 @@ def test_a_prompt_with_a_note_of_its_record_stops_the_design(
 @pytest.mark.parametrize(
     "item",
     [
-        asked("Paris lies on the Seine, Lyon on the Rhone. Which of the two is the capital of France?"),
-        asked("Which is larger, Lyon or Paris?"),
-        asked("Is Paris the capital of France? Answer: yes or no", "yes"),
-        asked("Question: the capital of France?\nAnswer: Paris\nQuestion: where is the Louvre?\nAnswer:"),
+        make_item("Paris lies on the Seine, Lyon on the Rhone. Which of the two is the capital of France?"),
+        make_item("Which is larger, Lyon or Paris?"),
+        make_item("Is Paris the capital of France? Answer: yes or no", "yes"),
+        make_item("Question: the capital of France?\nAnswer: Paris\nQuestion: where is the Louvre?\nAnswer:"),
     ],
 )
 def test_a_text_that_has_to_hold_the_answer_is_a_warning_at_most(tmp_path: Path, item: Item) -> None:
-    found = told(tmp_path, item)
-    assert (found.status, found.figure) == ("WARN", 1), found
-    assert found.rows[0]["how"] == "held"
+    outcome = check_labels(tmp_path, item)
+    assert (outcome.status, outcome.figure) == ("WARN", 1), outcome
+    assert outcome.rows[0]["how"] == "held"
 
 
 def test_prompts_without_their_answers_pass_and_part_of_a_word_is_no_answer(tmp_path: Path) -> None:
-    pens = asked("A box holds 7 pens. Two are lost and two are found. How many are left?", 7, find="last_number")
-    assert told(tmp_path, asked("Where do Parisians live?"), asked("Where is the Louvre?"), pens).status == "PASS"
-    assert told(tmp_path, pens.model_copy(update={"prompt": f"{pens.prompt} Answer: 7"})).status == "FAIL"
+    pens = make_item("A box holds 7 pens. Two are lost and two are found. How many are left?", 7, find="last_number")
+    assert (
+        check_labels(tmp_path, make_item("Where do Parisians live?"), make_item("Where is the Louvre?"), pens).status
+        == "PASS"
+    )
+    assert check_labels(tmp_path, pens.model_copy(update={"prompt": f"{pens.prompt} Answer: 7"})).status == "FAIL"
 
 
 @pytest.mark.parametrize(
@@ -114,25 +119,25 @@ def test_a_split_that_one_answer_passes_stops_the_design(
     resolved = resolved_spec(tmp_path)
     spec = resolved.spec.model_copy(update={"task": "exact_answer"})
     # An item with two right answers that are written alike counts once.
-    items = tuple(asked(f"Is {n} even?", said, answer_2=said.upper()) for n, said in enumerate(answers))
-    found = common_answer(spec, items, {})
-    assert (found.status, found.figure, found.repairable) == (status, figure, status == "PASS"), found
-    assert "yes" not in found.detail.casefold(), "builders read it"
+    items = tuple(make_item(f"Is {n} even?", answer, answer_2=answer.upper()) for n, answer in enumerate(answers))
+    outcome = common_answer(spec, items, {})
+    assert (outcome.status, outcome.figure, outcome.repairable) == (status, figure, status == "PASS"), outcome
+    assert "yes" not in outcome.detail.casefold(), "builders read it"
     checked = design_results(resolved.model_copy(update={"spec": spec}), items, {})
-    assert next(one for one in checked if one.id == "design.common_answer").status == status
+    assert next(check for check in checked if check.id == "design.common_answer").status == status
 
 
 def test_the_share_of_one_answer_is_the_registered_one(tmp_path: Path) -> None:
     spec = resolved_spec(tmp_path).spec
     lax = spec.thresholds.model_copy(update={"common_answer": 0.95})
     spec = spec.model_copy(update={"task": "exact_answer", "thresholds": lax})
-    items = [asked(f"Is {n} even?", "no" if n else "yes") for n in range(20)]
+    items = [make_item(f"Is {n} even?", "no" if n else "yes") for n in range(20)]
     assert [common_answer(spec, items[:count], {}).status for count in (20, 19)] == ["PASS", "PASS"]
     assert common_answer(spec, items[1:], {}).status == "FAIL"
 
 
 def test_the_design_gate_has_both_checks(tmp_path: Path) -> None:
-    results = {one.id: one for one in design_results(resolved_spec(tmp_path), heldout_items(), {})}
+    results = {result.id: result for result in design_results(resolved_spec(tmp_path), heldout_items(), {})}
     assert results["design.answers"].status == "NOT_APPLICABLE", "a form is not an answer that a prompt could tell"
     assert results["design.verdicts"].status == "PASS" and results["design.verdicts"].blocking
 
@@ -170,20 +175,20 @@ def known_answers():
 )
 def test_a_verifier_that_contradicts_itself_is_not_admitted(tmp_path: Path, verdict: str, status: str) -> None:
     resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", verdict)))
-    found = agrees_with_itself([resolved.spec.task], heldout_items())
-    assert found.status == status, found
-    assert ("depend on item and answer alone" in found.detail) is (status == "FAIL")
+    outcome = agrees_with_itself([resolved.spec.task], heldout_items())
+    assert outcome.status == status, outcome
+    assert ("depend on item and answer alone" in outcome.detail) is (status == "FAIL")
 
 
 @needs_sandbox
 def test_a_task_that_takes_its_prompts_for_answers_is_named(tmp_path: Path) -> None:
     resolved = load_spec(spec_with(tmp_path, OWN.replace("VERDICT", "return 'elm' in answer")))
-    found = judge_design_labels(resolved.spec, heldout_items(), {})
-    assert (found.status, found.figure) == ("WARN", sum("elm" in one.prompt for one in heldout_items()))
+    outcome = judge_design_labels(resolved.spec, heldout_items(), {})
+    assert (outcome.status, outcome.figure) == ("WARN", sum("elm" in item.prompt for item in heldout_items()))
 
 
 def repeats(folder: Path) -> CheckResult:
-    return apply(next(one for one in CHECKS if one.id == "scorer.repeats"), evidence_of(folder, "base"), None)
+    return apply(next(check for check in CHECKS if check.id == "scorer.repeats"), evidence_of(folder, "base"), None)
 
 
 def test_rows_that_are_judged_otherwise_a_second_time_close_the_gate(
@@ -196,5 +201,5 @@ def test_rows_that_are_judged_otherwise_a_second_time_close_the_gate(
         return lambda item, text: Judgement(next(calls) % 5 == 0)
 
     monkeypatch.setattr(label_checks, "verifier", fickle)
-    found = repeats(tmp_path)
-    assert (found.status, found.repairable) == ("FAIL", False) and found.figure and found.rows
+    check = repeats(tmp_path)
+    assert (check.status, check.repairable) == ("FAIL", False) and check.figure and check.rows

@@ -31,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def questions() -> list[Item]:
-    given: list[tuple[str, list[str], int]] = [
+    values: list[tuple[str, list[str], int]] = [
         ("tell about the sea", ["rain", "the old house and the sea"], 1),
         ("a {{kind}} of {prompt}", ["a list", "a song", "the cat"], 3),
         ("name the cat", ["dog", "cat"], 2),
@@ -42,9 +42,9 @@ def questions() -> list[Item]:
             group=f"g{n}",
             kind="fact",
             prompt=prompt,
-            constraint={f"choice_{k}": one for k, one in enumerate(choices, 1)} | {"answer": answer},
+            constraint={f"choice_{k}": choice for k, choice in enumerate(choices, 1)} | {"answer": answer},
         )
-        for n, (prompt, choices, answer) in enumerate(given)
+        for n, (prompt, choices, answer) in enumerate(values)
     ]
 
 
@@ -61,9 +61,9 @@ def test_without_the_library_the_stage_is_refused_with_what_to_install(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lm_eval_task, "find_spec", {}.get)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as caught:
         choose(job_of(tmp_path, model, questions(), lm_eval=TASK))
-    assert left.value.code == 4
+    assert caught.value.code == 4
     assert "lm-eval is not installed (" in capsys.readouterr().err
 
 
@@ -93,11 +93,11 @@ def test_lm_eval_gives_the_rows_of_our_own_scoring(tmp_path: Path, model: Path) 
         choose(own)
         ours += rows_of(own)
     assert [row["item"] for row in theirs] == ["q0", "q1", "q2"]
-    for one, other in zip(theirs, ours, strict=True):
-        assert one["prompt_tokens"] == other["prompt_tokens"]
-        for score, due in zip(one["choices"], other["choices"], strict=True):
-            assert (score["tokens"], score["bytes"]) == (due["tokens"], due["bytes"])
-            assert score["nats"] == pytest.approx(due["nats"], rel=1e-4)
+    for fields, other in zip(theirs, ours, strict=True):
+        assert fields["prompt_tokens"] == other["prompt_tokens"]
+        for score, choice in zip(fields["choices"], other["choices"], strict=True):
+            assert (score["tokens"], score["bytes"]) == (choice["tokens"], choice["bytes"])
+            assert score["nats"] == pytest.approx(choice["nats"], rel=1e-4)
     best = [min(range(len(row["choices"])), key=lambda k, row=row: row["choices"][k]["nats"]) for row in theirs]
     right = [item.constraint["answer"] == place + 1 for item, place in zip(questions(), best, strict=True)]
     # The library's own figure of the same run is a claim, and agrees.
@@ -135,26 +135,26 @@ def test_a_task_of_the_library_asks_local_documents_in_its_own_words(
     tmp_path: Path, model: Path, imported: list[Item]
 ) -> None:
     """Kills: another text or right choice than the task's, documents in another order."""
-    assert [(one.id, one.prompt) for one in imported] == [
+    assert [(item.id, item.prompt) for item in imported] == [
         ("arc_easy-0", "Question: Which one is wet?\nAnswer:"),
         ("arc_easy-1", "Question: Which one purrs? {{ question }}\nAnswer:"),
     ]
-    assert [(choices_of(one), answer_of(one)) for one in imported] == [
+    assert [(choices_of(item), answer_of(item)) for item in imported] == [
         (("the old house", "the sea", "a list"), 1),
         (("a song", "the cat"), 1),
     ]
     job = job_of(tmp_path / "theirs", model, imported[::-1], lm_eval_task="arc_easy")
     done = choose(job)
     assert done.facts["lm_eval"]["version"] and set(done.facts["lm_eval"]["states"]) >= {"acc,none"}
-    plain = [one.model_copy(update={"prompt": one.prompt.split("\n")[0]}) for one in imported[::-1]]
+    plain = [item.model_copy(update={"prompt": item.prompt.split("\n")[0]}) for item in imported[::-1]]
     own = job_of(tmp_path / "ours", model, plain, question="{prompt}\nAnswer:")
     choose(own)
     theirs, ours = rows_of(job), rows_of(own)
     assert [row["item"] for row in theirs] == ["arc_easy-1", "arc_easy-0"]
-    for one, other in zip(theirs, ours, strict=True):
-        assert one["prompt_tokens"] == other["prompt_tokens"]
-        for score, due in zip(one["choices"], other["choices"], strict=True):
-            assert score["nats"] == pytest.approx(due["nats"], rel=1e-4)
+    for fields, other in zip(theirs, ours, strict=True):
+        assert fields["prompt_tokens"] == other["prompt_tokens"]
+        for score, choice in zip(fields["choices"], other["choices"], strict=True):
+            assert score["nats"] == pytest.approx(choice["nats"], rel=1e-4)
 
 
 @pytest.mark.parametrize(

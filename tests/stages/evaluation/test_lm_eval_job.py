@@ -100,7 +100,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("asked") / "model")
 
 
-def ordered(folder: Path, model: Path, written: str, form: Any = "instruct", beside: str = "", **given: Any) -> Job:
+def ordered(folder: Path, model: Path, written: str, form: Any = "instruct", beside: str = "", **arguments: Any) -> Job:
     items = [
         {
             "id": f"s/{n}",
@@ -116,7 +116,7 @@ def ordered(folder: Path, model: Path, written: str, form: Any = "instruct", bes
     path.write_text(written, encoding="utf-8")
     (folder / "running.py").write_text(beside, encoding="utf-8")
     parameters: dict[str, Any] = {"task": "sums", "score": "exact_match,strict-match", "max_new_tokens": 8}
-    parameters |= {"batch_size": 4} | given
+    parameters |= {"batch_size": 4} | arguments
     text = as_script(path, path.read_bytes(), parameters["task"], parameters["max_new_tokens"])
     inputs = {"model": model, "items": write_lines(folder / "items.jsonl", items)}
     parameters |= {"code": digest_bytes(text.encode())}
@@ -132,7 +132,9 @@ def test_questions_are_asked_with_the_filters_of_the_task(tmp_path: Path) -> Non
     assert [row.item for row in rows] == [f"s/{n}" for n in range(5)]
     for n, row in enumerate(rows):
         (call,) = row.calls
-        assert [(one.role, one.content) for one in call.messages] == [("user", f"Question: {n}+{n}?\nAnswer:")]
+        assert [(message.role, message.content) for message in call.messages] == [
+            ("user", f"Question: {n}+{n}?\nAnswer:")
+        ]
         assert call.stops == ("Question:", "</s>") and call.max_new_tokens == 8 and row.output == call.output
         assert row.target == (f"Twice {n} is {2 * n}.\n#### {2 * n}",)
         assert set(row.scores) == {"exact_match,strict-match", "exact_match,flexible-extract"}
@@ -160,10 +162,10 @@ def test_a_base_model_continues_the_text_itself(tmp_path: Path, model: Path) -> 
 def test_inspect_reads_the_log(tmp_path: Path, model: Path) -> None:
     job = ordered(tmp_path, model, SUMS)
     lm_eval(job)
-    told = read_by_library(job.out / "log" / NAME)
+    report = read_by_library(job.out / "log" / NAME)
     rows = read_rows(job.out / "rows.jsonl", BenchmarkRow)
-    assert told["status"] == "success" and told["task"] == "sums" and told["summaries"] == 5
-    assert {one["id"]: (one["output"], one["scores"]) for one in told["samples"]} == {
+    assert report["status"] == "success" and report["task"] == "sums" and report["summaries"] == 5
+    assert {sample["id"]: (sample["output"], sample["scores"]) for sample in report["samples"]} == {
         row.item: (row.output, row.scores) for row in rows
     }
 
@@ -181,7 +183,7 @@ FILTERED = "process_docs: !function running.process_docs\n"
 
 
 @pytest.mark.parametrize(
-    ("task", "beside", "given", "why"),
+    ("task", "beside", "value", "why"),
     [
         (SUMS, "", {"score": "exact_match"}, "has no score 'exact_match'; it has exact_match,strict-match"),
         (SUMS.replace("temperature: 0.0", "temperature: 0.9").replace("do_sample: false", "do_sample: true"), "", {},
@@ -195,14 +197,14 @@ FILTERED = "process_docs: !function running.process_docs\n"
     ids=["no score", "temperature", "setting", "items left out", "an error", "no metric"],
 )  # fmt: skip
 def test_a_task_that_does_not_fit_ends_the_job(
-    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str], task: str, beside: str, given: Any, why: str
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str], task: str, beside: str, value: Any, why: str
 ) -> None:
-    job = ordered(tmp_path, model, task, beside=beside, **given)
+    job = ordered(tmp_path, model, task, beside=beside, **value)
     with pytest.raises(SystemExit) as ended:
         lm_eval(job)
     assert ended.value.code not in (0, None)
-    told = capfd.readouterr()
-    assert why in f"{told.out}{told.err}{ended.value.code}"
+    captured = capfd.readouterr()
+    assert why in f"{captured.out}{captured.err}{ended.value.code}"
     assert not (job.out / "rows.jsonl").exists() or not (job.out / "rows.jsonl").read_bytes()
 
 

@@ -40,16 +40,20 @@ TWENTY = ["reference", "candidate"] * 10
 
 
 def values(evidence: Evidence) -> dict[str, float]:
-    return {id: one.value for id, one in measure(evidence).metrics.items()}
+    return {id: metric.value for id, metric in measure(evidence).metrics.items()}
 
 
 def test_perplexity_is_all_nats_over_all_tokens_and_bytes(tmp_path: Path) -> None:
-    found = measure(perplexity_evidence(tmp_path)).metrics
+    metrics = measure(perplexity_evidence(tmp_path)).metrics
     size = sum(len(text) for text in TEXTS)
-    assert found["nats_per_token"].value == pytest.approx(sum(SURPRISE) / sum(TOKENS))
-    assert found["nats_per_byte"].value == pytest.approx(sum(SURPRISE) / size)
-    assert (found["texts"].value, found["scored_tokens"].value, found["nats_per_byte"].n) == (4, sum(TOKENS), size)
-    interval = found["nats_per_token"].interval
+    assert metrics["nats_per_token"].value == pytest.approx(sum(SURPRISE) / sum(TOKENS))
+    assert metrics["nats_per_byte"].value == pytest.approx(sum(SURPRISE) / size)
+    assert (metrics["texts"].value, metrics["scored_tokens"].value, metrics["nats_per_byte"].n) == (
+        4,
+        sum(TOKENS),
+        size,
+    )
+    interval = metrics["nats_per_token"].interval
     ratios = [nats / tokens for nats, tokens in zip(SURPRISE, TOKENS, strict=True)]
     assert interval is not None and min(ratios) <= interval[0] < sum(SURPRISE) / sum(TOKENS) < interval[1] <= max(
         ratios
@@ -85,21 +89,21 @@ def test_a_row_that_counts_other_bytes_than_its_text_is_no_evidence(tmp_path: Pa
 def test_choices_are_ranked_raw_per_token_and_per_byte(tmp_path: Path) -> None:
     # Choice 2 has 4 tokens and 10 bytes. Right are 1, 2, 1, 2.
     rows = choice_rows([(1.0, 2.0), (1.0, 3.0), (1.0, 9.0), (2.0, 30.0)])
-    found = values(choose_evidence(tmp_path, rows))
+    results = values(choose_evidence(tmp_path, rows))
     # Raw: 1 1 1 1. Per token: 1 vs .5, .75, 2.25, 7.5: 2 2 1 1. Per byte: 1 vs .2, .3, .9; 2 vs 3: 2 2 2 1.
-    assert found["choice_accuracy"] == 0.5
-    assert found["choice_accuracy_per_token"] == 0.5
-    assert found["choice_accuracy_per_byte"] == 0.25
-    assert (found["questions"], found["chance_rate"]) == (4, 0.5)
+    assert results["choice_accuracy"] == 0.5
+    assert results["choice_accuracy_per_token"] == 0.5
+    assert results["choice_accuracy_per_byte"] == 0.25
+    assert (results["questions"], results["chance_rate"]) == (4, 0.5)
 
 
 def test_a_long_choice_is_right_only_by_the_measures_that_allow_for_its_length(tmp_path: Path) -> None:
     # Choice 2 has 4 tokens and 10 bytes, and is right for every second question.
     evidence = choose_evidence(tmp_path, choice_rows([(1.0, 9.0), (1.0, 2.0)] * 2))
-    found = values(evidence)
+    results = values(evidence)
     # Raw: always 1. Per token: 1 vs 2.25, .5. Per byte: 1 vs .9, .2.
     names = ("choice_accuracy", "choice_accuracy_per_token", "choice_accuracy_per_byte")
-    assert [found[name] for name in names] == [0.5, 1.0, 0.5]
+    assert [results[name] for name in names] == [0.5, 1.0, 0.5]
     # What the comparison of two models pairs is the choice per byte, question by question.
     assert outcomes(evidence, evidence.outputs["rows"], "binary") == [0, 1, 0, 1]
 
@@ -120,7 +124,7 @@ def test_a_tie_between_choices_is_not_right(tmp_path: Path) -> None:
 
 def test_a_row_with_other_choices_than_its_item_is_no_evidence(tmp_path: Path) -> None:
     evidence = choose_evidence(tmp_path, choice_rows([(1.0, 2.0)] * 4))
-    rows = [row(one) for one in choice_rows([(1.0, 2.0)] * 4)]
+    rows = [row(choice_row) for choice_row in choice_rows([(1.0, 2.0)] * 4)]
     rows[2]["choices"] = [*rows[2]["choices"], rows[2]["choices"][0]]
     write_rows(evidence.outputs["rows"], rows)
     with pytest.raises(EvidenceMissing, match="other choices"):
@@ -159,8 +163,8 @@ def test_a_conversation_passes_when_every_later_turn_does(tmp_path: Path) -> Non
         "turn_truncation_rate": 0.0,
     }
     wrong = ("I do not know.", "Hello there.", "They make HONEY.", "As you wish, my friend.")
-    found = values(converse_evidence(tmp_path, conversation_rows(wrong, 8)))
-    assert (found["conversation_pass_rate"], found["lowest_kind_pass_rate"]) == (0.25, 0.0)
+    results = values(converse_evidence(tmp_path, conversation_rows(wrong, 8)))
+    assert (results["conversation_pass_rate"], results["lowest_kind_pass_rate"]) == (0.25, 0.0)
 
 
 def test_the_lowest_kind_is_the_one_with_the_lowest_share_however_few_it_has(tmp_path: Path) -> None:
@@ -168,12 +172,16 @@ def test_the_lowest_kind_is_the_one_with_the_lowest_share_however_few_it_has(tmp
     rows = conversation_rows((*wrong, *SAID), 8)
     every = converse_evidence(tmp_path, rows)
     # Of eight updates four pass, of one memory that one.
-    kept = [one for one in rows if one.item.startswith("update") or one.item == "memory0"]
-    ids = {one.item for one in kept}
-    evidence = replace(every, heldout=tuple(one for one in every.heldout if one.id in ids))
-    write_rows(evidence.outputs["rows"], [row(one) for one in kept])
-    found = values(evidence)
-    assert (found["lowest_kind_pass_rate"], found["conversation_pass_rate"]) == (0.5, pytest.approx(5 / 9))
+    selected = [
+        conversation_row
+        for conversation_row in rows
+        if conversation_row.item.startswith("update") or conversation_row.item == "memory0"
+    ]
+    ids = {conversation_row.item for conversation_row in selected}
+    evidence = replace(every, heldout=tuple(item for item in every.heldout if item.id in ids))
+    write_rows(evidence.outputs["rows"], [row(conversation_row) for conversation_row in selected])
+    results = values(evidence)
+    assert (results["lowest_kind_pass_rate"], results["conversation_pass_rate"]) == (0.5, pytest.approx(5 / 9))
 
 
 def test_an_item_that_is_no_conversation_is_no_evidence(tmp_path: Path) -> None:
@@ -207,7 +215,7 @@ def test_what_a_turn_has_to_show(constraint: dict[str, Any], output: str, reason
 
 
 @pytest.mark.parametrize(
-    ("constraint", "told"),
+    ("constraint", "output"),
     [
         ({}, "has the turns"),
         ({"turn_3": "q", "require_3": "x"}, "without a gap"),
@@ -216,8 +224,8 @@ def test_what_a_turn_has_to_show(constraint: dict[str, Any], output: str, reason
         ({"turn_2": "q", "must_2": "x"}, "unknown key"),
     ],
 )
-def test_what_is_no_conversation_is_refused(constraint: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_conversation_is_refused(constraint: dict[str, Any], output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         turns_of(Item(id="c", group="g", kind="memory", prompt="p", constraint=constraint))
 
 
@@ -238,11 +246,11 @@ def test_a_conversation_held_with_other_turns_is_no_evidence(tmp_path: Path) -> 
 
 def test_a_duel_counts_ties_half_and_knows_flips(tmp_path: Path) -> None:
     better = ["candidate"] * 5 + ["reference"] * 2 + ["first", "last", "first"]
-    found = values(compare_evidence(tmp_path, better, TWENTY, TWENTY))
-    assert found["win_rate"] == pytest.approx((5 + 1.5) / 10)
-    assert (found["tie_rate"], found["order_flips"], found["duels"]) == (0.3, 0.3, 10)
-    assert (found["judge_kappa"], found["judge_longer"]) == (1.0, 0.0)
-    assert found["win_rate_controlled"] == pytest.approx(0.65, abs=0.01)
+    results = values(compare_evidence(tmp_path, better, TWENTY, TWENTY))
+    assert results["win_rate"] == pytest.approx((5 + 1.5) / 10)
+    assert (results["tie_rate"], results["order_flips"], results["duels"]) == (0.3, 0.3, 10)
+    assert (results["judge_kappa"], results["judge_longer"]) == (1.0, 0.0)
+    assert results["win_rate_controlled"] == pytest.approx(0.65, abs=0.01)
 
 
 def test_a_judge_that_prefers_the_longer_answer_more_than_people_do(tmp_path: Path) -> None:
@@ -259,18 +267,18 @@ def test_a_judge_that_prefers_the_longer_answer_more_than_people_do(tmp_path: Pa
 
 def test_a_judge_that_takes_the_longer_answer_wins_nothing_at_equal_lengths(tmp_path: Path) -> None:
     better, lengths = ["candidate"] * 8 + ["reference"] * 4, [(5, 45)] * 8 + [(45, 5)] * 4
-    found = values(compare_evidence(tmp_path, better, TWENTY, TWENTY, lengths))
-    assert found["win_rate"] == pytest.approx(2 / 3)
-    assert abs(found["win_rate_controlled"] - 0.5) < 0.1
+    results = values(compare_evidence(tmp_path, better, TWENTY, TWENTY, lengths))
+    assert results["win_rate"] == pytest.approx(2 / 3)
+    assert abs(results["win_rate_controlled"] - 0.5) < 0.1
 
 
 def test_only_preferences_between_answers_of_unequal_length_say_what_a_judge_thinks_of_length(tmp_path: Path) -> None:
     # Of six pairs the first two are as long as each other; the candidate is longer in 3, the reference in 2, 4 and 5.
     people = ["candidate", "candidate", "candidate", "candidate", "tie", "reference"]
     judged = ["reference", "reference", "reference", "candidate", "reference", "first"]
-    found = values(compare_evidence(tmp_path, ["candidate"], people, judged))
+    results = values(compare_evidence(tmp_path, ["candidate"], people, judged))
     # People take the longer in 3 and 5, not in 2; the judge in 2, 3 and 4, and has no opinion on 5.
-    assert found["judge_longer"] == pytest.approx(1 - 2 / 3)
+    assert results["judge_longer"] == pytest.approx(1 - 2 / 3)
 
 
 def test_people_without_a_preference_like_neither_length(tmp_path: Path) -> None:
@@ -279,8 +287,8 @@ def test_people_without_a_preference_like_neither_length(tmp_path: Path) -> None
 
 
 def test_a_judge_without_eyes_has_no_kappa(tmp_path: Path) -> None:
-    found = values(compare_evidence(tmp_path, ["candidate"], TWENTY, ["reference"] * 20))
-    assert found["judge_kappa"] == pytest.approx(0.0)
+    results = values(compare_evidence(tmp_path, ["candidate"], TWENTY, ["reference"] * 20))
+    assert results["judge_kappa"] == pytest.approx(0.0)
 
 
 def test_a_preference_that_its_figures_do_not_give_is_no_evidence(tmp_path: Path) -> None:
@@ -306,7 +314,7 @@ def test_a_judgement_of_other_answers_is_no_evidence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "output"),
     [
         # The judge's own figures say otherwise.
         ('"preferred": "reference"', '"preferred": "candidate"', "candidate is stated, reference follows"),
@@ -316,13 +324,13 @@ def test_a_judgement_of_other_answers_is_no_evidence(tmp_path: Path) -> None:
     ],
 )
 def test_a_calibration_that_does_not_follow_from_its_pairs_is_no_evidence(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, output: str
 ) -> None:
     evidence = compare_evidence(tmp_path, ["reference"], TWENTY, TWENTY)
     lines = evidence.outputs["calibration"].read_text(encoding="utf-8")
     assert old in lines
     evidence.outputs["calibration"].write_text(lines.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(EvidenceMissing, match=told):
+    with pytest.raises(EvidenceMissing, match=output):
         measure(evidence)
 
 
@@ -368,4 +376,4 @@ def test_every_metric_of_these_kinds_is_measured(tmp_path: Path) -> None:
         "multi_turn": converse_evidence(tmp_path / "t", conversation_rows(SAID, 8)),
     }
     for kind, evidence in made.items():
-        assert set(measure(evidence).metrics) == {id for id, one in METRICS.items() if one.scope == kind}
+        assert set(measure(evidence).metrics) == {id for id, metric in METRICS.items() if metric.scope == kind}

@@ -20,21 +20,23 @@ RIGHT = "def verify(item, answer):\n    return answer == item.constraint['answer
 
 def items(*answers: str) -> tuple[Item, ...]:
     return tuple(
-        Item(id=f"i{n}", group="g", kind="k", prompt=f"p{n}", constraint={"answer": one})
-        for n, one in enumerate(answers)
+        Item(id=f"i{n}", group="g", kind="k", prompt=f"p{n}", constraint={"answer": answer})
+        for n, answer in enumerate(answers)
     )
 
 
-def told(folder: Path, verifier: str, heldout: tuple[Item, ...], data: tuple[Item, ...] = ()) -> tuple[str, str]:
+def check_answers(
+    folder: Path, verifier: str, heldout: tuple[Item, ...], data: tuple[Item, ...] = ()
+) -> tuple[str, str]:
     (folder / "verify.py").write_text(verifier, encoding="utf-8")
     spec = load_spec(write_spec(folder, ("task: format_instructions", "task: ./verify.py"), *NO_EXAMPLE)).spec
-    found = check_admission(spec, spec.task, {"train": data}, heldout)
-    return found.status, found.detail.partition("' ")[2]
+    outcome = check_admission(spec, spec.task, {"train": data}, heldout)
+    return outcome.status, outcome.detail.partition("' ")[2]
 
 
 @needs_sandbox
 def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
-    status, detail = told(tmp_path, RIGHT, items("a", "b"), items("c"))
+    status, detail = check_answers(tmp_path, RIGHT, items("a", "b"), items("c"))
     assert (status, detail) == (
         "PASS",
         "takes the answers that 3 items name, and 0 of 3 answers to other items; no labelled sample is registered",
@@ -56,20 +58,24 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
     ],
 )
 def test_one_that_tells_nothing_apart_is_refused(tmp_path: Path, verifier: str, answers: str, detail: str) -> None:
-    status, found = told(tmp_path, verifier, items(*answers))
-    assert status == "FAIL" and detail in found, found
+    status, result = check_answers(tmp_path, verifier, items(*answers))
+    assert status == "FAIL" and detail in result, result
 
 
 @needs_sandbox
 @pytest.mark.parametrize("answers", ["ab", "aaaa"])
 def test_too_few_answers_say_nothing(tmp_path: Path, answers: str) -> None:
     with pytest.raises(EvidenceMissing, match=r"known_answers\(\) return"):
-        told(tmp_path, RIGHT, items(*answers))
+        check_answers(tmp_path, RIGHT, items(*answers))
 
 
 def test_others_are_answers_of_another_text() -> None:
     named = named_answers(items("a", "a", "b"))
-    assert [(one.item.id, one.output) for one in named.others] == [("i0", "b"), ("i1", "b"), ("i2", "a")]
+    assert [(verifier_case.item.id, verifier_case.output) for verifier_case in named.others] == [
+        ("i0", "b"),
+        ("i1", "b"),
+        ("i2", "a"),
+    ]
 
 
 KEYS = "import json\ndef verify(item, answer):\n    return set(json.loads(answer)) == {'a', 'b'}\n"
@@ -95,10 +101,12 @@ KEYS = "import json\ndef verify(item, answer):\n    return set(json.loads(answer
 def test_without_any_known_answer_nonsense_is_refused_and_the_rest_is_a_warning(
     tmp_path: Path, verifier: str, status: str, detail: str
 ) -> None:
-    asked = tuple(Item(id=f"i{n}", group=f"g{n}", kind="k", prompt=f"Name {n}.", constraint={"n": n}) for n in range(3))
-    found = told(tmp_path, verifier, asked)
-    assert found[0] == status and detail in found[1], found
-    assert "let known_answers() return" in found[1]
+    requests = tuple(
+        Item(id=f"i{n}", group=f"g{n}", kind="k", prompt=f"Name {n}.", constraint={"n": n}) for n in range(3)
+    )
+    pair = check_answers(tmp_path, verifier, requests)
+    assert pair[0] == status and detail in pair[1], pair
+    assert "let known_answers() return" in pair[1]
 
 
 NUMBERS = tuple(
@@ -123,25 +131,25 @@ BREAKS = {
 
 
 @needs_sandbox
-@pytest.mark.parametrize(("verdict", "asked", "form"), NEVER.values(), ids=NEVER)
+@pytest.mark.parametrize(("verdict", "requests", "form"), NEVER.values(), ids=NEVER)
 def test_one_that_can_never_say_yes_is_refused(
-    tmp_path: Path, verdict: str, asked: tuple[Item, ...], form: str
+    tmp_path: Path, verdict: str, requests: tuple[Item, ...], form: str
 ) -> None:
-    status, detail = told(tmp_path, f"def verify(item, answer):\n    return {verdict}\n", asked)
+    status, detail = check_answers(tmp_path, f"def verify(item, answer):\n    return {verdict}\n", requests)
     assert status == "FAIL" and f"if the items held them {form}, so convert what it compares" in detail, detail
 
 
 @needs_sandbox
 @pytest.mark.parametrize("verdict", ["answer.count(',') + 1 == item.constraint['n']", "len(answer) == 91"])
 def test_one_that_judges_another_form_is_admitted_with_a_warning(tmp_path: Path, verdict: str) -> None:
-    status, detail = told(tmp_path, f"def verify(item, answer):\n    return {verdict}\n", NUMBERS)
+    status, detail = check_answers(tmp_path, f"def verify(item, answer):\n    return {verdict}\n", NUMBERS)
     assert status == "WARN" and "that it takes what is right is not shown" in detail, detail
 
 
 @needs_sandbox
 @pytest.mark.parametrize("verdict", BREAKS.values(), ids=BREAKS)
 def test_one_that_breaks_on_every_answer_is_refused_with_its_line(tmp_path: Path, verdict: str) -> None:
-    status, detail = told(tmp_path, f"def verify(item, answer):\n    {verdict}\n", NUMBERS)
+    status, detail = check_answers(tmp_path, f"def verify(item, answer):\n    {verdict}\n", NUMBERS)
     assert status == "FAIL" and "breaks on every answer that was tried" in detail, detail
     assert "verify.py:2: its verifier breaks" in detail and "Error: " in detail, detail
 
@@ -168,14 +176,14 @@ STRICT = {
 @needs_sandbox
 @pytest.mark.parametrize(("verdict", "message"), KIND.values(), ids=KIND)
 def test_one_that_takes_what_is_not_the_number_is_refused(tmp_path: Path, verdict: str, message: str) -> None:
-    status, detail = told(tmp_path, _of_number(verdict), NUMBERS)
+    status, detail = check_answers(tmp_path, _of_number(verdict), NUMBERS)
     assert status == "FAIL" and message in detail, detail
 
 
 @needs_sandbox
 @pytest.mark.parametrize("verdict", STRICT.values(), ids=STRICT)
 def test_one_that_tells_numbers_apart_is_admitted_with_a_warning(tmp_path: Path, verdict: str) -> None:
-    status, detail = told(tmp_path, _of_number(verdict), NUMBERS)
+    status, detail = check_answers(tmp_path, _of_number(verdict), NUMBERS)
     assert status == "WARN" and "takes a value of 5 of 5 items" in detail, detail
 
 
@@ -193,7 +201,7 @@ LISTS = {
 @needs_sandbox
 @pytest.mark.parametrize("verifier", [*LISTS.values(), RIGHT], ids=[*LISTS, "equality"])
 def test_one_that_takes_a_list_of_all_answers_is_refused(tmp_path: Path, verifier: str) -> None:
-    status, detail = told(tmp_path, verifier, items("11", "23", "37", "48", "59", "64"))
+    status, detail = check_answers(tmp_path, verifier, items("11", "23", "37", "48", "59", "64"))
     assert (status == "PASS") == (verifier == RIGHT), detail
     assert verifier == RIGHT or "list" in detail, detail
 

@@ -114,7 +114,7 @@ def asked_elsewhere(folder: Path, kind: str, right: Sequence[str], outputs: Sequ
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(benchmark_evidence, "ANSWERS", tuple(right))
         patched.setattr(benchmark_evidence, "RIGHT", len(right))
-        patched.setattr(benchmark_evidence, "said", outputs.__getitem__)
+        patched.setattr(benchmark_evidence, "write_answer", outputs.__getitem__)
         if kind == "inspect":
             return benchmark_evidence.benchmark_evidence(folder)
         return benchmark_evidence.lm_eval_evidence(folder, tuple(range(len(right))))
@@ -244,8 +244,8 @@ def test_no_remedy_speaks_of_training_where_nothing_was_trained(tmp_path: Path) 
     assert [stage.name for stage in spec.stages if is_trained(spec, stage)] == ["train", "tuned", "ship"]
     evaluating = {check.id for check in CHECKS if {"evaluate", "multi_turn"} & set(check.kind_names())}
     evaluating -= {check.id for check in CHECKS if check.only_treatment}
-    told = {id: remedy_of(id, trained=False) for id in evaluating & REMEDIES.keys()}
-    assert {id: text for id, text in told.items() if TRAINING.search(text.replace("the untrained model", ""))} == {}
+    report = {id: remedy_of(id, trained=False) for id in evaluating & REMEDIES.keys()}
+    assert {id: text for id, text in report.items() if TRAINING.search(text.replace("the untrained model", ""))} == {}
     assert TRAINING.search(remedy_of("health.collapse")), "where something was trained, it does"
 
 

@@ -21,7 +21,7 @@ CIRCLE = TAUGHT | {"families": ["qwen", "smollm"], "circular": ["the student's f
 
 @pytest.mark.parametrize("kind", ["dpo", "composer"])
 @pytest.mark.parametrize(
-    ("taught", "status", "told"),
+    ("taught", "status", "output"),
     [
         (None, "NOT_APPLICABLE", "no pair says"),
         (TAUGHT, "PASS", "llama, qwen did; qwen: Apache-2.0"),
@@ -34,14 +34,14 @@ CIRCLE = TAUGHT | {"families": ["qwen", "smollm"], "circular": ["the student's f
     ],
 )
 def test_a_circle_is_found_unless_a_person_accepted_it(
-    tmp_path: Path, kind: str, taught: dict[str, Any] | None, status: str, told: str
+    tmp_path: Path, kind: str, taught: dict[str, Any] | None, status: str, output: str
 ) -> None:
     evidence = dpo_evidence(tmp_path) if kind == "dpo" else rollout_evidence(tmp_path, "composer")
     path = evidence.inputs["preferences" if kind == "dpo" else "pairs"]
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     write_rows(path, [row | ({"taught": taught} if taught else {}) for row in rows])
     result = results_of(evidence)["lineage.circular"]
-    assert (result.status, told in result.detail) == (status, True), result.detail
+    assert (result.status, output in result.detail) == (status, True), result.detail
     assert result.repairable == (status != "FAIL")
 
 

@@ -52,7 +52,7 @@ def test_losses_by_hand() -> None:
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=5), st.floats(0.01, 5))
 def test_losses_agree_with_numpy(rows: list[tuple[float, float, float, float]], beta: float) -> None:
     c, r, c0, r0 = (numpy.array(column) for column in zip(*rows, strict=True))
-    chosen, rejected = [Response(one, 3) for one in c], [Response(one, 5) for one in r]
+    chosen, rejected = [Response(item, 3) for item in c], [Response(item, 5) for item in r]
     references = list(c0), list(r0)
     margin = beta * ((c - c0) - (r - r0))
     assert dpo_loss(chosen, rejected, *references, beta) == pytest.approx(numpy.logaddexp(0, -margin).mean())
@@ -86,16 +86,16 @@ def test_the_odds_of_what_is_nearly_certain_keep_their_digits() -> None:
 
 def test_a_response_without_its_counterpart_is_not_left_out() -> None:
     """Leaving it out would let a trainer choose which rows its loss is compared on."""
-    one, two = [Response(-4.0, 2)], [Response(-9.0, 3), Response(-1.0, 1)]
+    responses, two = [Response(-4.0, 2)], [Response(-9.0, 3), Response(-1.0, 1)]
     for loss in (dpo_loss, ipo_loss):
         with pytest.raises(ValueError, match="longer"):
-            loss(one, two, [0.0], [0.0], 0.1)
+            loss(responses, two, [0.0], [0.0], 0.1)
     with pytest.raises(ValueError, match="longer"):
-        kto_loss(one, [0.0], [True, False], 0.0, 0.1)
+        kto_loss(responses, [0.0], [True, False], 0.0, 0.1)
     with pytest.raises(ValueError, match="longer"):
-        orpo_loss(one, two, 0.1)
+        orpo_loss(responses, two, 0.1)
     with pytest.raises(ValueError, match="longer"):
-        simpo_loss(one, two, 2.0, 0.5)
+        simpo_loss(responses, two, 2.0, 0.5)
 
 
 def test_a_trainer_may_only_round_as_its_numbers_do() -> None:
@@ -107,12 +107,12 @@ def test_a_trainer_may_only_round_as_its_numbers_do() -> None:
 @pytest.mark.parametrize("method", ["lora", "qlora"])
 def test_adapters_that_nobody_described_are_on_every_linear_layer(method: str) -> None:
     more = {"device": "cpu", "precision": "bfloat16"} if method == "qlora" else {}
-    given = SftParameters.model_validate({"method": method, "lora_rank": 4, **more})
-    assert (given.lora_rank, given.lora_alpha, given.lora_dropout) == (4, 32, 0.0)
-    assert given.target_modules and len(given.target_modules) == 7
+    parameters = SftParameters.model_validate({"method": method, "lora_rank": 4, **more})
+    assert (parameters.lora_rank, parameters.lora_alpha, parameters.lora_dropout) == (4, 32, 0.0)
+    assert parameters.target_modules and len(parameters.target_modules) == 7
     # They are registered, so a later default changes no session.
-    assert SftParameters.model_validate(given.model_dump(mode="json")) == given
-    assert given.model_dump(mode="json")["lora_alpha"] == 32
+    assert SftParameters.model_validate(parameters.model_dump(mode="json")) == parameters
+    assert parameters.model_dump(mode="json")["lora_alpha"] == 32
     assert SftParameters().lora_rank is SftParameters().target_modules is None
 
 
@@ -121,7 +121,7 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "what"),
+    ("model", "arguments", "what"),
     [
         (SftParameters, {"lora_rank": 8}, "lora_rank given, but method is 'full'"),
         (SftParameters, LORA | {"method": "lora", "target_modules": ()}, "method 'lora' needs target_modules"),
@@ -150,9 +150,9 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (DpoParameters, {"loss": "kto", "batch_size": 3}, "batch_size 3 is not even"),
     ],
 )  # fmt: skip
-def test_parameters_that_cannot_be_meant_are_refused(model: Any, given: dict[str, Any], what: str) -> None:
+def test_parameters_that_cannot_be_meant_are_refused(model: Any, arguments: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError) as refused:
-        model(**given)
+        model(**arguments)
     assert what in str(refused.value)
 
 
@@ -171,7 +171,7 @@ def test_no_group_is_on_both_sides(groups: list[str], share: float, seed: int) -
     pairs = [pair(group) for group in groups]
     split = divide(pairs, share, seed)
     assert sorted((*split.train, *split.validation)) == list(range(len(pairs))) and split.train
-    assert not {groups[one] for one in split.train} & {groups[one] for one in split.validation}
+    assert not {groups[number] for number in split.train} & {groups[number] for number in split.validation}
     assert bool(split.validation) == (share > 0 and len(set(groups)) > 1)
     assert divide(pairs, share, seed) == split
 

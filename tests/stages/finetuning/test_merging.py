@@ -86,34 +86,34 @@ def as_of_4_bits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     from training.jobs.finetuning import adapter_merge as merging
 
     stage = importlib.import_module(f"training.jobs.finetuning.{kind}")
-    held: dict[str, weakref.ref[Any]] = {}
+    references: dict[str, weakref.ref[Any]] = {}
     seen: list[Loaded] = []
     prepared: list[Any] = []
     prepare, train, read_again = stage.prepare, stage.train, merging.read_again
 
-    def prepares(*given: Any) -> Any:
-        prepared.append(prepare(*given))
+    def prepares(*values: Any) -> Any:
+        prepared.append(prepare(*values))
         return prepared[-1]
 
     def trains(trainer: Any, folder: Path) -> None:
         train(trainer, folder)
         base = trainer.model.get_base_model()
         with torch.no_grad():
-            for weight in (one for one in base.parameters() if not one.requires_grad):
+            for weight in (parameter for parameter in base.parameters() if not parameter.requires_grad):
                 weight.copy_((weight * 64).round() / 64)
         base.is_loaded_in_4bit = True
         prepared[-1].device = "cuda:0"
-        held.update(
+        references.update(
             model=weakref.ref(base),
             weights=weakref.ref(next(base.parameters())),
             optimizer=weakref.ref(trainer.optimizer),
-            adapters=weakref.ref(next(one for one in base.parameters() if one.requires_grad)),
+            adapters=weakref.ref(next(parameter for parameter in base.parameters() if parameter.requires_grad)),
         )
 
-    def reads(*given: Any) -> Any:
-        alive = tuple(name for name, one in held.items() if one() is not None)
-        whole = read_again(*given)
-        places = frozenset(str(one.device) for one in (*whole.parameters(), *whole.buffers()))
+    def reads(*values: Any) -> Any:
+        alive = tuple(name for name, reference in references.items() if reference() is not None)
+        whole = read_again(*values)
+        places = frozenset(str(parameter.device) for parameter in (*whole.parameters(), *whole.buffers()))
         seen.append(Loaded(alive, places))
         return whole
 
@@ -136,10 +136,12 @@ def test_nothing_of_the_training_lives_when_the_second_copy_is_read_on_the_cpu(
     done = run(job)
     assert seen == [Loaded((), frozenset({"cpu"}))]
     assert done.device == "cpu" and done.facts["quantisation_difference"] > 0 and done.facts["merge_difference"] < 0.1
-    kept: Any = load(job.out / "checkpoint")[0]
+    saved: Any = load(job.out / "checkpoint")[0]
     began: Any = load(model)[0]
     before = dict(began.named_parameters())
-    changed = {name for name, one in kept.named_parameters() if not one.equal(before[name].bfloat16().float())}
+    changed = {
+        name for name, parameter in saved.named_parameters() if not parameter.equal(before[name].bfloat16().float())
+    }
     assert changed and all(name.split(".")[-2] in ("q_proj", "down_proj") for name in changed)
 
 
@@ -165,18 +167,18 @@ def test_the_packaged_model_is_given_up_before_it_is_loaded_again(
     from testing.fixtures.stage_jobs import stage_job
     from training.jobs.packaging import package as stage
 
-    held: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
     alive: list[bool] = []
     load = stage.load
 
     def loads(folder: Path) -> Any:
         loaded = load(folder)
-        held.append(weakref.ref(loaded[0]))
+        references.append(weakref.ref(loaded[0]))
         return loaded
 
     def runs(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         # In this process: what another one holds would not show here.
-        alive.append(held[0]() is not None)
+        alive.append(references[0]() is not None)
         stage.main(command[4:])
         return subprocess.CompletedProcess(command, 0)
 
@@ -193,6 +195,6 @@ def test_the_packaged_model_is_given_up_before_it_is_loaded_again(
         return keep[-1]
 
     monkeypatch.setattr(stage, "load", keeps)
-    held.clear()
+    references.clear()
     stage.package(stage_job(tmp_path / "again", "package", inputs, "instruct", probe_items=2, max_new_tokens=3))
     assert alive == [False, True]

@@ -48,8 +48,8 @@ def moved_by(folder: Path, distance: float, scale: float = 0.02, **parameters: A
     tensors(evidence.inputs["model"], far=before, near=before, still=before)
     tensors(
         evidence.outputs["checkpoint"],
-        far=[one + sign * distance for one, sign in zip(before, signs, strict=True)],
-        near=[one + sign * distance / 2 for one, sign in zip(before, signs, strict=True)],
+        far=[number + sign * distance for number, sign in zip(before, signs, strict=True)],
+        near=[number + sign * distance / 2 for number, sign in zip(before, signs, strict=True)],
         still=before,
     )
     return replace(evidence, parameters=evidence.parameters | parameters)
@@ -63,9 +63,9 @@ def test_weights_move_as_far_as_the_rates_make_them(tmp_path: Path, share: float
     course = course_of(evidence)
     assert course is not None and course.changed == 2
     assert course.expected == pytest.approx(DUE) and course.share == pytest.approx(share, rel=0.05)
-    told = results_of(evidence)["training.moved"]
-    assert told.status == status
-    assert ("not at the granted rate" in told.detail) == (status == "FAIL")
+    check = results_of(evidence)["training.moved"]
+    assert check.status == status
+    assert ("not at the granted rate" in check.detail) == (status == "FAIL")
 
 
 def test_a_dead_optimiser_fails_after_a_single_pass_too(tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_a_rate_at_which_nothing_can_be_learnt_fails(
     evidence = with_manifest(evidence, effective={"trained_parameters": 40_000})
     rates = [row | {"learning_rate": row["learning_rate"] * rate / 1e-5} for row in steps()]
     write_rows(evidence.outputs["rows"], rates if loss is None else [row | {"loss": loss} for row in rates])
-    found = results_of(evidence)
-    assert {name: found[name].status for name in ("training.schedule", "training.moved", "training.loss")} == {
+    checks = results_of(evidence)
+    assert {name: checks[name].status for name in ("training.schedule", "training.moved", "training.loss")} == {
         "training.schedule": "PASS",
         "training.moved": "PASS",
         "training.loss": status,
     }
-    assert ("the learning rate is too small" in found["training.loss"].detail) == (status == "FAIL")
+    assert ("the learning rate is too small" in checks["training.loss"].detail) == (status == "FAIL")
 
 
 @pytest.mark.parametrize(("first", "fails"), [(3, True), (7, False)])
@@ -125,8 +125,8 @@ def test_adapters_are_measured_themselves(tmp_path: Path, moved: float | None, s
     assert evidence.manifest is not None
     effective = evidence.manifest.effective | {"trained_parameters": 0}
     evidence = replace(evidence, manifest=evidence.manifest.model_copy(update={"effective": effective}))
-    told = results_of(evidence)["training.moved"]
-    assert told.status == status, told.detail
+    check = results_of(evidence)["training.moved"]
+    assert check.status == status, check.detail
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -151,6 +151,6 @@ def test_where_weights_are_gone_an_audit_takes_what_was_found_and_says_so() -> N
     now = (result("training.moved", "a new one"), result("training.data", "now"))
     notes: list[str] = []
     taken = recompute._as_with_weights(CHECKS, now, packet, "train.1", notes)  # pyright: ignore[reportPrivateUsage]
-    assert [one.detail for one in taken] == ["it moved by 1", "now"], "only what compares weights is taken"
+    assert [check.detail for check in taken] == ["it moved by 1", "now"], "only what compares weights is taken"
     assert notes == ["train.1: training.moved compared weights that are not here: taken as recorded"]
     assert recompute._as_with_weights(CHECKS, packet.checks, packet, "train.1", []) == packet.checks  # pyright: ignore[reportPrivateUsage]

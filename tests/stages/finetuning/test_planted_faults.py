@@ -56,19 +56,19 @@ def test_a_schedule_shorter_than_the_run_makes_a_plateau(
 
     whole = transformers.AutoModelForCausalLM.from_pretrained
 
-    def slow(*given: Any, **named: Any) -> Any:
-        return whole(*given, **named, attn_implementation="eager")
+    def slow(*values: Any, **named: Any) -> Any:
+        return whole(*values, **named, attn_implementation="eager")
 
     trainer_with(monkeypatch, "create_scheduler", shorter)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", slow)
     job = sft_job(tmp_path, model, **LONG)
-    found = judged(tmp_path, job, train(job))
-    assert found["training.schedule"].startswith("FAIL")
+    results = judged(tmp_path, job, train(job))
+    assert results["training.schedule"].startswith("FAIL")
     assert (
-        found["training.plateau"].startswith("WARN")
-        and "the schedule explains the plateau" in found["training.plateau"]
+        results["training.plateau"].startswith("WARN")
+        and "the schedule explains the plateau" in results["training.plateau"]
     )
-    assert found["training.device"] == "WARN: it trained on cpu with attention 'eager'; the model has a fused one"
+    assert results["training.device"] == "WARN: it trained on cpu with attention 'eager'; the model has a fused one"
 
 
 def test_a_late_rise_and_another_tokenizer_in_the_checkpoint(
@@ -78,13 +78,13 @@ def test_a_late_rise_and_another_tokenizer_in_the_checkpoint(
     from training.engines import checkpoint
 
     def uphill(healthy: Callable[..., Any]) -> Any:
-        def compute(self: Any, *given: Any, **named: Any) -> Any:
-            result = healthy(self, *given, **named)
+        def compute(self: Any, *values: Any, **named: Any) -> Any:
+            result = healthy(self, *values, **named)
             if self.state.global_step >= STEPS // 2:
-                for one in self.model.parameters():
-                    if one.requires_grad and not getattr(one, "turned", False):
-                        one.register_hook(turned)
-                        one.turned = True
+                for parameter in self.model.parameters():
+                    if parameter.requires_grad and not getattr(parameter, "turned", False):
+                        parameter.register_hook(turned)
+                        parameter.turned = True
             return result
 
         return compute
@@ -101,41 +101,41 @@ def test_a_late_rise_and_another_tokenizer_in_the_checkpoint(
     trainer_with(monkeypatch, "compute_loss", uphill)
     monkeypatch.setattr(checkpoint, "save", other)
     job = sft_job(tmp_path, model, **LONG | {"scheduler": "constant", "learning_rate": 5e-3})
-    found = judged(tmp_path, job, train(job))
+    results = judged(tmp_path, job, train(job))
     losses = losses_of(tmp_path)
     assert losses[-1] > 1.2 * min(losses), "the fault is in the run"
-    assert found["training.rise"].startswith("WARN") and "not the best of the run" in found["training.rise"]
-    assert found["training.tokenizer"] == (
+    assert results["training.rise"].startswith("WARN") and "not the best of the run" in results["training.rise"]
+    assert results["training.tokenizer"] == (
         "FAIL: not those of the granted model: the chat template differs (chat_template.jinja)"
     )
-    assert found["training.decay"].startswith("WARN") and "never decayed" in found["training.decay"]
+    assert results["training.decay"].startswith("WARN") and "never decayed" in results["training.decay"]
 
 
 def test_zero_gradients_a_warm_up_without_end_and_slow_steps(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dead(healthy: Callable[..., Any]) -> Any:
-        def step(self: Any, *given: Any, **named: Any) -> Any:
+        def step(self: Any, *values: Any, **named: Any) -> Any:
             time.sleep(1.2)
-            loss = healthy(self, *given, **named)
-            for one in self.model.parameters():
-                one.grad.zero_()
+            loss = healthy(self, *values, **named)
+            for parameter in self.model.parameters():
+                parameter.grad.zero_()
             return loss
 
         return step
 
     trainer_with(monkeypatch, "training_step", dead)
     job = sft_job(tmp_path, model, epochs=1, warmup_steps=100)
-    found = judged(tmp_path, job, train(job))
-    assert found["training.gradient"].startswith("FAIL: the gradient is zero in 3 of 3 steps")
-    assert found["training.decay"].startswith("WARN: the warm-up takes 100 steps of 3")
-    assert found["training.speed"].startswith("WARN: a step of ")
+    results = judged(tmp_path, job, train(job))
+    assert results["training.gradient"].startswith("FAIL: the gradient is zero in 3 of 3 steps")
+    assert results["training.decay"].startswith("WARN: the warm-up takes 100 steps of 3")
+    assert results["training.speed"].startswith("WARN: a step of ")
 
 
 def test_a_corpus_repeated_too_often_is_starved(tmp_path: Path, model: Path) -> None:
     job = sft_job(tmp_path, model, epochs=12, batch_size=12)
-    found = judged(tmp_path, job, train(job))
-    assert found["training.starvation"].startswith("WARN") and "more than 10 passes" in found["training.starvation"]
+    results = judged(tmp_path, job, train(job))
+    assert results["training.starvation"].startswith("WARN") and "more than 10 passes" in results["training.starvation"]
 
 
 @pytest.mark.parametrize(("epochs", "status"), [(60, "WARN"), (12, "PASS")])
@@ -151,11 +151,11 @@ def test_a_corpus_learned_by_heart_is_overfit(tmp_path: Path, epochs: int, statu
     ]
     data = write_lines(tmp_path / "examples.jsonl", rows)
     wide = tiny_checkpoint(tmp_path / "wide", hidden=128)
-    given: dict[str, Any] = {"epochs": epochs, "batch_size": 6, "learning_rate": 5e-3, "validation_share": 0.5}
-    job = training_job(tmp_path / "job", "sft", wide, data, **QUICK | given)
-    found = judged(tmp_path, job, train(job))
-    assert found["training.overfit"].startswith(status), found["training.overfit"]
-    assert found["training.validation"].startswith("PASS"), found["training.validation"]
+    arguments: dict[str, Any] = {"epochs": epochs, "batch_size": 6, "learning_rate": 5e-3, "validation_share": 0.5}
+    job = training_job(tmp_path / "job", "sft", wide, data, **QUICK | arguments)
+    results = judged(tmp_path, job, train(job))
+    assert results["training.overfit"].startswith(status), results["training.overfit"]
+    assert results["training.validation"].startswith("PASS"), results["training.validation"]
 
 
 def test_loss_on_padding_stops_the_first_step(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,11 +184,11 @@ def test_a_run_that_stops_early_after_a_spike_and_leaves_its_first_weights(
     from training.engines import checkpoint
 
     def impatient(healthy: Callable[..., Any]) -> Any:
-        def step(self: Any, *given: Any, **named: Any) -> Any:
-            loss = healthy(self, *given, **named)
+        def step(self: Any, *values: Any, **named: Any) -> Any:
+            loss = healthy(self, *values, **named)
             if self.state.global_step == 4:
-                for one in self.model.parameters():
-                    one.grad.mul_(1000)
+                for parameter in self.model.parameters():
+                    parameter.grad.mul_(1000)
             self.control.should_training_stop |= self.state.global_step >= STEPS * 2 // 5
             return loss
 
@@ -202,18 +202,20 @@ def test_a_run_that_stops_early_after_a_spike_and_leaves_its_first_weights(
     trainer_with(monkeypatch, "training_step", impatient)
     monkeypatch.setattr(checkpoint, "save", first)
     job = sft_job(tmp_path, model, **LONG)
-    found = judged(tmp_path, job, train(job))
+    results = judged(tmp_path, job, train(job))
     assert len(losses_of(tmp_path)) == STEPS * 2 // 5 + 1, "the fault is in the run"
-    assert found["training.steps"].startswith("FAIL"), found["training.steps"]
-    assert found["training.gradient"].startswith("WARN: a gradient norm is "), found["training.gradient"]
-    assert found["training.moved"].startswith("FAIL"), found["training.moved"]
+    assert results["training.steps"].startswith("FAIL"), results["training.steps"]
+    assert results["training.gradient"].startswith("WARN: a gradient norm is "), results["training.gradient"]
+    assert results["training.moved"].startswith("FAIL"), results["training.moved"]
 
 
 def test_a_training_from_scratch_on_a_fraction_of_its_tokens_is_refused(tmp_path: Path, model: Path) -> None:
     from training.rules.weight_files import tensors_of
 
-    held = {one.start: one for one in tensors_of(model).values()}.values()
-    parameters = sum(one.size // 4 for one in held)
+    values = {tensor.start: tensor for tensor in tensors_of(model).values()}.values()
+    parameters = sum(tensor.size // 4 for tensor in values)
     job = sft_job(tmp_path, model, epochs=1, scaling={"parameters": parameters})
-    found = judged(tmp_path, job, train(job))
-    assert found["training.scaling"].startswith("FAIL") and "% of what the rule asks for" in found["training.scaling"]
+    results = judged(tmp_path, job, train(job))
+    assert (
+        results["training.scaling"].startswith("FAIL") and "% of what the rule asks for" in results["training.scaling"]
+    )

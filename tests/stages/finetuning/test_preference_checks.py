@@ -23,16 +23,18 @@ from training.rules.finetuning.validation_split import divide
 def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
     """Return status and detail of the checks that are about training."""
     results = results_of(evidence)
-    return {id: (one.status, one.detail) for id, one in results.items() if id.startswith(("training.", "dpo."))}
+    return {
+        id: (result.status, result.detail) for id, result in results.items() if id.startswith(("training.", "dpo."))
+    }
 
 
 def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
-    found = own(dpo_evidence(tmp_path))
+    results = own(dpo_evidence(tmp_path))
     # Six steps show neither plateau nor rise; times of steps are not part of this evidence.
     apart = {"training.plateau", "training.rise", "training.speed", "training.stop"}
-    assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == apart
-    assert {id for id, (status, _) in found.items() if status not in ("PASS", "NOT_APPLICABLE")} == set(), found
-    assert len(found) == 24
+    assert {id for id, (status, _) in results.items() if status == "NOT_APPLICABLE"} == apart
+    assert {id for id, (status, _) in results.items() if status not in ("PASS", "NOT_APPLICABLE")} == set(), results
+    assert len(results) == 24
 
 
 def test_pairs_that_repeat_are_fewer_distinct_tokens(tmp_path: Path) -> None:
@@ -44,12 +46,12 @@ def test_pairs_that_repeat_are_fewer_distinct_tokens(tmp_path: Path) -> None:
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
-    values = {id: (one.value, one.n) for id, one in measure(dpo_evidence(tmp_path)).metrics.items()}
-    kept = PAIRS // 2
+    values = {id: (metric.value, metric.n) for id, metric in measure(dpo_evidence(tmp_path)).metrics.items()}
+    count = PAIRS // 2
     # (-8 + 10) - (-15 + 11); 2 nats over 4 tokens; -10/4 is less than -11/5, -8/4 more than -15/5.
-    assert values["validation_margin"] == (6.0, kept) and values["validation_chosen_change"] == (0.5, kept)
+    assert values["validation_margin"] == (6.0, count) and values["validation_chosen_change"] == (0.5, count)
     assert (values["validation_ranked_before"][0], values["validation_ranked_after"][0]) == (0.0, 1.0)
-    assert values["validation_accuracy"] == (1.0, kept) and values["validation_pairs"] == (kept, kept)
+    assert values["validation_accuracy"] == (1.0, count) and values["validation_pairs"] == (count, count)
     assert values["dpo_steps"][0] == 6 and values["dpo_train_tokens"][0] == 600
     assert values["dpo_loss_drop"][0] == pytest.approx(0.25) and values["dpo_max_grad_norm"][0] == pytest.approx(1.06)
 
@@ -73,44 +75,53 @@ def _trained(evidence: Evidence) -> tuple[int, ...]:
 
 TOWERS = "Write down how tall towers cast longer shadows before evening."
 FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
-    ("a held-out prompt", "dpo.overlap", "FAIL", lambda one: _given(one, prompt=heldout_items()[0].prompt.upper())),
+    ("a held-out prompt", "dpo.overlap", "FAIL", lambda evidence: _given(evidence,
+     prompt=heldout_items()[0].prompt.upper())),
     ("a held-out prompt backwards, as the chosen response", "dpo.overlap", "FAIL",
-     lambda one: _given(one, chosen=heldout_items()[0].prompt[::-1])),
+     lambda evidence: _given(evidence, chosen=heldout_items()[0].prompt[::-1])),
     (
         "a held-out prompt in other words",
         "dpo.nearest",
         "WARN",
-        lambda one: _given(
-            replace(one, heldout=(one.heldout[0].model_copy(update={"prompt": TOWERS}), *one.heldout[1:])),
+        lambda evidence: _given(
+            replace(evidence, heldout=(evidence.heldout[0].model_copy(update={"prompt": TOWERS}),
+             *evidence.heldout[1:])),
             chosen="As the evening comes the shadow of a tower grows.",
         ),
     ),
-    ("a held-out topic", "dpo.groups", "FAIL", lambda one: _given(one, group="hg3")),
-    ("fewer pairs than were granted", "dpo.split", "FAIL", lambda one: with_manifest(one, facts={"pairs": 19})),
-    ("scored what was trained on", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _trained(one)))),
-    ("one score left out", "dpo.split", "FAIL", lambda one: _pairs(one, scores(preferences(), _kept(one)[1:]))),
+    ("a held-out topic", "dpo.groups", "FAIL", lambda evidence: _given(evidence, group="hg3")),
+    ("fewer pairs than were granted", "dpo.split", "FAIL", lambda evidence: with_manifest(evidence,
+     facts={"pairs": 19})),
+    ("scored what was trained on", "dpo.split", "FAIL", lambda evidence: _pairs(evidence, scores(preferences(),
+     _trained(evidence)))),
+    ("one score left out", "dpo.split", "FAIL", lambda evidence: _pairs(evidence, scores(preferences(),
+     _kept(evidence)[1:]))),
     ("scores of another group", "dpo.split", "FAIL",
-     lambda one: _pairs(one, scores(preferences(group="g"), _kept(one)))),
+     lambda evidence: _pairs(evidence, scores(preferences(group="g"), _kept(evidence)))),
     ("a reference that moved", "dpo.reference", "FAIL",
-     lambda one: with_manifest(one, facts={"reference_difference": 0.01})),
+     lambda evidence: with_manifest(evidence, facts={"reference_difference": 0.01})),
     ("no word on the reference", "dpo.reference", "BLOCKED",
-     lambda one: with_manifest(one, facts={"reference_difference": None})),
+     lambda evidence: with_manifest(evidence, facts={"reference_difference": None})),
     ("an order no better than chance", "dpo.learnt", "WARN",
-     lambda one: _pairs(one, scores(preferences(), _kept(one), rejected_after=-5.0))),
+     lambda evidence: _pairs(evidence, scores(preferences(), _kept(evidence), rejected_after=-5.0))),
     ("chosen responses that got rarer", "dpo.learnt", "WARN",
-     lambda one: _pairs(one, scores(preferences(), _kept(one), chosen_after=-12.0, rejected_after=-30.0))),
+     lambda evidence: _pairs(evidence, scores(preferences(), _kept(evidence), chosen_after=-12.0,
+      rejected_after=-30.0))),
     ("a step less", "training.steps", "FAIL",
-     lambda one: with_manifest(one, effective={"steps": 5, "planned_steps": 5})),
-    ("the data begun again", "training.steps", "FAIL", lambda one: with_manifest(one, facts={"epochs_done": 4.0})),
-    ("another loss", "training.objective", "FAIL", lambda one: with_manifest(one, facts={"loss_difference": 0.3})),
+     lambda evidence: with_manifest(evidence, effective={"steps": 5, "planned_steps": 5})),
+    ("the data begun again", "training.steps", "FAIL", lambda evidence: with_manifest(evidence,
+     facts={"epochs_done": 4.0})),
+    ("another loss", "training.objective", "FAIL", lambda evidence: with_manifest(evidence,
+     facts={"loss_difference": 0.3})),
     ("no word on the loss", "training.objective", "BLOCKED",
-     lambda one: with_manifest(one, facts={"loss_difference": None})),
-    ("another beta", "jobs.effective", "FAIL", lambda one: with_manifest(one, effective={"beta": 0.3})),
-    ("a loss of another name", "jobs.effective", "FAIL", lambda one: with_manifest(one, effective={"loss": "ipo"})),
+     lambda evidence: with_manifest(evidence, facts={"loss_difference": None})),
+    ("another beta", "jobs.effective", "FAIL", lambda evidence: with_manifest(evidence, effective={"beta": 0.3})),
+    ("a loss of another name", "jobs.effective", "FAIL", lambda evidence: with_manifest(evidence,
+     effective={"loss": "ipo"})),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("flaw", "check", "status", "spoil"), FLAWS, ids=[one[0] for one in FLAWS])
+@pytest.mark.parametrize(("flaw", "check", "status", "spoil"), FLAWS, ids=[flaw[0] for flaw in FLAWS])
 def test_a_flaw_is_found_by_its_check(
     tmp_path: Path, flaw: str, check: str, status: str, spoil: Callable[[Evidence], Evidence]
 ) -> None:
@@ -119,7 +130,7 @@ def test_a_flaw_is_found_by_its_check(
 
 
 def test_every_check_of_preferences_has_a_flaw_that_it_finds() -> None:
-    assert {check.id for check in CHECKS if check.id.startswith("dpo.")} <= {one[1] for one in FLAWS}
+    assert {check.id for check in CHECKS if check.id.startswith("dpo.")} <= {flaw[1] for flaw in FLAWS}
 
 
 def test_failure_38_a_group_on_both_sides_is_missing_evidence(tmp_path: Path) -> None:
@@ -144,8 +155,8 @@ def test_chosen_responses_that_lose_less_than_pairs_differ_lost_nothing(tmp_path
         {**row, "chosen_tokens": tokens, "chosen_after": -10.0 - by, "rejected_after": -12.0 - by}
         for row, (tokens, by) in zip(scores(preferences(), _kept(evidence)), lost * 4, strict=True)
     ]
-    found = results_of(_pairs(evidence, rows))["dpo.learnt"]
-    assert found.status == "PASS" and found.detail.endswith("lost no more than pairs differ, 0.00206 nats a token")
+    check = results_of(_pairs(evidence, rows))["dpo.learnt"]
+    assert check.status == "PASS" and check.detail.endswith("lost no more than pairs differ, 0.00206 nats a token")
 
 
 def test_kto_sees_each_response_by_itself(tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ def test_without_bitsandbytes_the_stage_is_refused_with_what_to_install(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trained_model, "find_spec", {}.get)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as caught:
         train(job_of("sft", tmp_path, model))
-    assert left.value.code == 4
-    told = capsys.readouterr().err
-    assert f"needs the package bitsandbytes, which is not installed: {install_hint('qlora')}" in told
+    assert caught.value.code == 4
+    output = capsys.readouterr().err
+    assert f"needs the package bitsandbytes, which is not installed: {install_hint('qlora')}" in output
 
 
 @pytest.mark.usefixtures("four_bits")
@@ -73,16 +73,16 @@ def test_the_blocks_are_loaded_in_4_bits_and_nothing_else(model: Path) -> None:
 
     loaded: Any = trained_model.prepare(model, SftParameters(**QLORA))
     layers: dict[str, Any] = {
-        name: one for name, one in loaded.model.named_modules() if isinstance(one, torch.nn.Linear)
+        name: module for name, module in loaded.model.named_modules() if isinstance(module, torch.nn.Linear)
     }
-    four = {name for name, one in layers.items() if isinstance(one, Linear4bit)}
+    four = {name for name, layer in layers.items() if isinstance(layer, Linear4bit)}
     assert set(layers) - four == {"lm_head"} and len(four) == 14
     for name in four:
         state = layers[name].weight.quant_state
         assert (state.quant_type, state.nested, layers[name].compute_dtype) == ("nf4", True, torch.bfloat16)
         assert layers[name].weight.element_size() * layers[name].weight.numel() * 2 == state.shape.numel()
-    others = [one for name, one in loaded.model.named_parameters() if name.rsplit(".", 1)[0] not in four]
-    assert others and {one.dtype for one in others} == {torch.bfloat16}
+    others = [parameter for name, parameter in loaded.model.named_parameters() if name.rsplit(".", 1)[0] not in four]
+    assert others and {other.dtype for other in others} == {torch.bfloat16}
 
 
 @pytest.mark.usefixtures("four_bits")
@@ -100,12 +100,12 @@ def test_what_is_trained_over_4_bits_is_kept_in_16(kind: str, tmp_path: Path, mo
     # Two of four bits lie in a byte: q_proj 64 x 64 and down_proj 128 -> 64, of rank 4, in two layers.
     assert done.effective["trained_parameters"] == 2 * 4 * (64 + 64 + 128 + 64)
     assert 0.001 < done.facts["quantisation_difference"] < 0.3 and done.facts["merge_difference"] < 0.05
-    kept = job.out / "checkpoint"
-    assert "quantization_config" not in json.loads((kept / "config.json").read_text())
-    before, after = load_file(model / "model.safetensors"), load_file(kept / "model.safetensors")
-    adapters = load_file(kept / "adapter" / "adapter_model.safetensors")
-    assert {one.dtype for one in after.values()} == {torch.bfloat16}
-    moved = {name for name, one in after.items() if not one.equal(before[name].bfloat16())}
+    path = job.out / "checkpoint"
+    assert "quantization_config" not in json.loads((path / "config.json").read_text())
+    before, after = load_file(model / "model.safetensors"), load_file(path / "model.safetensors")
+    adapters = load_file(path / "adapter" / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
+    moved = {name for name, tensor in after.items() if not tensor.equal(before[name].bfloat16())}
     assert moved == {name for name in before if name.split(".")[-2] in QLORA["target_modules"]} and len(moved) == 4
     for name in moved:
         at = f"base_model.model.{name.removesuffix('.weight')}"
@@ -119,10 +119,10 @@ def test_what_is_trained_over_4_bits_is_kept_in_16(kind: str, tmp_path: Path, mo
 @pytest.mark.parametrize("kind", ["sft", "dpo"])
 def test_checks_pass_on_what_such_a_job_leaves(kind: str, tmp_path: Path, model: Path) -> None:
     job = job_of(kind, tmp_path, model, scheduler="cosine")
-    found = judged(tmp_path, job, train(job))
-    wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
+    results = judged(tmp_path, job, train(job))
+    wrong = {id: text for id, text in results.items() if not text.startswith(("PASS", "NOT_APPLICABLE"))}
     assert set(wrong) <= {"training.starvation", "training.loss", "dpo.learnt"}, wrong
-    assert len(found) >= 12
+    assert len(results) >= 12
 
 
 @pytest.mark.usefixtures("four_bits")

@@ -66,17 +66,17 @@ def _healthy(evidence: Evidence) -> Rows:
 
 
 def _evidence(folder: Path, change: Callable[[Rows], object] = lambda _: None, **granted: Any) -> Evidence:
-    found = evidence_of(folder, "train")
-    rows = _healthy(found)
-    due = len(rows)
+    evidence = evidence_of(folder, "train")
+    rows = _healthy(evidence)
+    number = len(rows)
     change(rows)
-    assert found.manifest is not None
-    effective = found.manifest.effective | {"trained_parameters": 100}
-    facts = found.manifest.facts | {"sequences_due": due, "starts": []}
+    assert evidence.manifest is not None
+    effective = evidence.manifest.effective | {"trained_parameters": 100}
+    facts = evidence.manifest.facts | {"sequences_due": number, "starts": []}
     return replace(
-        with_manifest(found, effective=effective, facts=facts),
-        parameters=found.parameters | {"distributed": DISTRIBUTED} | granted,
-        outputs=found.outputs | {"replicas": write_lines(folder / "replicas.jsonl", rows)},
+        with_manifest(evidence, effective=effective, facts=facts),
+        parameters=evidence.parameters | {"distributed": DISTRIBUTED} | granted,
+        outputs=evidence.outputs | {"replicas": write_lines(folder / "replicas.jsonl", rows)},
     )
 
 
@@ -102,21 +102,21 @@ def _results(evidence: Evidence) -> dict[str, CheckResult]:
 
 def test_healthy_replicas_pass_every_check(tmp_path: Path) -> None:
     results = _results(_beside(_evidence(tmp_path)))
-    assert {id: one.detail for id, one in results.items() if one.status != "PASS"} == {}
+    assert {id: result.detail for id, result in results.items() if result.status != "PASS"} == {}
     assert "no sequence is lost" in results["replicas.samples"].detail
     assert "0.5" in results["replicas.bytes"].detail or "of what averaging" in results["replicas.bytes"].detail
 
 
 def test_a_training_in_one_process_is_not_asked(tmp_path: Path) -> None:
-    assert {one.status for one in _results(evidence_of(tmp_path, "train")).values()} == {"NOT_APPLICABLE"}
+    assert {result.status for result in _results(evidence_of(tmp_path, "train")).values()} == {"NOT_APPLICABLE"}
 
 
 def test_without_rows_or_order_every_check_is_blocked(tmp_path: Path) -> None:
-    found = _evidence(tmp_path)
-    bare = replace(found, outputs={name: one for name, one in found.outputs.items() if name != "replicas"})
+    evidence = _evidence(tmp_path)
+    bare = replace(evidence, outputs={name: path for name, path in evidence.outputs.items() if name != "replicas"})
     # Only replicas.single asks the steps alone.
-    assert {id for id, one in _results(bare).items() if one.status != "BLOCKED"} == {"replicas.single"}
-    assert {one.status for one in _results(replace(found, parameters={})).values()} == {"BLOCKED"}
+    assert {id for id, result in _results(bare).items() if result.status != "BLOCKED"} == {"replicas.single"}
+    assert {result.status for result in _results(replace(evidence, parameters={})).values()} == {"BLOCKED"}
 
 
 def _set(place: int, **values: Any) -> Callable[[Rows], object]:
@@ -155,7 +155,7 @@ def test_a_flaw_is_found(tmp_path: Path, flaw: str) -> None:
 
 
 def test_every_check_has_a_flaw() -> None:
-    assert {check for check, _, _ in FLAWS.values()} | {"replicas.single"} == {one.id for one in CHECKS}
+    assert {check for check, _, _ in FLAWS.values()} | {"replicas.single"} == {check.id for check in CHECKS}
 
 
 @pytest.mark.parametrize(
@@ -185,37 +185,37 @@ def test_a_replica_that_took_over_weights_does_not_count(tmp_path: Path) -> None
             "last_step": 1,
         }
 
-    found = _evidence(tmp_path, heal)
-    results = _results(found)
+    evidence = _evidence(tmp_path, heal)
+    results = _results(evidence)
     assert [results[id].status for id in ("replicas.equal", "replicas.apart", "replicas.quorum")] == ["PASS"] * 3
     lost = results["replicas.samples"]
-    assert f"1 of {len(_healthy(found))} sequences are lost" in lost.detail or lost.status == "FAIL"
+    assert f"1 of {len(_healthy(evidence))} sequences are lost" in lost.detail or lost.status == "FAIL"
 
 
-@pytest.mark.parametrize(("due", "status"), [(20, "PASS"), (21, "WARN"), (22, "WARN"), (23, "FAIL"), (19, "FAIL")])
-def test_a_tenth_of_the_sequences_may_be_lost(tmp_path: Path, due: int, status: str) -> None:
-    found = _evidence(
+@pytest.mark.parametrize(("number", "status"), [(20, "PASS"), (21, "WARN"), (22, "WARN"), (23, "FAIL"), (19, "FAIL")])
+def test_a_tenth_of_the_sequences_may_be_lost(tmp_path: Path, number: int, status: str) -> None:
+    evidence = _evidence(
         tmp_path, lambda rows: [row.update(sequences=0) for row in rows[1:]] and rows[0].update(sequences=20)
     )
-    assert found.manifest is not None
-    told = with_manifest(found, facts=found.manifest.facts | {"sequences_due": due})
-    assert _results(told)["replicas.samples"].status == status
+    assert evidence.manifest is not None
+    result = with_manifest(evidence, facts=evidence.manifest.facts | {"sequences_due": number})
+    assert _results(result)["replicas.samples"].status == status
 
 
 def test_who_was_started_again_is_said(tmp_path: Path) -> None:
-    found = _evidence(tmp_path)
-    assert found.manifest is not None
+    evidence = _evidence(tmp_path)
+    assert evidence.manifest is not None
     starts = [
         {"replica": 1, "process": 1, "step": 0, "why": ""},
         {"replica": 1, "process": 2, "step": 4, "why": "was ended by SIGKILL"},
     ]
-    told = with_manifest(found, facts=found.manifest.facts | {"starts": starts})
-    assert "replica 1 was ended by SIGKILL, again from step 4" in _results(told)["replicas.quorum"].detail
+    result = with_manifest(evidence, facts=evidence.manifest.facts | {"starts": starts})
+    assert "replica 1 was ended by SIGKILL, again from step 4" in _results(result)["replicas.quorum"].detail
 
 
 def test_three_replicas_of_which_two_suffice_are_a_warning(tmp_path: Path) -> None:
-    found = _evidence(tmp_path, distributed=DISTRIBUTED | {"replicas": 3})
-    assert _results(found)["replicas.quorum"].status == "WARN"
+    evidence = _evidence(tmp_path, distributed=DISTRIBUTED | {"replicas": 3})
+    assert _results(evidence)["replicas.quorum"].status == "WARN"
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_three_replicas_of_which_two_suffice_are_a_warning(tmp_path: Path) -> No
     [({"lowercase": 4}, "PASS"), ({"lowercase": 5}, "PASS"), ({"lowercase": 3}, "FAIL"), ({"other": 4}, "FAIL")],
 )
 def test_only_what_fills_no_shard_may_be_left_out(tmp_path: Path, used: dict[str, int], status: str) -> None:
-    found = _evidence(tmp_path)
-    assert found.manifest is not None
-    told = with_manifest(found, facts=found.manifest.facts | {"examples_by_kind": used})
-    check = next(one for one in training_checks.CHECKS if one.id == "training.data")
-    assert apply(check, told, None).status == status
+    evidence = _evidence(tmp_path)
+    assert evidence.manifest is not None
+    result = with_manifest(evidence, facts=evidence.manifest.facts | {"examples_by_kind": used})
+    check = next(gate_check for gate_check in training_checks.CHECKS if gate_check.id == "training.data")
+    assert apply(check, result, None).status == status

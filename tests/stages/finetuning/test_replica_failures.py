@@ -34,17 +34,17 @@ def _until(what: Callable[[], object], seconds: float = 120) -> None:
 
 
 def _synchronised(folder: Path, number: int) -> list[int]:
-    return [one.row.sync for one in rounds_in(folder_of(folder, number))]
+    return [record.row.sync for record in rounds_in(folder_of(folder, number))]
 
 
 def _ended(workers: list[subprocess.Popen[str]], code: int = 0) -> list[str]:
     try:
-        told = [worker.communicate(timeout=120)[1] for worker in workers]
+        lines = [worker.communicate(timeout=120)[1] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    assert [worker.returncode for worker in workers] == [code] * len(workers), told
-    return told
+    assert [worker.returncode for worker in workers] == [code] * len(workers), lines
+    return lines
 
 
 def _one_model(folder: Path, replicas: int) -> None:
@@ -67,8 +67,8 @@ time.sleep(1000)
 class Lighthouse:
     """A lighthouse that can be killed, as a process of its own."""
 
-    def __init__(self, given: DistributedTraining, bind: str = "127.0.0.1:0") -> None:
-        words = [sys.executable, "-c", LIGHTHOUSE, given.model_dump_json(), bind]
+    def __init__(self, training: DistributedTraining, bind: str = "127.0.0.1:0") -> None:
+        words = [sys.executable, "-c", LIGHTHOUSE, training.model_dump_json(), bind]
         self._process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().strip()
@@ -82,8 +82,8 @@ class Lighthouse:
 def test_a_lighthouse_that_is_lost_between_synchronisations_and_comes_back_costs_nothing(tmp_path: Path) -> None:
     lighthouse, go = Lighthouse(TWO), tmp_path / "go"
     address = lighthouse.address
-    workers = [start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go) for one in range(2)]
-    _until(lambda: all(len(_synchronised(tmp_path, one)) == 4 for one in range(2)))
+    workers = [start(folder_of(tmp_path, index), index, address, TWO, steps=STEPS, until=go) for index in range(2)]
+    _until(lambda: all(len(_synchronised(tmp_path, index)) == 4 for index in range(2)))
     lighthouse.kill()
     again = Lighthouse(TWO, bind=address.removeprefix("http://"))
     go.touch()
@@ -96,7 +96,8 @@ def test_one_that_waits_when_the_lighthouse_is_lost_asks_the_next(tmp_path: Path
     lighthouse, go = Lighthouse(TWO), tmp_path / "go"
     address = lighthouse.address
     workers = [
-        start(folder_of(tmp_path, one), one, address, TWO, steps=STEPS, until=go if one else None) for one in range(2)
+        start(folder_of(tmp_path, index), index, address, TWO, steps=STEPS, until=go if index else None)
+        for index in range(2)
     ]
     _until(lambda: make_arrival_path(folder_of(tmp_path, 0), 1, 5).is_file())
     time.sleep(0.5)
@@ -107,19 +108,19 @@ def test_one_that_waits_when_the_lighthouse_is_lost_asks_the_next(tmp_path: Path
     _ended(workers)
     again.kill()
     _one_model(tmp_path, 2)
-    assert {one.row.healed for number in range(2) for one in rounds_in(folder_of(tmp_path, number))} == {False}
+    assert {record.row.healed for number in range(2) for record in rounds_in(folder_of(tmp_path, number))} == {False}
 
 
 def _three(folder: Path, paces: tuple[float, float, float]) -> tuple[Any, list[subprocess.Popen[str]]]:
     """Start three replicas, two of which suffice, that take so many seconds for a step."""
-    given = DistributedTraining(replicas=3, sync_every=2)
-    lighthouse = lighthouse_of(given)
+    training = DistributedTraining(replicas=3, sync_every=2)
+    lighthouse = lighthouse_of(training)
     address, ready = address_of(lighthouse), folder / "ready"
     workers = [
-        start(folder_of(folder, one), one, address, given, steps=STEPS, slow_s=pace, ready=ready)
-        for one, pace in enumerate(paces)
+        start(folder_of(folder, index), index, address, training, steps=STEPS, slow_s=pace, ready=ready)
+        for index, pace in enumerate(paces)
     ]
-    _until(lambda: all((folder_of(folder, one) / "began" / "1.json").is_file() for one in range(3)))
+    _until(lambda: all((folder_of(folder, index) / "began" / "1.json").is_file() for index in range(3)))
     ready.touch()
     return lighthouse, workers
 
@@ -129,7 +130,7 @@ def test_one_that_is_slow_is_waited_for(tmp_path: Path) -> None:
     _ended(workers)
     lighthouse.shutdown()
     _one_model(tmp_path, 3)
-    rows = [one.row for one in rounds_in(folder_of(tmp_path, 2))]
+    rows = [record.row for record in rounds_in(folder_of(tmp_path, 2))]
     assert len(rows) == STEPS // 2 and {row.participants for row in rows} == {3}
     assert not any(row.healed for row in rows)
 
@@ -145,10 +146,12 @@ def test_one_that_is_too_slow_is_left_behind_and_takes_over_weights(
     workers[2].communicate()
     lighthouse.shutdown()
     _one_model(tmp_path, 3)
-    rows = [one.row for one in rounds_in(folder_of(tmp_path, 2))]
+    rows = [record.row for record in rounds_in(folder_of(tmp_path, 2))]
     assert rows and len(rows) < STEPS // 2 and any(row.healed for row in rows)
     # No synchronisation is without steps of its own.
-    own = {one.row.sync for number in range(3) for one in rounds_in(folder_of(tmp_path, number)) if one.row.counts}
+    own = {
+        record.row.sync for number in range(3) for record in rounds_in(folder_of(tmp_path, number)) if record.row.counts
+    }
     assert own == set(range(1, STEPS // 2 + 1))
 
 
@@ -171,16 +174,16 @@ def _scenario(folder: Path, name: str) -> dict[str, Any]:
 
 
 def test_two_that_cannot_reach_each_other_commit_nothing_until_they_can(tmp_path: Path) -> None:
-    told = _scenario(tmp_path, "between")
+    report = _scenario(tmp_path, "between")
     # Neither trains a model of its own, though both reach the lighthouse.
-    assert [one["code"] for one in told["cut"]] == [AGAIN, AGAIN], told
-    assert told["then"] == [[1, 2, 3, 4]] * 2
-    assert [one["code"] for one in told["mended"]] == [0, 0], told
+    assert [item["code"] for item in report["cut"]] == [AGAIN, AGAIN], report
+    assert report["then"] == [[1, 2, 3, 4]] * 2
+    assert [item["code"] for item in report["mended"]] == [0, 0], report
     _one_model(tmp_path, 2)
 
 
 def test_one_that_is_cut_off_commits_nothing_while_more_than_half_go_on(tmp_path: Path) -> None:
-    told = _scenario(tmp_path, "off")
-    assert [one["code"] for one in told["others"]] == [0, 0], told
-    assert told["alone"] == [1, 2, 3, 4]
+    report = _scenario(tmp_path, "off")
+    assert [other["code"] for other in report["others"]] == [0, 0], report
+    assert report["alone"] == [1, 2, 3, 4]
     _one_model(tmp_path, 3)

@@ -56,10 +56,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, StageResult]:
 
 
 def _by_sync(job: Job) -> dict[int, list[ReplicaRound]]:
-    found: dict[int, list[ReplicaRound]] = defaultdict(list)
+    results: dict[int, list[ReplicaRound]] = defaultdict(list)
     for row in rounds_of(job):
-        found[row.sync].append(row)
-    return found
+        results[row.sync].append(row)
+    return results
 
 
 def _steps(job: Job) -> list[TrainingRow]:
@@ -80,7 +80,7 @@ def _far_steps(job: Job) -> list[FarStep]:
 
 def _replicas() -> list[psutil.Process]:
     every = psutil.Process().children()
-    return [one for one in every if "training.jobs.finetuning.replicas" in one.cmdline()]
+    return [process for process in every if "training.jobs.finetuning.replicas" in process.cmdline()]
 
 
 def _killing(job: Job, replica: int, after: int, *, saved: bool) -> threading.Thread:
@@ -115,7 +115,9 @@ def test_replicas_differ_before_every_synchronisation_and_are_one_model_after_it
         len({row.after for row in rows}) == 1 and len({row.before for row in rows}) == 2 for rows in rounds.values()
     )
     assert len({row.start for row in rounds[1]}) == 1
-    assert all({one.start for one in then} == {last[0].after} for last, then in pairwise(rounds.values()))
+    assert all(
+        {replica_round.start for replica_round in then} == {last[0].after} for last, then in pairwise(rounds.values())
+    )
     assert len({row.after for row in rounds_of(job)}) == 3 and all(row.drift > 0 for row in rounds_of(job))
     trained = done.effective["trained_parameters"]
     assert trained < 2000 and {row.bytes for row in rounds_of(job)} == {4 * trained}
@@ -142,12 +144,12 @@ def test_the_merged_checkpoint_is_that_of_the_last_synchronisation(whole: tuple[
 @pytest.mark.slow
 def test_the_gate_passes_what_replicas_leave(whole: tuple[Job, StageResult], tmp_path: Path) -> None:
     job, done = whole
-    found = judged(tmp_path, job, done)
-    wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
+    results = judged(tmp_path, job, done)
+    wrong = {id: text for id, text in results.items() if not text.startswith(("PASS", "NOT_APPLICABLE"))}
     # A random model that sees twenty examples twice: what advises may say so.
     assert set(wrong) <= {"training.starvation", "training.loss"}, wrong
-    assert len([id for id in found if id.startswith("replicas.")]) == 6
-    assert "no sequence is lost" in found["replicas.samples"]
+    assert len([id for id in results if id.startswith("replicas.")]) == 6
+    assert "no sequence is lost" in results["replicas.samples"]
 
 
 @pytest.mark.slow
@@ -155,8 +157,8 @@ def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[
     job, _ = whole
     replayed, facts = replayed_by(job)
     rows = _steps(job)
-    assert {one.step for one in replayed} >= {1, 2, 9, 10}
-    assert [why for one in replayed if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    assert {step.step for step in replayed} >= {1, 2, 9, 10}
+    assert [why for step in replayed if (why := differs(rows, step, REPLAYED["float32"]))] == []
     assert facts["end_apart"] < 1e-5 and facts["files"] == [] and facts["merged_apart"] < 1e-5
     assert list(facts["saved"]) == pytest.approx(list(rows[-1].sketch), rel=1e-6)
 
@@ -170,13 +172,13 @@ def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     thread = _killing(job, replica=1, after=1, saved=True)
     done = sft(job)
     thread.join(10)
-    starts = [one for one in done.facts["starts"] if one["replica"] == 1]
+    starts = [item for item in done.facts["starts"] if item["replica"] == 1]
     assert len(starts) >= 2 and starts[1]["why"] == "was ended by SIGKILL"
     # It never begins at step 0: the others were further.
-    assert all(one["step"] in (4, 8) for one in starts[1:])
-    said = capfd.readouterr().out
-    assert "replica 1 was ended by SIGKILL; it is started again from step" in said
-    assert "replica 0 waits for replica 1 at synchronisation" in said and "where 2 must take part" in said
+    assert all(item["step"] in (4, 8) for item in starts[1:])
+    output = capfd.readouterr().out
+    assert "replica 1 was ended by SIGKILL; it is started again from step" in output
+    assert "replica 0 waits for replica 1 at synchronisation" in output and "where 2 must take part" in output
     assert rounds_of(job)[-1].after == rounds_of(whole[0])[-1].after
     assert digest_path(job.out / "checkpoint") == digest_path(whole[0].out / "checkpoint")
     assert done.facts["sequences"] == done.facts["sequences_due"]
@@ -191,7 +193,7 @@ def test_one_that_had_saved_nothing_begins_with_the_state_of_another(tmp_path: P
     thread.join(10)
     assert all(len({row.after for row in rows}) == 1 for rows in _by_sync(job).values())
     replayed, facts = replayed_by(job)
-    assert [why for one in replayed if (why := differs(_steps(job), one, REPLAYED["float32"]))] == []
+    assert [why for step in replayed if (why := differs(_steps(job), step, REPLAYED["float32"]))] == []
     assert facts["end_apart"] < 1e-5
 
 
@@ -205,14 +207,14 @@ def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_pa
         # The others are held when they are further, until the third is back: it starts for longer than they train.
         kill.join()
         _wait_for(lambda: len(rounds_in(folder_of(job.folder, 0))) >= 8)
-        others = [one for one in _replicas() if one.cmdline()[5] in ("0", "1")]
-        for one in others:
-            one.suspend()
+        others = [replica for replica in _replicas() if replica.cmdline()[5] in ("0", "1")]
+        for process in others:
+            process.suspend()
         _wait_for(lambda: (folder_of(job.folder, 2) / "began" / "2.json").is_file())
-        for one in others:
+        for process in others:
             # Where the job has ended by then, that is what the test is to say.
             with suppress(psutil.NoSuchProcess):
-                one.resume()
+                process.resume()
 
     holding = threading.Thread(target=hold, daemon=True)
     holding.start()
@@ -227,40 +229,43 @@ def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_pa
     assert done.facts["sequences"] < done.facts["sequences_due"] == 240
     assert [step.step for step in _steps(job)] == list(range(1, 41)) and _far_steps(job) == []
     replayed, facts = replayed_by(job)
-    assert [why for one in replayed if (why := differs(_steps(job), one, REPLAYED["float32"]))] == []
+    assert [why for step in replayed if (why := differs(_steps(job), step, REPLAYED["float32"]))] == []
     assert facts["end_apart"] < 1e-5
 
 
 @pytest.mark.slow
 def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_path: Path) -> None:
-    given, steps = DistributedTraining(replicas=3, sync_every=2), 20
-    lighthouse, third = lighthouse_of(given), folder_of(tmp_path, 2) / "began" / "1.json"
+    training, steps = DistributedTraining(replicas=3, sync_every=2), 20
+    lighthouse, third = lighthouse_of(training), folder_of(tmp_path, 2) / "began" / "1.json"
     workers = [
-        start(folder_of(tmp_path, number), number, address_of(lighthouse), given, steps=steps, until=third)
+        start(folder_of(tmp_path, number), number, address_of(lighthouse), training, steps=steps, until=third)
         for number in range(2)
     ]
     # Two of three suffice. The third begins at step 0 while they are further, and is not let contribute that.
     _wait_for(lambda: len(rounds_in(folder_of(tmp_path, 0))) >= 2)
     # What replicas send each other is pickled: no port of theirs is open to another machine.
     ports = [
-        one for worker in workers for one in psutil.Process(worker.pid).net_connections() if one.status == "LISTEN"
+        pconn
+        for worker in workers
+        for pconn in psutil.Process(worker.pid).net_connections()
+        if pconn.status == "LISTEN"
     ]
-    assert len(ports) >= 2 * 4 and {one.laddr.ip for one in ports} == {"127.0.0.1"}
-    workers.append(start(folder_of(tmp_path, 2), 2, address_of(lighthouse), given, steps=steps))
-    told = [worker.communicate(timeout=120) for worker in workers]
+    assert len(ports) >= 2 * 4 and {pconn.laddr.ip for pconn in ports} == {"127.0.0.1"}
+    workers.append(start(folder_of(tmp_path, 2), 2, address_of(lighthouse), training, steps=steps))
+    lines = [worker.communicate(timeout=120) for worker in workers]
     lighthouse.shutdown()
-    assert [worker.returncode for worker in workers] == [0, 0, 0], told
+    assert [worker.returncode for worker in workers] == [0, 0, 0], lines
     rounds = {number: rounds_in(folder_of(tmp_path, number)) for number in range(3)}
     assert apart(tmp_path, rounds) == ""
-    assert [[one.row.sync for one in rounds[number]] for number in (0, 1)] == [list(range(1, 11))] * 2
-    late = [one.row for one in rounds[2]]
+    assert [[record.row.sync for record in rounds[number]] for number in (0, 1)] == [list(range(1, 11))] * 2
+    late = [record.row for record in rounds[2]]
     assert [row.healed for row in late] == [True] + [False] * (len(late) - 1) and 1 < len(late) <= 6
     assert (late[0].first_step, late[0].last_step, late[0].participants) == (1, 2, 3)
-    others = [one.row for number in (0, 1) for one in rounds[number] if one.row.sync == late[0].sync]
+    others = [record.row for number in (0, 1) for record in rounds[number] if record.row.sync == late[0].sync]
     assert donor_of(late[0], [*others, late[0]]) in (0, 1)
     # What it skips are steps of the others: afterwards its steps are theirs.
     assert {(row.sync, row.first_step, row.last_step) for row in late[1:]} <= {
-        (one.row.sync, one.row.first_step, one.row.last_step) for one in rounds[0]
+        (record.row.sync, record.row.first_step, record.row.last_step) for record in rounds[0]
     }
 
 
@@ -271,32 +276,34 @@ def _two_workers(
     folder: Path, outer: Outer = OUTER, fault: str = "", every: int = 2, steps: int = 6
 ) -> list[list[float]]:
     """Return what two replicas without a language model print, each in a process of its own."""
-    given = DistributedTraining(replicas=2, sync_every=every, outer=outer)
-    lighthouse = lighthouse_of(given)
+    training = DistributedTraining(replicas=2, sync_every=every, outer=outer)
+    lighthouse = lighthouse_of(training)
     processes = [
-        start(folder_of(folder, number), number, address_of(lighthouse), given, steps=steps, fault=fault)
+        start(folder_of(folder, number), number, address_of(lighthouse), training, steps=steps, fault=fault)
         for number in range(2)
     ]
-    assert len({one.pid for one in processes} | {os.getpid()}) == 3
-    told = [process.communicate(timeout=120) for process in processes]
+    assert len({process.pid for process in processes} | {os.getpid()}) == 3
+    lines = [process.communicate(timeout=120) for process in processes]
     lighthouse.shutdown()
-    assert all(process.returncode == 0 for process in processes), told
-    return [[float(line) for line in out.split()] for out, _ in told]
+    assert all(process.returncode == 0 for process in processes), lines
+    return [[float(line) for line in out.split()] for out, _ in lines]
 
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("lr", "momentum", "due"),
+    ("lr", "momentum", "expected"),
     [(1.0, 0.0, [2.0, 4.0, 6.0]), (0.7, 0.9, [2.66, 6.454, 11.2686])],
     ids=["mean", "nesterov"],
 )
-def test_the_model_moves_where_the_replicas_moved(tmp_path: Path, lr: float, momentum: float, due: list[float]) -> None:
-    assert _two_workers(tmp_path, Outer(lr=lr, momentum=momentum)) == [pytest.approx(due, abs=1e-4)] * 2
+def test_the_model_moves_where_the_replicas_moved(
+    tmp_path: Path, lr: float, momentum: float, expected: list[float]
+) -> None:
+    assert _two_workers(tmp_path, Outer(lr=lr, momentum=momentum)) == [pytest.approx(expected, abs=1e-4)] * 2
     rounds = [rounds_in(folder_of(tmp_path, number)) for number in range(2)]
-    assert [[one.row.sync for one in some] for some in rounds] == [[1, 2, 3]] * 2
+    assert [[record.row.sync for record in some] for some in rounds] == [[1, 2, 3]] * 2
     # One weight is sent, none of the thousand that are frozen.
-    assert {one.row.bytes for some in rounds for one in some} == {4}
-    assert {one.row.participants for some in rounds for one in some} == {2}
+    assert {record.row.bytes for some in rounds for record in some} == {4}
+    assert {record.row.participants for some in rounds for record in some} == {2}
     assert apart(tmp_path, dict(enumerate(rounds))) == ""
 
 
@@ -314,9 +321,9 @@ def test_the_expectations_of_torchfts_own_regression_test_hold(tmp_path: Path, m
     monkeypatch.setitem(sys.modules, "parameterized", decorator)
     from torchft.diloco_regression_test import DiLoCoMockedUpdateTest
 
-    told = _two_workers(tmp_path, Outer(lr=2.0, momentum=0.0), fault="torchft", every=6, steps=18)
-    assert told[0] == told[1] and told[0][4:7] == [-9.0, -23.0, -25.0]
-    weights = {step: {"layers.0.weight": [[one]]} for step, one in enumerate([1.0, *told[0]])}
+    lines = _two_workers(tmp_path, Outer(lr=2.0, momentum=0.0), fault="torchft", every=6, steps=18)
+    assert lines[0] == lines[1] and lines[0][4:7] == [-9.0, -23.0, -25.0]
+    weights = {step: {"layers.0.weight": [[number]]} for step, number in enumerate([1.0, *lines[0]])}
     history = {"history": weights, "global_parameter_history": {step: weights[step] for step in (0, 6, 12, 18)}}
     theirs: Any = DiLoCoMockedUpdateTest("test_diloco_mocked_updates")
     theirs._validate_parameter_updates(history, 1, 6, 0, 0.0)
@@ -328,15 +335,15 @@ def test_the_expectations_of_torchfts_own_regression_test_hold(tmp_path: Path, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "output"),
     [
         ("unequal", "replicas 0 and 1 began with different weights"),
         ("no-op", "replicas 0 and 1 have different weights after synchronisation 1"),
     ],
 )
-def test_replicas_that_are_not_one_model_are_found(tmp_path: Path, fault: str, told: str) -> None:
+def test_replicas_that_are_not_one_model_are_found(tmp_path: Path, fault: str, output: str) -> None:
     _two_workers(tmp_path, fault=fault)
-    assert apart(tmp_path, {number: rounds_in(folder_of(tmp_path, number)) for number in range(2)}) == told
+    assert apart(tmp_path, {number: rounds_in(folder_of(tmp_path, number)) for number in range(2)}) == output
 
 
 @pytest.mark.more

@@ -48,14 +48,14 @@ def test_replicas_train_it_and_a_witness_again(tmp_path: Path, kind: Kind, param
     rounds = rounds_of(job)
     assert all(len({row.after for row in rounds if row.sync == sync}) == 1 for sync in {row.sync for row in rounds})
     assert {row.bytes for row in rounds} == {4 * done.effective["trained_parameters"]}
-    found = judged(tmp_path, job, done)
-    wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
+    results = judged(tmp_path, job, done)
+    wrong = {id: text for id, text in results.items() if not text.startswith(("PASS", "NOT_APPLICABLE"))}
     # A random model that sees a few rows twice: what advises may say so.
     assert set(wrong) <= {"training.starvation", "training.loss", "dpo.learnt", "training.collapse"}, wrong
     rows = _rows(job, "rows", STAGE_KINDS[kind].rows["rows"])
     replayed, facts = replayed_by(job)
     dtype = parameters.get("precision", "float32")
-    assert [why for one in replayed if (why := differs(rows, one, REPLAYED[dtype]))] == []
+    assert [why for step in replayed if (why := differs(rows, step, REPLAYED[dtype]))] == []
     assert facts["end_apart"] < (1e-5 if dtype == "float32" else 1e-2) and facts["files"] == []
 
 
@@ -72,20 +72,20 @@ def test_replicas_learn_from_answers_of_their_own(tmp_path: Path, kind: Kind, pa
     rows = _rows(job, "rows", RolloutStep)
     rollouts = _rows(job, "rollouts", Rollout)
     # Both replicas answer two prompts in a step, each those of its own share.
-    first = {one.item for one in rollouts if one.step == 1}
-    assert len(first) == 4 and len(rollouts) == 16 * len({one.step for one in rollouts})
-    assert {one.step % job.parameters.updates for one in rollouts} == {1 % job.parameters.updates}
+    first = {rollout.item for rollout in rollouts if rollout.step == 1}
+    assert len(first) == 4 and len(rollouts) == 16 * len({rollout.step for rollout in rollouts})
+    assert {rollout.step % job.parameters.updates for rollout in rollouts} == {1 % job.parameters.updates}
     assert done.facts["sequences"] == done.facts["sequences_due"] == 16 * len(rows)
     witness = witness_of(job)
     facts = dispatch.replay_rollouts(witness).facts
     written = [json.loads(line) for line in (witness.out / "witness.jsonl").read_bytes().splitlines()]
-    replayed = [ReplayedStep.model_validate(one) for one in written if "sketch" in one]
-    assert [why for one in replayed if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    replayed = [ReplayedStep.model_validate(item) for item in written if "sketch" in item]
+    assert [why for step in replayed if (why := differs(rows, step, REPLAYED["float32"]))] == []
     assert facts["end_apart"] < 1e-5 and facts["files"] == []
     # Every answer of a replayed step was read, by its place among those of both replicas.
-    read = {one["row"]: one for one in written if one.get("part") == ""}
-    steps = {one.step for one in replayed}
-    assert set(read) == {place for place, one in enumerate(rollouts) if one.step in steps}
+    read = {item["row"]: item for item in written if item.get("part") == ""}
+    steps = {step.step for step in replayed}
+    assert set(read) == {place for place, rollout in enumerate(rollouts) if rollout.step in steps}
 
 
 def _rows(job: Job, name: str, form: Any) -> list[Any]:

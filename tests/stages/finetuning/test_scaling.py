@@ -23,10 +23,10 @@ from testing.factories.evidence_on_disk import evidence_of, prompt_items, resolv
 def ruled(spec: SessionSpec, rule: ScalingRule | None, **ranges: ParameterRange) -> SessionSpec:
     """Return the spec whose training follows a rule."""
     stages = [
-        one.model_copy(update={"parameters": one.parameters.model_copy(update={"scaling": rule}), "ranges": ranges})
-        if one.name == "train"
-        else one
-        for one in spec.stages
+        stage.model_copy(update={"parameters": stage.parameters.model_copy(update={"scaling": rule}), "ranges": ranges})
+        if stage.name == "train"
+        else stage
+        for stage in spec.stages
     ]
     return spec.model_copy(update={"stages": tuple(stages)})
 
@@ -59,20 +59,20 @@ def test_passes_that_a_builder_may_add_count_and_are_worth_less_and_less(tmp_pat
 def test_what_registers_no_rule_or_has_unknown_data_is_not_judged(tmp_path: Path) -> None:
     spec = resolved_spec(tmp_path).spec
     assert planned_tokens(ruled(spec, None), {"prompts": prompt_items()}).status == "NOT_APPLICABLE"
-    found = planned_tokens(ruled(spec, ScalingRule(parameters=10**9)), {})
-    assert found.status == "NOT_APPLICABLE" and "not known beforehand" in found.detail
+    outcome = planned_tokens(ruled(spec, ScalingRule(parameters=10**9)), {})
+    assert outcome.status == "NOT_APPLICABLE" and "not known beforehand" in outcome.detail
 
 
 def judged(evidence: Evidence, **rule: Any) -> tuple[str, str]:
-    found = apply(CHECK, replace(evidence, parameters=evidence.parameters | {"scaling": rule or None}), None)
-    return found.status, found.detail
+    check = apply(CHECK, replace(evidence, parameters=evidence.parameters | {"scaling": rule or None}), None)
+    return check.status, check.detail
 
 
 def test_the_gate_counts_what_carried_loss(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "train")
     assert judged(evidence)[0] == "PASS"
-    status, told = judged(evidence, parameters=100, tokens_per_parameter=1e-3)
-    assert status == "PASS" and "distinct tokens" in told
+    status, output = judged(evidence, parameters=100, tokens_per_parameter=1e-3)
+    assert status == "PASS" and "distinct tokens" in output
     assert judged(evidence, parameters=100, tokens_per_parameter=20)[0] == "FAIL"
     assert judged(evidence, parameters=94, tokens_per_parameter=1e-3) == (
         "FAIL",

@@ -22,12 +22,12 @@ def rates_of(scheduler: str, warmup: int, steps: int = 10) -> list[float]:
 
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
     running: Any = get_scheduler(scheduler, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
-    found: list[float] = []
+    results: list[float] = []
     for _ in range(steps):
-        found.append(optimizer.param_groups[0]["lr"])
+        results.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         running.step()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("scheduler", ["linear", "cosine", "constant"])

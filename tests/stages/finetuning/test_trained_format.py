@@ -50,34 +50,34 @@ def tokenizer() -> Any:
 
 def trained(spec: SessionSpec, tokenizer: Any, **changes: Any) -> list[tuple[str, list[int], list[int], str]]:
     """Return what each training stage writes of an answer in each form: its name, the prompt, the whole, the answer."""
-    found: list[tuple[str, list[int], list[int], str]] = []
+    results: list[tuple[str, list[int], list[int], str]] = []
     for stage in spec.stages:
-        given = stage.parameters
-        if not isinstance(given, SftParameters | DpoParameters):
+        value = stage.parameters
+        if not isinstance(value, SftParameters | DpoParameters):
             continue
-        style = style_of(tokenizer, given.model_copy(update=changes), kind_read(spec, stage))
+        style = style_of(tokenizer, value.model_copy(update=changes), kind_read(spec, stage))
         for item in ITEMS:
             answer = worked_example(item)[1]
             encoded = PromptWithResponses(style, item.prompt, (answer,)).encode_sides(tokenizer)
-            found.append((stage.name, encoded.prompt, encoded.wholes[0], answer))
-    return found
+            results.append((stage.name, encoded.prompt, encoded.wholes[0], answer))
+    return results
 
 
-def asked(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
+def list_prompts(spec: SessionSpec, tokenizer: Any) -> dict[str, list[list[int]]]:
     """Return what the stages that measure let the model read of each item, by stage."""
-    found: dict[str, list[list[int]]] = {}
+    results: dict[str, list[list[int]]] = {}
     for name in (spec.analysis.baseline, spec.analysis.treatment):
         stage = spec.stage(name)
         assert isinstance(stage.parameters, EvaluateParameters)
         form = form_of(kind_read(spec, stage))
-        found[name] = [item_ids(tokenizer, item, stage.parameters, form) for item in ITEMS]
-    return found
+        results[name] = [item_ids(tokenizer, item, stage.parameters, form) for item in ITEMS]
+    return results
 
 
 @pytest.mark.parametrize(("name", "profile"), SPECS)
 def test_what_was_trained_is_what_is_asked(tokenizer: Any, name: str, profile: str) -> None:
     spec = load_spec(find_spec(name), profile).spec
-    written, read = trained(spec, tokenizer), asked(spec, tokenizer)
+    written, read = trained(spec, tokenizer), list_prompts(spec, tokenizer)
     assert written and len(read) == 2
     for place, (stage, prompt, whole, answer) in enumerate(written):
         # The prompt is not changed by what follows it, and what follows is what is read back.
@@ -87,19 +87,19 @@ def test_what_was_trained_is_what_is_asked(tokenizer: Any, name: str, profile: s
             assert prompts[place % len(ITEMS)] == prompt, (stage, other)
 
 
-@pytest.mark.parametrize(("name", "profile"), [one for one in SPECS if one[1] != "cpu"])
+@pytest.mark.parametrize(("name", "profile"), [spec for spec in SPECS if spec[1] != "cpu"])
 def test_what_was_trained_is_what_worked_pairs_showed(tokenizer: Any, name: str, profile: str) -> None:
     spec = load_spec(find_spec(name), profile).spec
     # In the pairs before each instruction that `sample_responses` answers.
     style = style_of(tokenizer, next(p for p in training_parameters(spec)), "base")
     first = SHOTS[0]
     whole = PromptWithResponses(style, first.instruction, (first.response,)).encode_sides(tokenizer).wholes[0]
-    shown = list(bare_ids(tokenizer, answer_prompt("next", SHOTS, "completion")).ids)
-    assert shown[: len(whole) - 1] == whole[:-1] and END_MARK in tokenizer.decode(whole)
+    views = list(bare_ids(tokenizer, answer_prompt("next", SHOTS, "completion")).ids)
+    assert views[: len(whole) - 1] == whole[:-1] and END_MARK in tokenizer.decode(whole)
 
 
 def training_parameters(spec: SessionSpec) -> list[SftParameters | DpoParameters]:
-    return [one.parameters for one in spec.stages if isinstance(one.parameters, SftParameters | DpoParameters)]
+    return [stage.parameters for stage in spec.stages if isinstance(stage.parameters, SftParameters | DpoParameters)]
 
 
 @pytest.mark.parametrize("name", ["self_instruct_sft", "cai_preferences"])

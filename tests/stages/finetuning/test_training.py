@@ -54,18 +54,18 @@ def sft_job(folder: Path, model: Path, **parameters: Any) -> Job:
 
 def dpo_job(folder: Path, model: Path, **parameters: Any) -> Job:
     data = write_lines(folder / "pairs.jsonl", preferred())
-    given: dict[str, Any] = QUICK | {"validation_share": 0.2} | parameters
-    return training_job(folder / "job", "dpo", model, data, **given)
+    arguments: dict[str, Any] = QUICK | {"validation_share": 0.2} | parameters
+    return training_job(folder / "job", "dpo", model, data, **arguments)
 
 
 def arguments_with(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     """Have every trainer be told something else than what was granted."""
     from training.jobs.finetuning import trainer_args
 
-    told = trainer_args.arguments
+    report = trainer_args.arguments
 
-    def other(*given: Any) -> dict[str, Any]:
-        return told(*given) | changed
+    def other(*values: Any) -> dict[str, Any]:
+        return report(*values) | changed
 
     monkeypatch.setattr(trainer_args, "arguments", other)
 
@@ -79,7 +79,7 @@ def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
     from training.engines.checkpoint import load
 
     network, tokenizer = load(model)
-    rows = [{"prompt": f"{one['prompt']} ", "completion": one["completion"]} for one in opposites(16)]
+    rows = [{"prompt": f"{opposite['prompt']} ", "completion": opposite["completion"]} for opposite in opposites(16)]
     defaults: dict[str, Any] = {"activation_checkpointing": False, "bf16": False, "use_cpu": True, "report_to": "none"}
     config = SFTConfig(output_dir=str(folder / "plain"), save_strategy="no", logging_steps=1, **defaults | arguments)
     return SFTTrainer(model=network, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
@@ -96,9 +96,9 @@ def test_supervised_training_leaves_rows_proof_and_settings(tmp_path: Path, mode
     assert done.effective["warmup_steps"] == 1 and done.facts["loss_difference"] < 1e-5
     mask = done.facts["mask"]
     assert (mask["rows"], mask["violations"], mask["merged"]) == (24, 0, 0)
-    for one in mask["sample"]:
-        assert set(one["labels"][: one["prompt_tokens"]]) == {-100}
-        assert one["labels"][one["prompt_tokens"] :] == one["ids"][one["prompt_tokens"] :]
+    for item in mask["sample"]:
+        assert set(item["labels"][: item["prompt_tokens"]]) == {-100}
+        assert item["labels"][item["prompt_tokens"] :] == item["ids"][item["prompt_tokens"] :]
     assert (job.out / "checkpoint" / "tokenizer.json").is_file() and not (job.out / "checkpoint" / "adapter").exists()
 
 
@@ -127,28 +127,28 @@ def test_turns_before_the_prompt_are_turns_of_the_template_and_carry_no_loss(
     from transformers import AutoTokenizer
 
     base = model if chat else tiny_checkpoint(tmp_path / "base", chat=False)
-    data = write_lines(tmp_path / "rows.jsonl", [one | {"before": BEFORE} for one in opposites(4)])
+    data = write_lines(tmp_path / "rows.jsonl", [opposite | {"before": BEFORE} for opposite in opposites(4)])
     kind: Any = "instruct" if chat else "base"
     job = training_job(tmp_path / "job", "sft", base, data, kind, **QUICK | {"epochs": 1})
     done = train(job)
     mask, tokenizer = done.facts["mask"], AutoTokenizer.from_pretrained(base)
     assert (mask["rows"], mask["violations"], mask["merged"]) == (4, 0, 0)
     assert done.facts["loss_difference"] < 1e-5
-    for one in mask["sample"]:
-        said = tokenizer.decode(one["ids"][: one["prompt_tokens"]])
-        assert said.startswith(begins) and said.rstrip(" ").endswith(ends), said
+    for item in mask["sample"]:
+        answer = tokenizer.decode(item["ids"][: item["prompt_tokens"]])
+        assert answer.startswith(begins) and answer.rstrip(" ").endswith(ends), answer
 
 
 @pytest.mark.slow
 def test_pairs_have_turns_before_the_prompt_too(tmp_path: Path, model: Path) -> None:
     from transformers import AutoTokenizer
 
-    data = write_lines(tmp_path / "pairs.jsonl", [one | {"before": BEFORE} for one in preferred()])
-    given: dict[str, Any] = QUICK | {"epochs": 1, "validation_share": 0.2}
-    job = training_job(tmp_path / "job", "dpo", model, data, **given)
+    data = write_lines(tmp_path / "pairs.jsonl", [row | {"before": BEFORE} for row in preferred()])
+    arguments: dict[str, Any] = QUICK | {"epochs": 1, "validation_share": 0.2}
+    job = training_job(tmp_path / "job", "dpo", model, data, **arguments)
     mask, tokenizer = train(job).facts["mask"], AutoTokenizer.from_pretrained(model)
     assert mask["violations"] == 0
-    assert all(tokenizer.decode(one["ids"]).startswith("<|start|>system\nBe brief.") for one in mask["sample"])
+    assert all(tokenizer.decode(item["ids"]).startswith("<|start|>system\nBe brief.") for item in mask["sample"])
 
 
 def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
@@ -201,16 +201,16 @@ def test_a_loss_that_is_no_number_stops_where_the_library_goes_on(
 
     healthy = SFTTrainer.compute_loss
 
-    def broken(self: Any, *given: Any, **named: Any) -> Any:
-        loss = healthy(self, *given, **named)
+    def broken(self: Any, *values: Any, **named: Any) -> Any:
+        loss = healthy(self, *values, **named)
         return loss * float("nan") if self.state.global_step == 2 and self.model.training else loss
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", broken)
     trainer = plain_trainer(tmp_path, model, num_train_epochs=2)
     trainer.train()
-    told = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    assert len(told) > 3 and all(math.isfinite(loss) for loss in told), "the library hides it"
-    assert any(torch.isnan(one).any() for one in trainer.model.parameters()), "and keeps what it did"
+    lines = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(lines) > 3 and all(math.isfinite(loss) for loss in lines), "the library hides it"
+    assert any(torch.isnan(parameter).any() for parameter in trainer.model.parameters()), "and keeps what it did"
     job = sft_job(tmp_path, model)
     with pytest.raises(TrainingDivergence, match=r"^the loss of step 3 is nan"):
         train(job)
@@ -225,23 +225,23 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
     from training.jobs.finetuning import sft as stage
     from training.jobs.finetuning.trainer_hooks import TrainingDivergence
 
-    kept: list[Any] = []
+    selected: list[Any] = []
 
     def infinite(gradient: Any) -> Any:
         return gradient * float("inf")
 
-    def prepare(*given: Any) -> Any:
-        prepared = real(*given)
+    def prepare(*values: Any) -> Any:
+        prepared = real(*values)
         first = next(prepared.model.parameters())
         first.register_hook(infinite)
-        kept.append((first, first.detach().clone()))
+        selected.append((first, first.detach().clone()))
         return prepared
 
     real = stage.prepare
     monkeypatch.setattr(stage, "prepare", prepare)
     with pytest.raises(TrainingDivergence, match=r"^the gradient norm of step 1 is (nan|inf)"):
         train(sft_job(tmp_path, model))
-    parameter, before = kept[0]
+    parameter, before = selected[0]
     assert torch.equal(parameter, before)
 
 
@@ -286,13 +286,13 @@ def test_a_gpu_that_is_not_there_is_refused_where_the_library_takes_the_cpu(
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     assert TrainingArguments(output_dir=str(tmp_path / "t")).device.type == "cpu"
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as caught:
         train(sft_job(tmp_path, model, device="cuda"))
-    assert left.value.code == 4 and "device: cuda was granted" in capsys.readouterr().err
+    assert caught.value.code == 4 and "device: cuda was granted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("told", "granted", "what"),
+    ("report", "granted", "what"),
     [
         ({"lr_scheduler_type": "linear"}, {"scheduler": "cosine"}, "scheduler is linear, expected cosine"),
         ({"warmup_steps": 0}, {"warmup_steps": 3}, "warmup_steps is 0, expected 3"),
@@ -311,13 +311,13 @@ def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_s
     tmp_path: Path,
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
-    told: dict[str, Any],
+    report: dict[str, Any],
     granted: dict[str, Any],
     what: str,
 ) -> None:
     from training.jobs.finetuning.loss_comparison import GrantMismatch
 
-    arguments_with(monkeypatch, **told)
+    arguments_with(monkeypatch, **report)
     with pytest.raises(GrantMismatch, match=f"^{what}$"):
         train(sft_job(tmp_path, model, **granted))
 
@@ -347,8 +347,8 @@ def test_failure_09_a_module_that_no_layer_has_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         train(sft_job(tmp_path, model, **ADAPTER | {"target_modules": ("q_proj", "c_attn")}))
-    told = capsys.readouterr().err
-    assert "target_modules names c_attn, the linear layers here are down_proj, gate_proj" in told
+    output = capsys.readouterr().err
+    assert "target_modules names c_attn, the linear layers here are down_proj, gate_proj" in output
 
 
 def test_adapters_are_kept_and_merged(tmp_path: Path, model: Path) -> None:
@@ -383,8 +383,8 @@ def test_packing_is_taken_where_examples_stay_apart_and_refused_where_not(
     assert done.facts["sequences"] == 24 and done.facts["trained_rows"] < 12 and done.facts["mask"]["violations"] == 0
     real = LlamaForCausalLM.forward
 
-    def mixing(self: Any, *given: Any, position_ids: Any = None, **named: Any) -> Any:
-        return real(self, *given, **named)
+    def mixing(self: Any, *values: Any, position_ids: Any = None, **named: Any) -> Any:
+        return real(self, *values, **named)
 
     monkeypatch.setattr(LlamaForCausalLM, "forward", mixing)
     with pytest.raises(SystemExit):
@@ -407,9 +407,9 @@ def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, los
     assert done.effective["loss"] == loss and done.facts["loss_difference"] < 1e-5
     assert done.facts["mask"]["violations"] == 0 and done.facts["sequences"] == 40
     scores = [json.loads(line) for line in (job.out / "pairs.jsonl").read_text().splitlines()]
-    assert len({one["group"] for one in scores}) == 1 and len(scores) == 2
-    for one in scores:
-        gain = one["chosen_after"] - one["chosen_before"] - (one["rejected_after"] - one["rejected_before"])
+    assert len({item["group"] for item in scores}) == 1 and len(scores) == 2
+    for score in scores:
+        gain = score["chosen_after"] - score["chosen_before"] - (score["rejected_after"] - score["rejected_before"])
         if loss != "orpo":
             assert gain > 0
     if loss in ("dpo", "ipo", "kto"):
@@ -421,9 +421,9 @@ def test_preferences_are_learnt_with_every_loss(tmp_path: Path, model: Path, los
 def test_a_tokenizer_without_a_padding_token_is_padded_with_its_end(tmp_path: Path, model: Path, loss: str) -> None:
     bare = shutil.copytree(model, tmp_path / "bare")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (told := bare / name).is_file():
-            kept = {key: value for key, value in json.loads(told.read_text()).items() if key != "pad_token"}
-            told.write_text(json.dumps(kept), encoding="utf-8")
+        if (path := bare / name).is_file():
+            data = {key: value for key, value in json.loads(path.read_text()).items() if key != "pad_token"}
+            path.write_text(json.dumps(data), encoding="utf-8")
     more = {"simpo_gamma": 0.5, "beta": 2.0} if loss == "simpo" else {}
     done = train(dpo_job(tmp_path, bare, loss=loss, **more))
     assert done.facts["mask"]["violations"] == 0 and done.facts["loss_difference"] < 1e-5
@@ -490,7 +490,7 @@ def judged(folder: Path, job: Job, done: StageResult) -> dict[str, str]:
     """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
     results = results_of(judged_evidence(folder, job, done))
     wanted = ("training.", "dpo.", "replicas.", "jobs.effective")
-    return {id: f"{one.status}: {one.detail}" for id, one in results.items() if id.startswith(wanted)}
+    return {id: f"{result.status}: {result.detail}" for id, result in results.items() if id.startswith(wanted)}
 
 
 @pytest.mark.parametrize(
@@ -505,14 +505,14 @@ def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind
     }
     make = dpo_job if kind in ("dpo", "kto") else sft_job
     job = make(tmp_path, model, scheduler="cosine", **more.get(kind, {}))
-    found = judged(tmp_path, job, train(job))
-    wrong = {id: told for id, told in found.items() if not told.startswith(("PASS", "NOT_APPLICABLE"))}
+    results = judged(tmp_path, job, train(job))
+    wrong = {id: text for id, text in results.items() if not text.startswith(("PASS", "NOT_APPLICABLE"))}
     # Random models that see twelve examples twice: what advises may say so.
     assert set(wrong) <= {"training.starvation", "training.loss", "dpo.learnt"}, wrong
-    assert len(found) >= 12 and ("training.overfit" not in wrong or kind != "lora")
+    assert len(results) >= 12 and ("training.overfit" not in wrong or kind != "lora")
     if kind == "lora":
-        assert found["training.validation"] == "PASS: 4 examples of 2 groups were kept out"
-        assert found["training.data"] == "PASS: trained on all 8 granted examples"
+        assert results["training.validation"] == "PASS: 4 examples of 2 groups were kept out"
+        assert results["training.data"] == "PASS: trained on all 8 granted examples"
 
 
 class Killed(BaseException):
@@ -529,10 +529,10 @@ class Killed(BaseException):
 def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
     tmp_path: Path, model: Path, make: Callable[..., Job], parameters: dict[str, Any]
 ) -> None:
-    given = parameters | {"checkpoint_steps": 2}
-    whole = make(tmp_path / "whole", model, **given)
+    arguments = parameters | {"checkpoint_steps": 2}
+    whole = make(tmp_path / "whole", model, **arguments)
     train(whole)
-    job = make(tmp_path / "killed", model, **given)
+    job = make(tmp_path / "killed", model, **arguments)
     steps: list[int] = []
 
     def progress(done: int, *_: Any, **__: Any) -> None:
@@ -574,7 +574,9 @@ def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
-@pytest.mark.parametrize("factor", [0.0, *(pytest.param(one, marks=pytest.mark.slow) for one in (1e-6, 1e-3)), 1.0])
+@pytest.mark.parametrize(
+    "factor", [0.0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1e-6, 1e-3)), 1.0]
+)
 def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
 ) -> None:
@@ -582,14 +584,14 @@ def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     if factor < 1:
         _dead(monkeypatch, factor)
     job = sft_job(tmp_path / "one", model, seed=seed, epochs=1)
-    found = judged(tmp_path / "one", job, train(job))
-    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+    results = judged(tmp_path / "one", job, train(job))
+    assert results["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), results["training.moved"]
     if factor == 1e-3:
         return
     job = sft_job(tmp_path / "two", model, seed=seed, epochs=2)
-    found = judged(tmp_path / "two", job, train(job))
-    assert found["training.loss"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.loss"]
-    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+    results = judged(tmp_path / "two", job, train(job))
+    assert results["training.loss"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), results["training.loss"]
+    assert results["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), results["training.moved"]
 
 
 @pytest.mark.parametrize(
@@ -615,14 +617,14 @@ def test_adapters_and_pairs_move_as_far_as_their_rates_too(
     if factor < 1:
         _dead(monkeypatch, factor)
     job = make(tmp_path, model, epochs=1, **more)
-    found = judged(tmp_path, job, train(job))
-    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+    results = judged(tmp_path, job, train(job))
+    assert results["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), results["training.moved"]
 
 
 @pytest.mark.parametrize("epochs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_rate_at_which_nothing_can_be_learnt_fails(tmp_path: Path, model: Path, epochs: int) -> None:
     job = sft_job(tmp_path, model, epochs=epochs, learning_rate=1e-9)
-    found = judged(tmp_path, job, train(job))
-    assert found["training.loss"].startswith("FAIL"), found["training.loss"]
-    assert "nothing can be learnt" in found["training.loss"], found["training.loss"]
-    assert found["training.moved"].startswith("PASS"), found["training.moved"]
+    results = judged(tmp_path, job, train(job))
+    assert results["training.loss"].startswith("FAIL"), results["training.loss"]
+    assert "nothing can be learnt" in results["training.loss"], results["training.loss"]
+    assert results["training.moved"].startswith("PASS"), results["training.moved"]

@@ -90,14 +90,14 @@ def test_no_rate_may_lie_above_the_granted_one_however_little(tmp_path: Path) ->
     assert statuses == ["PASS", "FAIL"]
 
 
-@pytest.mark.parametrize(("first", "granted", "told"), [(0, 4 / 9, "4.44e-06"), (1, 3 / 9, "3.33e-06")])
-def test_the_steps_that_left_the_schedule_are_shown(tmp_path: Path, first: int, granted: float, told: str) -> None:
+@pytest.mark.parametrize(("first", "granted", "output"), [(0, 4 / 9, "4.44e-06"), (1, 3 / 9, "3.33e-06")])
+def test_the_steps_that_left_the_schedule_are_shown(tmp_path: Path, first: int, granted: float, output: str) -> None:
     rates = [linear(step, 1) for step in range(first, 10 + first)]
     rates[6:] = [0.0] * 4
     result = results_of(scheduled(tmp_path, rates))["training.schedule"]
     assert [row["step"] for row in result.rows] == [7, 8, 9, 10][: 4 - first]
     assert result.rows[0] == {"step": 7, "learning_rate": 0.0, "granted": pytest.approx(PEAK * granted, rel=1e-5)}
-    assert f"peaked at 1e-05 and ended at 0; at step 7 it was 0, expected {told}" in result.detail
+    assert f"peaked at 1e-05 and ended at 0; at step 7 it was 0, expected {output}" in result.detail
     assert result.figure == pytest.approx(granted)
 
 
@@ -125,7 +125,7 @@ def test_a_loss_or_gradient_that_is_no_number_is_no_evidence(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize(
-    ("norms", "status", "shown"),
+    ("norms", "status", "views"),
     [
         # As healthy trainings of small models leave them: the first is 200 times the median of all.
         ([6.5, 2.9, 3.6, 3.1, 2.0, 0.05, 0.03, 0.03, 0.03, 0.03], "PASS", []),
@@ -136,11 +136,11 @@ def test_a_loss_or_gradient_that_is_no_number_is_no_evidence(tmp_path: Path, nam
     ],
 )
 def test_a_spike_stands_out_from_the_steps_before_it(
-    tmp_path: Path, norms: list[float], status: str, shown: list[int]
+    tmp_path: Path, norms: list[float], status: str, views: list[int]
 ) -> None:
     rows = [row | {"grad_norm": norm} for row, norm in zip(steps(), norms, strict=True)]
-    found = results_of(evidence_of(tmp_path, "train", rows))["training.gradient"]
-    assert (found.status, [row["step"] for row in found.rows]) == (status, shown), found
+    check = results_of(evidence_of(tmp_path, "train", rows))["training.gradient"]
+    assert (check.status, [row["step"] for row in check.rows]) == (status, views), check
 
 
 # Of SmolLM2-135M on 48 short answers: the batches at the end hold harder examples.
@@ -151,25 +151,25 @@ UNEVEN = [
 
 
 @pytest.mark.parametrize(
-    ("losses", "status", "told"),
+    ("losses", "status", "output"),
     [
         (UNEVEN, "PASS", ", the last 1.029: batches differ by more"),
-        ([3 - one / 10 for one in range(24)], "PASS", "the last 0.85"),
+        ([3 - index / 10 for index in range(24)], "PASS", "the last 0.85"),
         ([*UNEVEN[:21], 2.0, 2.6, 3.2], "WARN", "not the best of the run"),
     ],
 )
-def test_batches_that_differ_are_no_rise(tmp_path: Path, losses: list[float], status: str, told: str) -> None:
+def test_batches_that_differ_are_no_rise(tmp_path: Path, losses: list[float], status: str, output: str) -> None:
     rows = [steps()[0] | {"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
-    found = results_of(evidence_of(tmp_path, "train", rows))["training.rise"]
-    assert found.status == status and told in found.detail, found
-    assert (found.figure is None) == (losses == UNEVEN), "a figure is shown next to the limit that it was compared with"
+    check = results_of(evidence_of(tmp_path, "train", rows))["training.rise"]
+    assert check.status == status and output in check.detail, check
+    assert (check.figure is None) == (losses == UNEVEN), "a figure is shown next to the limit that it was compared with"
 
 
 def test_one_step_shows_no_course_of_the_loss(tmp_path: Path) -> None:
     rising = [row | {"loss": row["step"]} for row in steps()]
-    found = [results_of(evidence_of(tmp_path, "train", rising[:count]))["training.loss"] for count in (1, 2)]
-    assert [one.status for one in found] == ["NOT_APPLICABLE", "WARN"]
-    assert found[1].detail.endswith(": it rose") and found[1].figure == -1.0
+    checks = [results_of(evidence_of(tmp_path, "train", rising[:count]))["training.loss"] for count in (1, 2)]
+    assert [check.status for check in checks] == ["NOT_APPLICABLE", "WARN"]
+    assert checks[1].detail.endswith(": it rose") and checks[1].figure == -1.0
 
 
 @pytest.mark.parametrize(("planned", "logged"), [(10, 7), (None, 10)])
@@ -202,11 +202,11 @@ def test_the_number_of_steps_is_the_one_that_data_and_batches_imply(
 
 def test_starvation_tells_figures_and_what_is_too_much(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "train")
-    told = "2 passes over about 250 distinct tokens, 0.4 trained parameters a token"
-    assert results_of(evidence)["training.starvation"].detail == told
+    output = "2 passes over about 250 distinct tokens, 0.4 trained parameters a token"
+    assert results_of(evidence)["training.starvation"].detail == output
     strict = with_thresholds(evidence, passes=1, parameters_per_token=0.3)
     assert results_of(strict)["training.starvation"].detail == (
-        f"{told}: more than 1 passes, more than 0.3 parameters a token"
+        f"{output}: more than 1 passes, more than 0.3 parameters a token"
     )
     bare = evidence_of(tmp_path, "train", [row | {"tokens": 0} for row in steps()])
     assert results_of(bare)["training.starvation"].status == "WARN"
@@ -250,17 +250,17 @@ def test_no_weight_files_are_missing_evidence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("warmup", "told"),
+    ("warmup", "output"),
     [
         (5, "5 of 10 steps are warm-up, and the rate decays to 0"),
         (6, "the warm-up takes 6 of 10 steps"),
         (10, "the warm-up takes 10 steps of 10: the rate reached 9e-06 of 1e-05"),
     ],
 )
-def test_a_warm_up_is_told_with_the_rate_that_it_leads_to(tmp_path: Path, warmup: int, told: str) -> None:
+def test_a_warm_up_is_told_with_the_rate_that_it_leads_to(tmp_path: Path, warmup: int, output: str) -> None:
     evidence = evidence_of(tmp_path, "train")
     longer = replace(evidence, parameters=evidence.parameters | {"warmup_steps": warmup})
-    assert results_of(longer)["training.decay"].detail == told
+    assert results_of(longer)["training.decay"].detail == output
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(0.9, "PASS"), (1.1, "WARN")])
@@ -273,9 +273,9 @@ def test_the_first_step_does_not_count_as_slow(tmp_path: Path, seconds: float, s
     assert results_of(evidence)["training.speed"].status == status
 
 
-@pytest.mark.parametrize("told", [None, "fast", [1.0] * 11, [float("nan")] * 10, ["1"] * 10])
-def test_times_that_were_not_recorded_are_no_finding(tmp_path: Path, told: object) -> None:
+@pytest.mark.parametrize("report", [None, "fast", [1.0] * 11, [float("nan")] * 10, ["1"] * 10])
+def test_times_that_were_not_recorded_are_no_finding(tmp_path: Path, report: object) -> None:
     evidence = with_manifest(
-        evidence_of(tmp_path, "train"), effective={"trained_parameters": 100}, facts={"step_seconds": told}
+        evidence_of(tmp_path, "train"), effective={"trained_parameters": 100}, facts={"step_seconds": report}
     )
     assert results_of(evidence)["training.speed"].status == "NOT_APPLICABLE"

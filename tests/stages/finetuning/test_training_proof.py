@@ -63,8 +63,8 @@ def sft_job(folder: Path, model: Path, **parameters: Any) -> Job:
 
 def dpo_job(folder: Path, model: Path, pairs: int = 12, **parameters: Any) -> Job:
     data = write_lines(folder / "pairs.jsonl", preferred(pairs))
-    given: dict[str, Any] = QUICK | {"validation_share": 0.0} | parameters
-    return training_job(folder / "job", "dpo", model, data, **given)
+    arguments: dict[str, Any] = QUICK | {"validation_share": 0.0} | parameters
+    return training_job(folder / "job", "dpo", model, data, **arguments)
 
 
 def test_the_proof_computes_two_sequences_of_a_job_again(
@@ -75,10 +75,10 @@ def test_the_proof_computes_two_sequences_of_a_job_again(
     real = LlamaDecoderLayer.forward
     passes: list[tuple[int, bool]] = []
 
-    def counted(self: Any, hidden: Any, *given: Any, **named: Any) -> Any:
+    def counted(self: Any, hidden: Any, *values: Any, **named: Any) -> Any:
         if self.self_attn.layer_idx == 0:
             passes.append((len(hidden), self.training))
-        return real(self, hidden, *given, **named)
+        return real(self, hidden, *values, **named)
 
     monkeypatch.setattr(LlamaDecoderLayer, "forward", counted)
     done = train(sft_job(tmp_path, model, epochs=4))
@@ -116,7 +116,7 @@ def constant(chosen: Any, rejected: Any) -> Any:
     ("wrong", "pairs"),
     [
         *((swapped, 4), (a_little_off, 4)),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((of_the_next, 4), (of_the_next, 12), (constant, 4))),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((of_the_next, 4), (of_the_next, 12), (constant, 4))),
     ],
 )
 def test_wrong_references_are_found_at_the_fewest_pairs(
@@ -126,8 +126,8 @@ def test_wrong_references_are_found_at_the_fewest_pairs(
 
     real: Any = DPOTrainer.compute_ref_log_probs
 
-    def planted(self: Any, *given: Any) -> Any:
-        return wrong(*real(self, *given))
+    def planted(self: Any, *values: Any) -> Any:
+        return wrong(*real(self, *values))
 
     monkeypatch.setattr(DPOTrainer, "compute_ref_log_probs", planted)
     done = train(dpo_job(tmp_path, model, pairs, learning_rate=0.0))
@@ -141,8 +141,8 @@ def test_references_that_the_first_batch_shows_and_the_fewest_pairs_do_not(
 
     real: Any = KTOTrainer.compute_ref_log_probs
 
-    def planted(self: Any, *given: Any) -> Any:
-        own, drift = real(self, *given)
+    def planted(self: Any, *values: Any) -> Any:
+        own, drift = real(self, *values)
         return own, drift * 0.9
 
     monkeypatch.setattr(KTOTrainer, "compute_ref_log_probs", planted)
@@ -158,10 +158,10 @@ def test_a_model_that_the_trainer_changed_before_it_took_the_reference_is_found(
 
     real: Any = DPOTrainer.__init__
 
-    def planted(self: Any, *given: Any, **named: Any) -> None:
+    def planted(self: Any, *values: Any, **named: Any) -> None:
         with torch.no_grad():
             named["model"].lm_head.weight.mul_(1.01)
-        real(self, *given, **named)
+        real(self, *values, **named)
 
     monkeypatch.setattr(DPOTrainer, "__init__", planted)
     done = train(dpo_job(tmp_path, model))
@@ -178,8 +178,8 @@ def test_a_loss_from_another_temperature_is_not_the_granted_one(
 
     real: Any = getattr(sft_trainer, "add_fused_lm_head")  # noqa: B009
 
-    def planted(*given: Any, **named: Any) -> None:
-        real(*given, **named | {"temperature": 1.05})
+    def planted(*values: Any, **named: Any) -> None:
+        real(*values, **named | {"temperature": 1.05})
 
     monkeypatch.setattr(sft_trainer, "add_fused_lm_head", planted)
     with pytest.raises(GrantMismatch, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
@@ -195,8 +195,8 @@ def test_a_loss_that_changes_on_the_way_is_found_on_the_last_step(
 
     real: Any = DPOTrainer.compute_loss
 
-    def planted(self: Any, *given: Any, **named: Any) -> Any:
-        return real(self, *given, **named) + 0.01 * self.state.global_step
+    def planted(self: Any, *values: Any, **named: Any) -> Any:
+        return real(self, *values, **named) + 0.01 * self.state.global_step
 
     monkeypatch.setattr(DPOTrainer, "compute_loss", planted)
     with pytest.raises(GrantMismatch, match=r"^step 3: the trainer's loss is 0\.\d+; dpo over the response tokens of"):
@@ -212,8 +212,8 @@ def test_a_step_that_is_divided_by_other_tokens_than_its_own_is_found(
 
     real: Any = Trainer._get_num_items_in_batch  # pyright: ignore[reportPrivateUsage]
 
-    def planted(self: Any, *given: Any) -> Any:
-        return real(self, *given) * 2
+    def planted(self: Any, *values: Any) -> Any:
+        return real(self, *values) * 2
 
     done = train(sft_job(tmp_path / "right", model, gradient_accumulation=2))
     assert done.facts["loss_difference"] < 1e-5
@@ -232,10 +232,10 @@ def test_positions_that_are_not_those_of_the_sequences_are_found(
 
     real: Any = SFTTrainer.compute_loss
 
-    def planted(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+    def planted(self: Any, model: Any, inputs: Any, *values: Any, **named: Any) -> Any:
         ids = inputs["input_ids"]
         inputs["position_ids"] = 2 * torch.arange(ids.shape[1])[None].expand_as(ids)
-        return real(self, model, inputs, *given, **named)
+        return real(self, model, inputs, *values, **named)
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", planted)
     with pytest.raises(GrantMismatch, match=r"^step 1: the trainer's loss is [\d.]+; sft over the response tokens of"):
@@ -251,10 +251,10 @@ def test_sequences_that_the_model_was_not_given_are_found(
 
     real: Any = SFTTrainer.compute_loss
 
-    def planted(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+    def planted(self: Any, model: Any, inputs: Any, *values: Any, **named: Any) -> Any:
         mask = inputs["attention_mask"].clone()
         mask[0, :3] = 0
-        return real(self, model, inputs | {"attention_mask": mask}, *given, **named)
+        return real(self, model, inputs | {"attention_mask": mask}, *values, **named)
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", planted)
     with pytest.raises(GrantMismatch, match=r"^step 1: the model was not given the 4 sequences of the batch unchanged"):

@@ -29,8 +29,8 @@ LOSSES = (2.0, 1.5, 1.0, 1.2, 1.4, 1.6)
 
 def kept_rows(losses: Sequence[float] = LOSSES, apart: float = 0.01) -> Lines:
     """Return how the kept ones of five examples were read; each group rises a little more than the one before."""
-    every = [Example.model_validate(one) for one in examples()]
-    kept = divide_examples(every, SHARE, 7).validation
+    every = [Example.model_validate(example) for example in examples()]
+    validation = divide_examples(every, SHARE, 7).validation
     return [
         {
             "step": step,
@@ -41,11 +41,11 @@ def kept_rows(losses: Sequence[float] = LOSSES, apart: float = 0.01) -> Lines:
             "log_probability": -10 * loss * (1 + apart * at * (loss == losses[-1])),
         }
         for step, loss in zip(measured_after(10), losses, strict=True)
-        for at, line in enumerate(kept)
+        for at, line in enumerate(validation)
     ]
 
 
-def validated(folder: Path, rows: Lines, change: Callable[[Lines], Any] | None = None, **given: Any) -> Evidence:
+def validated(folder: Path, rows: Lines, change: Callable[[Lines], Any] | None = None, **arguments: Any) -> Evidence:
     """Return the evidence of a training that kept examples out."""
     folder.mkdir(exist_ok=True)
     evidence = evidence_of(folder, "train")
@@ -54,26 +54,28 @@ def validated(folder: Path, rows: Lines, change: Callable[[Lines], Any] | None =
         change(every)
         write_rows(evidence.inputs["examples"], every)
     output = {"validation": write_rows(folder / "validation.jsonl", rows)}
-    parameters = evidence.parameters | {"validation_share": SHARE} | given
+    parameters = evidence.parameters | {"validation_share": SHARE} | arguments
     return replace(evidence, parameters=parameters, outputs=dict(evidence.outputs) | output)
 
 
-def said(evidence: Evidence, check: Any = SPLIT) -> str:
-    found = apply(check, evidence, None)
-    return f"{found.status}: {found.detail}"
+def status_of(evidence: Evidence, check: Any = SPLIT) -> str:
+    result = apply(check, evidence, None)
+    return f"{result.status}: {result.detail}"
 
 
 def test_groups_are_whole_and_the_seed_says_which() -> None:
-    one = Example.model_validate(examples()[0])
-    every = [one.model_copy(update={"item": f"i{n}", "group": f"g{n % 10}"}) for n in range(40)]
+    example = Example.model_validate(examples()[0])
+    every = [example.model_copy(update={"item": f"i{n}", "group": f"g{n % 10}"}) for n in range(40)]
     split = divide_examples(every, 0.2, 3)
-    kept = {every[place].group for place in split.validation}
+    selected = {every[place].group for place in split.validation}
     assert (
-        len(kept) == 2 and len(split.validation) == 8 and sorted([*split.train, *split.validation]) == list(range(40))
+        len(selected) == 2
+        and len(split.validation) == 8
+        and sorted([*split.train, *split.validation]) == list(range(40))
     )
-    assert not kept & {every[place].group for place in split.train}
+    assert not selected & {every[place].group for place in split.train}
     assert split == divide_examples(every, 0.2, 3) and split != divide_examples(every, 0.2, 4)
-    assert divide_examples(every, 0, 3).validation == () and divide_examples([one] * 3, 0.5, 3).validation == ()
+    assert divide_examples(every, 0, 3).validation == () and divide_examples([example] * 3, 0.5, 3).validation == ()
 
 
 @pytest.mark.parametrize(("count", "after"), [(1, (0, 1)), (3, (0, 1, 2, 3)), (10, (0, 2, 4, 6, 8, 10))])
@@ -88,11 +90,11 @@ def test_what_is_registered_without_it_keeps_its_digest_and_replicas_refuse_it()
 
 
 def test_metrics_are_those_of_the_rows_and_a_stage_without_has_none(tmp_path: Path) -> None:
-    found = measure(validated(tmp_path, kept_rows(apart=0))).metrics
-    assert [found[f"validation_loss_{name}"].value for name in ("before", "after", "rise")] == [2.0, 1.6, 1.6 - 1.0]
+    metrics = measure(validated(tmp_path, kept_rows(apart=0))).metrics
+    assert [metrics[f"validation_loss_{name}"].value for name in ("before", "after", "rise")] == [2.0, 1.6, 1.6 - 1.0]
     bare = evidence_of(tmp_path, "train")
     assert not [name for name in measure(bare).metrics if name.startswith("validation")]
-    assert {said(bare, check).split(":")[0] for check in CHECKS} == {"NOT_APPLICABLE"}
+    assert {status_of(bare, check).split(":")[0] for check in CHECKS} == {"NOT_APPLICABLE"}
 
 
 def _repeated(rows: Lines) -> None:
@@ -115,16 +117,16 @@ CASES: list[tuple[Callable[[Lines], Lines], Callable[[Lines], Any] | None, str]]
 
 
 @pytest.mark.parametrize(
-    ("rows", "change", "told"),
+    ("rows", "change", "output"),
     CASES,
     ids=["as due", "a step missing", "an example missing", "others", "renamed", "none", "trained on too", "one group"],
 )
-def test_what_was_read_is_divided_again(tmp_path: Path, rows: Any, change: Any, told: str) -> None:
-    assert told in said(validated(tmp_path, rows(kept_rows()), change))
+def test_what_was_read_is_divided_again(tmp_path: Path, rows: Any, change: Any, output: str) -> None:
+    assert output in status_of(validated(tmp_path, rows(kept_rows()), change))
 
 
 @pytest.mark.parametrize(
-    ("losses", "given", "status"),
+    ("losses", "arguments", "status"),
     [
         (LOSSES, {}, "WARN"),
         ((2.0, 1.5, 1.0, 1.01, 1.02, 1.08), {}, "PASS"),
@@ -134,16 +136,16 @@ def test_what_was_read_is_divided_again(tmp_path: Path, rows: Any, change: Any, 
     ids=["it rises", "by less than the limit", "it falls", "without a rate"],
 )
 def test_a_loss_that_rises_on_kept_examples_is_overfitting(
-    tmp_path: Path, losses: tuple[float, ...], given: dict[str, Any], status: str
+    tmp_path: Path, losses: tuple[float, ...], arguments: dict[str, Any], status: str
 ) -> None:
-    assert said(validated(tmp_path, kept_rows(losses), **given), OVERFIT).startswith(f"{status}: ")
+    assert status_of(validated(tmp_path, kept_rows(losses), **arguments), OVERFIT).startswith(f"{status}: ")
 
 
 def test_noise_between_groups_and_a_training_loss_that_rises_too_are_no_overfitting(tmp_path: Path) -> None:
-    assert said(validated(tmp_path / "a", kept_rows(apart=1.0)), OVERFIT).startswith("PASS")
+    assert status_of(validated(tmp_path / "a", kept_rows(apart=1.0)), OVERFIT).startswith("PASS")
     rising = validated(tmp_path / "b", kept_rows())
     write_rows(rising.outputs["rows"], [row | {"loss": 1.0 + row["step"]} for row in steps()])
-    assert said(rising, OVERFIT).startswith("PASS")
+    assert status_of(rising, OVERFIT).startswith("PASS")
 
 
 def test_a_witness_that_reads_other_scores_closes_the_gate(tmp_path: Path) -> None:
@@ -153,5 +155,5 @@ def test_a_witness_that_reads_other_scores_closes_the_gate(tmp_path: Path) -> No
     assert list(_wrong_kept(evidence, right)) == []
     for wrong in ([line, -20.0, -17.0, 4], [line, -21.0, -16.0, 4], [99, 0.0, 0.0, 0], [line, math.nan, -16.0, 4],
                   [line, -20.0, -16.0, 6]):  # fmt: skip
-        (told,) = _wrong_kept(evidence, [wrong])
-        assert told.endswith("are not those of the granted and the saved weights")
+        (output,) = _wrong_kept(evidence, [wrong])
+        assert output.endswith("are not those of the granted and the saved weights")

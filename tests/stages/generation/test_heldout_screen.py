@@ -26,13 +26,13 @@ SAME = (HELD, f"  {HELD.upper()} !!", HELD.removesuffix("river.") + "rivers.", f
 OTHER = ("Describe the old stone bridge.", "Name three kinds of tea.", "")
 
 
-class Kept:
+class ScreenedFile:
     """A store with a held-out file of one prompt, and files of instructions."""
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder / "store")
-        held = Item(id="h", group="h", kind="lowercase", prompt=HELD, constraint={})
-        digest = self.store.put(held.model_dump_json().encode() + b"\n")
+        item = Item(id="h", group="h", kind="lowercase", prompt=HELD, constraint={})
+        digest = self.store.put(item.model_dump_json().encode() + b"\n")
         resolved = resolved_spec(folder)
         self.resolved: ResolvedSpec = resolved.model_copy(
             update={"data_digests": resolved.data_digests | {"heldout": digest}}
@@ -47,33 +47,33 @@ def line(id: str, prompt: str) -> bytes:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    yield Kept(tmp_path)
+def screen(tmp_path: Path) -> Iterator[ScreenedFile]:
+    yield ScreenedFile(tmp_path)
 
 
-def test_the_lines_that_match_are_left_out_and_the_others_stay_byte_for_byte(kept: Kept) -> None:
+def test_the_lines_that_match_are_left_out_and_the_others_stay_byte_for_byte(screen: ScreenedFile) -> None:
     # Ids do not matter: a job may have written one twice.
-    same, other = [line("a", one) for one in SAME], [line("a", one) for one in OTHER]
-    assert kept.screened(same[0], other[0], *same[1:], *other[1:]) == b"".join(other)
-    assert kept.screened(*same) == b""
+    same, other = [line("a", text) for text in SAME], [line("a", text) for text in OTHER]
+    assert screen.screened(same[0], other[0], *same[1:], *other[1:]) == b"".join(other)
+    assert screen.screened(*same) == b""
 
 
-def test_where_nothing_matches_the_file_itself_is_handed_on(kept: Kept) -> None:
-    assert kept.screened(*[line(str(n), one) for n, one in enumerate(OTHER)]) is None
+def test_where_nothing_matches_the_file_itself_is_handed_on(screen: ScreenedFile) -> None:
+    assert screen.screened(*[line(str(n), text) for n, text in enumerate(OTHER)]) is None
 
 
-def test_the_registered_similarity_decides_what_is_near(kept: Kept) -> None:
+def test_the_registered_similarity_decides_what_is_near(screen: ScreenedFile) -> None:
     near = line("a", SAME[2])
-    assert kept.screened(near, line("b", OTHER[0])) == line("b", OTHER[0])
-    strict = kept.resolved.spec.thresholds.model_copy(update={"prompt_similarity": 0.95})
-    spec = kept.resolved.spec.model_copy(update={"thresholds": strict})
-    kept.resolved = kept.resolved.model_copy(update={"spec": spec})
-    assert kept.screened(near, line("b", OTHER[0])) is None
+    assert screen.screened(near, line("b", OTHER[0])) == line("b", OTHER[0])
+    strict = screen.resolved.spec.thresholds.model_copy(update={"prompt_similarity": 0.95})
+    spec = screen.resolved.spec.model_copy(update={"thresholds": strict})
+    screen.resolved = screen.resolved.model_copy(update={"spec": spec})
+    assert screen.screened(near, line("b", OTHER[0])) is None
 
 
-def test_what_is_no_item_is_missing_evidence(kept: Kept) -> None:
+def test_what_is_no_item_is_missing_evidence(screen: ScreenedFile) -> None:
     with pytest.raises(EvidenceMissing, match="a line is not an item"):
-        kept.screened(b'{"id": "a"}\n')
+        screen.screened(b'{"id": "a"}\n')
 
 
 def test_only_instructions_that_a_model_wrote_are_screened() -> None:
@@ -88,19 +88,19 @@ def colliding(folder: Path, seed: str | None = None) -> Evidence:
     evidence = text_evidence(
         folder, "self_instruct", instruct_rows("completion", *TEXTS[:5], HELD if seed is None else TEXTS[5])
     )
-    held = heldout_items()[0].model_copy(update={"prompt": seed or HELD.upper()})
-    return replace(evidence, heldout=(held, *heldout_items()[1:]))
+    item = heldout_items()[0].model_copy(update={"prompt": seed or HELD.upper()})
+    return replace(evidence, heldout=(item, *heldout_items()[1:]))
 
 
 @pytest.mark.parametrize(("most", "status"), [(0.17, "WARN"), (0.16, "FAIL"), (0.0, "FAIL"), (None, "FAIL")])
 def test_a_share_above_the_registered_one_closes_the_gate(tmp_path: Path, most: float | None, status: str) -> None:
     evidence = colliding(tmp_path)
     evidence = evidence if most is None else with_thresholds(evidence, written_heldout=most)
-    found = results_of(evidence)["text.overlap"]
-    assert (found.status, found.repairable) == (status, status == "WARN")
-    assert "1 of 6 kept instructions are held-out prompts (1 normalised)" in found.detail
-    assert [row["train_text"] for row in found.rows] == [HELD] and found.figure == pytest.approx(1 / 6)
-    assert "written_heldout <= " in (found.threshold or "")
+    check = results_of(evidence)["text.overlap"]
+    assert (check.status, check.repairable) == (status, status == "WARN")
+    assert "1 of 6 kept instructions are held-out prompts (1 normalised)" in check.detail
+    assert [row["train_text"] for row in check.rows] == [HELD] and check.figure == pytest.approx(1 / 6)
+    assert "written_heldout <= " in (check.threshold or "")
 
 
 def test_what_is_taken_out_is_counted_and_the_definition_of_kept_stays(tmp_path: Path) -> None:
@@ -109,5 +109,5 @@ def test_what_is_taken_out_is_counted_and_the_definition_of_kept_stays(tmp_path:
 
 
 def test_a_seed_that_is_a_heldout_prompt_closes_the_gate_whatever_is_written(tmp_path: Path) -> None:
-    found = results_of(with_thresholds(colliding(tmp_path, "Name three kinds of tea!"), written_heldout=0.2))
-    assert (found["text.overlap"].status, found["text.overlap"].repairable) == ("FAIL", False)
+    checks = results_of(with_thresholds(colliding(tmp_path, "Name three kinds of tea!"), written_heldout=0.2))
+    assert (checks["text.overlap"].status, checks["text.overlap"].repairable) == ("FAIL", False)

@@ -49,11 +49,11 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Undist
     go(run, READS)
     pilot = written(run, "self_instruct_sft.pilot_self_instruct.1")
     answered = dict.fromkeys(row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
-    found = Undisturbed(
-        [one for one in written(run) if one not in pilot], [one for one in answered if one not in pilot]
+    result = Undisturbed(
+        [text for text in written(run) if text not in pilot], [item for item in answered if item not in pilot]
     )
-    assert len(found.written) >= 4 and len(found.answered) >= 2
-    return found
+    assert len(result.written) >= 4 and len(result.answered) >= 2
+    return result
 
 
 class Stopped(BaseException):
@@ -95,7 +95,7 @@ def read_by(run: Path, key: str, role: str) -> list[str]:
 
 
 def entry(run: Path, key: str) -> RecordedEntry:
-    return next(one for one in read_entries(run / "trail.sqlite") if one.key == key)
+    return next(recorded_entry for recorded_entry in read_entries(run / "trail.sqlite") if recorded_entry.key == key)
 
 
 def otherwise(prompt: str) -> str:
@@ -114,16 +114,18 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     # It stands in what the model wrote, and in nothing that later jobs read.
     assert collides in written(run)
     handed_on = read_by(run, CRITIC, "items")
-    assert handed_on == [one for one in written(run) if one != collides]
+    assert handed_on == [text for text in written(run) if text != collides]
     assert all(collides not in row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
     # It is counted, told, and followed to its line.
     checks = entry(run, "checks/self_instruct.1")
     assert checks.raw["summary"]["text.overlap"] == "WARN"
-    (found,) = [one for one in Store(run / "store").get_value(checks.raw["checks"]) if one["id"] == "text.overlap"]
-    assert "1 of " in found["detail"] and [row["train_text"] for row in found["rows"]] == [collides]
+    (result,) = [item for item in Store(run / "store").get_value(checks.raw["checks"]) if item["id"] == "text.overlap"]
+    assert "1 of " in result["detail"] and [row["train_text"] for row in result["rows"]] == [collides]
     report = ReportCheck(run, History.read(run / "trail.sqlite", run / "store"), apart=True)
     (claim,) = [
-        one for one in report.measured if (one.set.stage, one.metric.id) == ("self_instruct", "instructions_held_out")
+        metric
+        for metric in report.measured
+        if (metric.set.stage, metric.metric.id) == ("self_instruct", "instructions_held_out")
     ]
     assert claim.metric.value == 1
     part = report.trace(claim).parts[0]
@@ -135,11 +137,11 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
 @pytest.mark.slow
 def test_where_many_are_the_gate_stays_shut(undisturbed: Undisturbed, model: Path, tmp_path: Path) -> None:
     many = undisturbed.written[:4]
-    run = open_small("self_instruct_sft", tmp_path, model, [otherwise(one) for one in many])
+    run = open_small("self_instruct_sft", tmp_path, model, [otherwise(text) for text in many])
     launcher = go(run)
     assert launcher.ran[-1] == STAGE and overview(run).decision == "reject"
     assert len(many) >= 0.3 * len(written(run))
-    (why,) = [one for one in overview(run).reasons if "text.overlap is FAIL" in one]
+    (why,) = [reason for reason in overview(run).reasons if "text.overlap is FAIL" in reason]
     assert f"{len(many)} of {len(written(run))} kept instructions are held-out prompts" in why
 
 
@@ -157,14 +159,14 @@ def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays
 
     def nothing(*_: object) -> bytes | None:
         """Take nothing out, or a line that is not a held-out prompt."""
-        kept = [line for line in _all(run).splitlines(keepends=True) if other.encode() not in line]
-        return b"".join(kept) if tampered else None
+        selected = [line for line in _all(run).splitlines(keepends=True) if other.encode() not in line]
+        return b"".join(selected) if tampered else None
 
     monkeypatch.setattr(act, "screen_items", nothing)
     launcher = go(run)
     assert launcher.ran[-1] == READS and overview(run).decision == "reject"
-    assert any("text.overlap is FAIL" in one for one in overview(run).reasons)
+    assert any("text.overlap is FAIL" in reason for reason in overview(run).reasons)
     # And a file that no stage left is seen as such, whatever is in it.
     damage = verify_run(run, "trail.sqlite", "store").damage
-    told = f"input 'items' of job {CRITIC} is not what 'self_instruct' left as instructions"
-    assert any(told in one for one in damage) == tampered
+    output = f"input 'items' of job {CRITIC} is not what 'self_instruct' left as instructions"
+    assert any(output in text for text in damage) == tampered

@@ -22,7 +22,7 @@ SEEDS = [
 
 def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes: object) -> SelfInstructRow:
     raw = "".join(f"{'' if n == 0 else f'{n + 8}.'} {item}\n" for n, item in enumerate(items))
-    told = {
+    report = {
         "shard": shard,
         "round": round,
         "call": number,
@@ -39,7 +39,7 @@ def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes
         "finish": "stop",
         "stop": None,
     }
-    return SelfInstructRow.model_validate(told | changes)
+    return SelfInstructRow.model_validate(report | changes)
 
 
 def parameters(**changes: object) -> SelfInstructParameters:
@@ -47,7 +47,7 @@ def parameters(**changes: object) -> SelfInstructParameters:
 
 
 def outcomes(rows: list[SelfInstructRow], **changes: object) -> list[tuple[str, str]]:
-    return [(one.text, one.outcome) for one in harvest(rows, SEEDS, parameters(**changes)).fated]
+    return [(item.text, item.outcome) for item in harvest(rows, SEEDS, parameters(**changes)).fated]
 
 
 def test_an_instruction_is_kept_once_and_a_seed_never() -> None:
@@ -65,13 +65,13 @@ def test_an_instruction_is_kept_once_and_a_seed_never() -> None:
         ("Go now", "short"),
         ("Describe an old house by the wide green sea today.", "near"),
     ]
-    found = harvest(rows, SEEDS, parameters())
-    assert [(one.outcome, one.of) for one in found.fated if one.of] == [
+    result = harvest(rows, SEEDS, parameters())
+    assert [(item.outcome, item.of) for item in result.fated if item.of] == [
         ("repeat", "seed1"),
         ("repeat", "s0-r0-c0-n1"),
         ("near", "s0-r0-c1-n1"),
     ]
-    assert [item.id for item in found.items] == ["s0-r0-c0-n1", "s0-r0-c1-n1"]
+    assert [item.id for item in result.items] == ["s0-r0-c0-n1", "s0-r0-c1-n1"]
 
 
 def test_a_repeat_across_shards_is_kept_once_and_told() -> None:
@@ -79,9 +79,9 @@ def test_a_repeat_across_shards_is_kept_once_and_told() -> None:
         call("Describe an old house.", "Say why bees dance."),
         call("Tell a tale of two owls.", "Describe an old house!", shard=1),
     ]
-    found = harvest(rows, SEEDS, parameters())
-    assert Counter(one.outcome for one in found.fated) == {"kept": 3, "cross_shard": 1}
-    (repeat,) = [one for one in found.fated if one.outcome == "cross_shard"]
+    result = harvest(rows, SEEDS, parameters())
+    assert Counter(item.outcome for item in result.fated) == {"kept": 3, "cross_shard": 1}
+    (repeat,) = [item for item in result.fated if item.outcome == "cross_shard"]
     assert (repeat.id, repeat.of) == ("s1-r0-c0-n2", "s0-r0-c0-n1")
     # The control: each shard by itself knows nothing of the other.
     assert len(harvest(rows, SEEDS, parameters(shards=1)).items) == 2
@@ -90,9 +90,9 @@ def test_a_repeat_across_shards_is_kept_once_and_told() -> None:
 def test_more_than_is_wanted_is_surplus_of_all_shards_in_turn() -> None:
     texts = ("Name a red bird.", "Draw the moon now.", "Sing about warm bread.")
     rows = [call(*texts), call("Tell a tale of two owls.", "Say why bees dance.", shard=1)]
-    found = harvest(rows, SEEDS, parameters(target=2, over_generation=1.5))
-    assert [item.prompt for item in found.items] == [*texts[:2], "Tell a tale of two owls."]
-    assert Counter(one.outcome for one in found.fated) == {"kept": 3, "surplus": 2}
+    result = harvest(rows, SEEDS, parameters(target=2, over_generation=1.5))
+    assert [item.prompt for item in result.items] == [*texts[:2], "Tell a tale of two owls."]
+    assert Counter(item.outcome for item in result.fated) == {"kept": 3, "surplus": 2}
 
 
 def test_probes_are_no_work() -> None:
@@ -122,16 +122,16 @@ def test_a_shard_is_broken_off_when_calls_give_nothing() -> None:
 
 def test_the_harvest_says_which_shard_was_broken_off() -> None:
     rows = [call(*["Describe an old house."] * 8, shard=1), call("Tell a tale of two owls.")]
-    found = harvest(rows, SEEDS, parameters(abort_after=6))
-    assert found.broken_off.startswith("shard 1: 7 of 8")
+    result = harvest(rows, SEEDS, parameters(abort_after=6))
+    assert result.broken_off.startswith("shard 1: 7 of 8")
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
 def test_an_index_that_grows_finds_what_a_search_over_all_finds(threshold: float) -> None:
     texts = [f"tell a tale of {n % 7} old owls and the {n % 3} bees by the sea {'!' * (n % 2)}" for n in range(60)]
     index = NearIndex(threshold)
-    found = [index.add(text) for text in texts]
-    assert [(place, near.of, near.similarity) for place, near in enumerate(found) if near] == [
+    nears = [index.add(text) for text in texts]
+    assert [(place, near.of, near.similarity) for place, near in enumerate(nears) if near] == [
         tuple(repeat) for repeat in near_repeats(texts, threshold=threshold)
     ]
 
@@ -149,8 +149,8 @@ def test_rows_on_disk_are_whole_groups(tmp_path: Path) -> None:
     # Killed at any byte: what is left is groups, and going on gives the same file.
     for at in range(0, len(whole), 37):
         path.write_bytes(whole[:at])
-        left = GroupedRows(path, SelfInstructRow)
-        assert path.read_bytes() == whole[: path.stat().st_size] and left.groups == first.groups[: len(left.groups)]
-        for group in first.groups[len(left.groups) :]:
-            left.add(group)
+        rows = GroupedRows(path, SelfInstructRow)
+        assert path.read_bytes() == whole[: path.stat().st_size] and rows.groups == first.groups[: len(rows.groups)]
+        for group in first.groups[len(rows.groups) :]:
+            rows.add(group)
         assert path.read_bytes() == whole

@@ -91,14 +91,14 @@ def test_rows_that_are_no_good_end_the_stage_at_the_first_ones(tmp_path: Path, m
 @pytest.mark.parametrize("kind", WORK)
 def test_a_stage_that_was_killed_is_broken_off_again_at_the_same_row(tmp_path: Path, model: Path, kind: Kind) -> None:
     whole = job_of(tmp_path / "whole", kind, model, **LIMITS)
-    told = WORK[kind](whole).facts["broken_off"]
+    broken_off = WORK[kind](whole).facts["broken_off"]
     content = (whole.folder / "shards" / FILES[kind]).read_bytes()
-    for name, left in (("in a group", content[:-20]), ("after the last group", content)):
+    for name, chunk in (("in a group", content[:-20]), ("after the last group", content)):
         job = job_of(tmp_path / name, kind, model, **LIMITS)
         shards = job.folder / "shards"
         shards.mkdir()
-        (shards / FILES[kind]).write_bytes(left)
-        assert WORK[kind](job).facts["broken_off"] == told
+        (shards / FILES[kind]).write_bytes(chunk)
+        assert WORK[kind](job).facts["broken_off"] == broken_off
         for output in outputs_of(kind, job.parameters):
             assert (job.out / f"{output}.jsonl").read_bytes() == (whole.out / f"{output}.jsonl").read_bytes()
 
@@ -110,8 +110,8 @@ def test_the_gate_of_a_stage_that_was_broken_off_is_closed(tmp_path: Path, model
     outputs = {name: job.out / f"{name}.jsonl" for name in outputs_of(kind, job.parameters)}
     (tmp_path / "gate").mkdir()
     stage = STAGES[kind].model_copy(update={"parameters": job.parameters})
-    found = {
-        one.id: one
-        for one in run_checks(bound(evidence_of(tmp_path / "gate", "base"), stage, dict(job.inputs), outputs), None)
+    checks = {
+        check.id: check
+        for check in run_checks(bound(evidence_of(tmp_path / "gate", "base"), stage, dict(job.inputs), outputs), None)
     }
-    assert found["text.finished"].status == "FAIL" and TOLD[kind] in found["text.finished"].detail
+    assert checks["text.finished"].status == "FAIL" and TOLD[kind] in checks["text.finished"].detail

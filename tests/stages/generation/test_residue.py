@@ -23,7 +23,7 @@ from training.rules.tasks import worked_example
 PROMPT = "Write one sentence about bees."
 
 
-def kept(
+def make_completion(
     text: str, prompt: str = PROMPT, kind: str = "lowercase", group: str = "bees", **constraint: str | int
 ) -> AcceptedCompletion:
     return AcceptedCompletion(
@@ -56,7 +56,7 @@ def kept(
     ],
 )
 def test_a_leaked_delimiter_is_found(text: str, mark: str) -> None:
-    assert mark in marks_in(kept(text), DELIMITERS)
+    assert mark in marks_in(make_completion(text), DELIMITERS)
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,21 @@ def test_a_leaked_delimiter_is_found(text: str, mark: str) -> None:
     ],
 )
 def test_ordinary_text_carries_no_delimiter(text: str) -> None:
-    assert marks_in(kept(text), DELIMITERS) == ()
+    assert marks_in(make_completion(text), DELIMITERS) == ()
 
 
 def test_a_mark_that_the_item_asks_for_does_not_count() -> None:
     text = "Bees are busy. ###END###"
-    assert marks_in(kept(text), DELIMITERS) == ("###END", "###")
-    assert marks_in(kept(text, prompt="End your answer with ###END###"), DELIMITERS) == ()
-    assert marks_in(kept(text, phrase="###end###"), DELIMITERS) == ()
-    assert marks_in(kept("Answer: bees.", prompt="Begin with 'Answer:' and name an insect."), DELIMITERS) == ()
+    assert marks_in(make_completion(text), DELIMITERS) == ("###END", "###")
+    assert marks_in(make_completion(text, prompt="End your answer with ###END###"), DELIMITERS) == ()
+    assert marks_in(make_completion(text, phrase="###end###"), DELIMITERS) == ()
+    assert (
+        marks_in(make_completion("Answer: bees.", prompt="Begin with 'Answer:' and name an insect."), DELIMITERS) == ()
+    )
 
 
 def test_every_mark_is_named_once() -> None:
-    assert marks_in(kept("User: a\nUser: b\nAssistant: c"), DELIMITERS) == ("User:", "Assistant:")
+    assert marks_in(make_completion("User: a\nUser: b\nAssistant: c"), DELIMITERS) == ("User:", "Assistant:")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_every_mark_is_named_once() -> None:
     ],
 )
 def test_a_refusal_or_a_mark_is_found(text: str) -> None:
-    assert marks_in(kept(text), REFUSALS)
+    assert marks_in(make_completion(text), REFUSALS)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_a_refusal_or_a_mark_is_found(text: str) -> None:
     ],
 )
 def test_ordinary_text_is_no_refusal(text: str) -> None:
-    assert marks_in(kept(text), REFUSALS) == ()
+    assert marks_in(make_completion(text), REFUSALS) == ()
 
 
 def test_the_formats_of_the_task_are_no_residue() -> None:
@@ -132,14 +134,14 @@ def test_the_formats_of_the_task_are_no_residue() -> None:
         )
         for item in build_items("t", TRAIN_TOPICS)
     ]
-    assert [one.text for one in every if marks_in(one, (*DELIMITERS, *REFUSALS))] == []
+    assert [completion.text for completion in every if marks_in(completion, (*DELIMITERS, *REFUSALS))] == []
 
 
 EIGHT = "name two birds that live by the sea"
 
 
 @pytest.mark.parametrize(
-    ("text", "source", "found"),
+    ("text", "source", "result"),
     [
         (EIGHT.upper(), EIGHT, True),
         (f"{EIGHT} and here they are: gulls, and terns of many and different kinds", EIGHT, True),
@@ -157,8 +159,8 @@ EIGHT = "name two birds that live by the sea"
         ("name two birds that live by seas now", "name two birds that live by seas", True),
     ],
 )
-def test_a_text_that_repeats_its_source_is_seen(text: str, source: str, found: bool) -> None:
-    assert repeats(text, source, 0.8) is found
+def test_a_text_that_repeats_its_source_is_seen(text: str, source: str, result: bool) -> None:
+    assert repeats(text, source, 0.8) is result
 
 
 def test_a_text_at_the_similarity_repeats_its_source() -> None:
@@ -168,7 +170,7 @@ def test_a_text_at_the_similarity_repeats_its_source() -> None:
 
 def sentences(count: int, text: str = "{n} bees went out to find {n} flowers in field {n}") -> list[AcceptedCompletion]:
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-    return [kept(text.format(n=word), group=word) for word in words[:count]]
+    return [make_completion(text.format(n=word), group=word) for word in words[:count]]
 
 
 def test_varied_completions_have_no_frequent_edge() -> None:
@@ -189,7 +191,7 @@ def test_a_frequent_beginning_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "found"),
+    ("template", "results"),
     [
         ("there {n} bees flew off to {n} trees", []),
         ("there are {n} bees that flew off to {n} trees", []),
@@ -201,34 +203,43 @@ def test_a_frequent_beginning_is_found() -> None:
         ("{n} bees flew off to {n} and also very gladly", ["and also very gladly"]),
     ],
 )
-def test_edges_are_three_words_at_the_beginning_and_two_at_the_end(template: str, found: list[str]) -> None:
-    assert [edge.text for edge in frequent_edges(sentences(6, template), 0.1)] == found
+def test_edges_are_three_words_at_the_beginning_and_two_at_the_end(template: str, results: list[str]) -> None:
+    assert [edge.text for edge in frequent_edges(sentences(6, template), 0.1)] == results
 
 
 def test_an_unknown_delimiter_shows_as_an_ending() -> None:
     edges = frequent_edges(sentences(6, "{n} bees fly {n} times ~~~"), 0.1)
     assert [(edge.where, edge.text) for edge in edges] == [("tail", "~~~")]
-    asked = [kept(f"{one.text} ~~~", prompt="Close with ~~~", group=one.item.group) for one in sentences(6)]
-    assert frequent_edges(asked, 0.1) == ()
+    completions = [
+        make_completion(f"{completion.text} ~~~", prompt="Close with ~~~", group=completion.item.group)
+        for completion in sentences(6)
+    ]
+    assert frequent_edges(completions, 0.1) == ()
 
 
 def test_an_edge_of_one_kind_is_found_among_others() -> None:
-    titled = [kept(f"{n} hats. that was it", kind="title", group=n) for n in ("red", "blue", "green", "grey", "black")]
+    titled = [
+        make_completion(f"{n} hats. that was it", kind="title", group=n)
+        for n in ("red", "blue", "green", "grey", "black")
+    ]
     edges = frequent_edges([*sentences(12), *sentences(12), *sentences(12), *titled], 0.15)
     assert [(edge.scope, edge.text, edge.times, edge.of) for edge in edges] == [("title", "hats that was it", 5, 5)]
 
 
 def test_the_ending_that_a_constraint_asks_for_is_no_edge() -> None:
-    asked = [kept(f"{one.text}. That is all.", phrase="That is all.", group=one.item.group) for one in sentences(6)]
-    assert frequent_edges(asked, 0.1) == ()
-    unasked = [kept(one.text, group=one.item.group) for one in asked]
+    completions = [
+        make_completion(f"{completion.text}. That is all.", phrase="That is all.", group=completion.item.group)
+        for completion in sentences(6)
+    ]
+    assert frequent_edges(completions, 0.1) == ()
+    unasked = [make_completion(completion.text, group=completion.item.group) for completion in completions]
     assert [edge.text for edge in frequent_edges(unasked, 0.1)] == ["that is all"]
 
 
 def test_the_wording_of_one_topic_is_no_template() -> None:
-    same = [kept(f"{n} bees dance around the old hive", group="bees") for n in range(12)]
+    same = [make_completion(f"{n} bees dance around the old hive", group="bees") for n in range(12)]
     assert frequent_edges(same, 0.1) == ()
-    spread = [kept(one.text, group=f"g{place % 3}") for place, one in enumerate(same)]
+    spread = [make_completion(completion.text, group=f"g{place % 3}") for place, completion in enumerate(same)]
     assert frequent_edges(spread, 0.1) != ()
 
 
@@ -245,7 +256,7 @@ def test_edges_come_in_the_same_order_in_every_process() -> None:
         "print(frequent_edges([AcceptedCompletion(item(n), "
         "f'so it was {n} and so it is ~~~ @@') for n in range(6)], 0.1))"
     )
-    shown = {
+    views = {
         subprocess.run(
             [sys.executable, "-c", code],
             env=os.environ | {"PYTHONHASHSEED": str(seed)},
@@ -255,4 +266,4 @@ def test_edges_come_in_the_same_order_in_every_process() -> None:
         ).stdout
         for seed in (1, 2)
     }
-    assert len(shown) == 1 and shown.pop().count("Edge(") == 3
+    assert len(views) == 1 and views.pop().count("Edge(") == 3

@@ -82,11 +82,11 @@ def test_everything_that_is_too_much_is_told() -> None:
 def test_rates_do_not_depend_on_the_order_or_on_how_rows_are_grouped(names: list[str], order: random.Random) -> None:
     rows = [FAULTS[name](n) if name in FAULTS else fine(n) for n, name in enumerate(names)]
     tally = Tally(Quality(first=5))
-    left = list(rows)
-    while left:
+    faults = list(rows)
+    while faults:
         size = order.randint(1, 4)
-        tally.add(left[:size])
-        left = left[size:]
+        tally.add(faults[:size])
+        faults = faults[size:]
     shuffled = order.sample(rows, len(rows))
     assert tally.rates == rates_of(shuffled) == rates_of(rows)
     assert tally.why() == why_low(shuffled, Quality(first=5))
@@ -98,7 +98,7 @@ def completion(text: str, prompt: str = "Say it.", **changes: Any) -> Generation
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "results"),
     [
         ("A tale.", set[str]()),
         (" \n ", {"empty"}),
@@ -108,9 +108,9 @@ def completion(text: str, prompt: str = "Say it.", **changes: Any) -> Generation
         ("A tale. ##", {"leaked"}),
     ],
 )
-def test_what_is_wrong_with_a_row(text: str, found: set[str]) -> None:
-    (one,) = of_samples([completion(text)], ())
-    assert {name for name in ("empty", "runaway", "truncated", "leaked") if getattr(one, name)} == found
+def test_what_is_wrong_with_a_row(text: str, results: set[str]) -> None:
+    (faults,) = of_samples([completion(text)], ())
+    assert {name for name in ("empty", "runaway", "truncated", "leaked") if getattr(faults, name)} == results
 
 
 def test_a_delimiter_that_was_asked_for_is_no_leak_and_stop_strings_of_the_stage_are_looked_for() -> None:
@@ -127,8 +127,8 @@ def test_rows_that_differ_in_case_and_marks_repeat_each_other_and_empty_ones_do_
 def test_a_call_without_an_instruction_is_empty_and_probes_do_not_count() -> None:
     rows = [SelfInstructRow.model_validate(row) for row in instruct_rows()]
     assert rates_of(of_calls(rows)).rows == 2 and rates_of(of_calls(rows)).empty == 0
-    told = rows[0].model_copy(update={"raw": " more of these"})
-    assert rates_of(of_calls([told])).empty == 1
+    self_instruct_row = rows[0].model_copy(update={"raw": " more of these"})
+    assert rates_of(of_calls([self_instruct_row])).empty == 1
 
 
 def test_a_chain_counts_by_any_of_its_rounds() -> None:
@@ -206,15 +206,15 @@ def finished(evidence: Evidence, quality: dict[str, Any] | None) -> CheckResult:
         metrics = measure(changed)
     except EvidenceMissing:
         metrics = None
-    return next(one for one in run_checks(changed, metrics) if one.id == "text.finished")
+    return next(check for check in run_checks(changed, metrics) if check.id == "text.finished")
 
 
 @pytest.mark.parametrize("kind", ALIKE)
 def test_rows_that_repeat_each_other_close_the_gate_of_every_stage_that_samples(tmp_path: Path, kind: Kind) -> None:
     evidence = ALIKE[kind](tmp_path)
     assert finished(evidence, None).status == "PASS"
-    told = finished(evidence, {"first": 2, "repeated": 0.05})
-    assert told.status == "FAIL" and "rows repeat an earlier row, more than 0.05" in told.detail
+    check = finished(evidence, {"first": 2, "repeated": 0.05})
+    assert check.status == "FAIL" and "rows repeat an earlier row, more than 0.05" in check.detail
     assert finished(evidence, {"first": 2, "repeated": 1.0}).status == "PASS"
     assert finished(evidence, {"first": 1000, "repeated": 0.05}).status == "PASS"
     name = next(id for id in declared_rates(STAGE_KINDS[kind]) if id.endswith("_repeat_rate"))
@@ -222,14 +222,14 @@ def test_rows_that_repeat_each_other_close_the_gate_of_every_stage_that_samples(
 
 
 def declared_rates(kind: StageKind) -> list[str]:
-    return [one.id for one in kind.metrics if isinstance(one, RowMetric) and one.output == SAMPLED]
+    return [metric.id for metric in kind.metrics if isinstance(metric, RowMetric) and metric.output == SAMPLED]
 
 
 def test_every_rate_is_a_metric_and_every_kind_that_samples_has_some() -> None:
     assert (
         {name for name, kind in STAGE_KINDS.items() if declared_rates(kind)}
         == set(ALIKE)
-        == {kind for kind, one in STAGE_KINDS.items() if "quality" in one.parameters.model_fields}
+        == {kind for kind, stage_kind in STAGE_KINDS.items() if "quality" in stage_kind.parameters.model_fields}
     )
     assert {id for kind in STAGE_KINDS.values() for id in declared_rates(kind)} <= set(METRICS)
 
@@ -240,6 +240,6 @@ def test_responses_that_cannot_be_compared_are_measured_where_they_broke_the_sta
         measure(evidence)
     limits = {"quality": Quality(first=4).model_dump(mode="json")}
     broken = replace(evidence, parameters=evidence.parameters | limits)
-    values = {id: one.value for id, one in measure(broken).metrics.items()}
+    values = {id: metric.value for id, metric in measure(broken).metrics.items()}
     assert values["candidate_empty_rate"] == 1 and "pairs" not in values
     assert "18 of 18 rows are empty" in finished(broken, {"first": 4}).detail

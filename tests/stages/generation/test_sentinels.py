@@ -19,18 +19,18 @@ GOES_ON = (
 
 def test_ids_are_unique_and_there_are_commands_and_sentences() -> None:
     assert len(BY_ID) == len(SENTINELS)
-    assert {one.kind for one in SENTINELS} == {"command", "completion"}
+    assert {sentinel.kind for sentinel in SENTINELS} == {"command", "completion"}
 
 
-@pytest.mark.parametrize("sentinel", SENTINELS, ids=[one.id for one in SENTINELS])
+@pytest.mark.parametrize("sentinel", SENTINELS, ids=[sentinel.id for sentinel in SENTINELS])
 def test_a_sentinel_is_met_by_an_answer_and_not_by_going_on(sentinel: object) -> None:
-    one = next(one for one in SENTINELS if one is sentinel)
-    assert one.meets((FOLLOWS | COMPLETES)[one.id])
-    assert [text for text in GOES_ON if one.meets(text)] == []
+    result = next(item for item in SENTINELS if item is sentinel)
+    assert result.meets((FOLLOWS | COMPLETES)[result.id])
+    assert [text for text in GOES_ON if result.meets(text)] == []
 
 
 @pytest.mark.parametrize(
-    ("output", "found"),
+    ("output", "result"),
     [
         ("2, 3, 5", True),
         ("1. 2\n2. 3\n3. 5", True),
@@ -41,5 +41,5 @@ def test_a_sentinel_is_met_by_an_answer_and_not_by_going_on(sentinel: object) ->
         ("The primes 13 and 17", False),
     ],
 )
-def test_three_primes_are_three_different_primes(output: str, found: bool) -> None:
-    assert three_primes(output) is found
+def test_three_primes_are_three_different_primes(output: str, result: bool) -> None:
+    assert three_primes(output) is result

@@ -37,9 +37,9 @@ KINDS = ("base_model_check", "self_instruct", "sample_responses")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", ["base", "instruct"])
 def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: str, model: str) -> None:
-    found = results_of(text_evidence(tmp_path, kind, model=model))
-    assert {id: one.detail for id, one in found.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
-    assert {check.id for check in text.CHECKS if kind in check.kind_names()} <= set(found)
+    checks = results_of(text_evidence(tmp_path, kind, model=model))
+    assert {id: check.detail for id, check in checks.items() if check.status not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert {check.id for check in text.CHECKS if kind in check.kind_names()} <= set(checks)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,9 +50,9 @@ def test_every_registered_metric_is_measured(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_what_the_job_left_nothing_passes_that_reads_it(tmp_path: Path, kind: str) -> None:
     bare = replace(text_evidence(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
-    found = results_of(bare)
+    checks = results_of(bare)
     mine = {check.id for check in text.CHECKS if kind in check.kind_names()} - {"base_model_check.name"}
-    assert {found[id].status for id in mine} == {"BLOCKED"}
+    assert {checks[id].status for id in mine} == {"BLOCKED"}
 
 
 def changed(rows: list[dict[str, Any]], place: int, **changes: Any) -> list[dict[str, Any]]:
@@ -224,11 +224,11 @@ HELD = "Write one line of verse about the old stone bridge over the river."
 def test_a_generated_instruction_is_compared_with_the_heldout_prompts(
     tmp_path: Path, kind: str, written: str, status: str
 ) -> None:
-    held = heldout_items()[0].model_copy(update={"prompt": HELD})
+    item = heldout_items()[0].model_copy(update={"prompt": HELD})
     if kind == "self_instruct":
         evidence = text_evidence(tmp_path, kind, instruct_rows("completion", *TEXTS[:5], written))
-        kept = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
-        assert len(kept) == 6
+        lines = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 6
     else:
         # Anyone who answers it is stopped as well, should its gate have been lifted.
         rows = respond_rows()
@@ -236,7 +236,7 @@ def test_a_generated_instruction_is_compared_with_the_heldout_prompts(
         evidence = text_evidence(tmp_path, kind, rows)
         items = evidence.inputs["instructions"]
         items.write_text(items.read_text(encoding="utf-8").replace(TEXTS[0], written), encoding="utf-8")
-    leaked = replace(evidence, heldout=(held, *heldout_items()[1:]))
+    leaked = replace(evidence, heldout=(item, *heldout_items()[1:]))
     assert results_of(leaked)["text.overlap"].status == status
 
 
@@ -247,8 +247,8 @@ def test_every_check_has_a_flaw_that_it_finds() -> None:
 def test_shards_that_repeat_themselves_are_broken_off(tmp_path: Path) -> None:
     (first, *_) = instruct_rows()
     raw = "\n".join(f"{4 + n}. {text}" for n, text in enumerate(REPEATS * 3)).removeprefix("4.")
-    found = results_of(text_evidence(tmp_path, "self_instruct", [first | {"raw": raw}, *instruct_rows()[1:]]))
-    assert found["text.finished"].status == "FAIL" and "89 of 90" in found["text.finished"].detail
+    checks = results_of(text_evidence(tmp_path, "self_instruct", [first | {"raw": raw}, *instruct_rows()[1:]]))
+    assert checks["text.finished"].status == "FAIL" and "89 of 90" in checks["text.finished"].detail
 
 
 def test_answers_that_run_away_break_the_stage_off(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_a_check_speaks_past_its_threshold_and_not_at_it(tmp_path: Path) -> None
     def status(rows: list[dict[str, Any]], check: str, **thresholds: float) -> str:
         evidence = text_evidence(tmp_path, "base_model_check", rows)
         spec = evidence.resolved.spec
-        kept = spec.thresholds.model_copy(update=thresholds)
-        resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"thresholds": kept})})
+        result = spec.thresholds.model_copy(update=thresholds)
+        resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"thresholds": result})})
         return results_of(replace(evidence, resolved=resolved))[check].status
 
     followed = guard_rows(bare=3, control=6)
@@ -289,7 +289,7 @@ def test_guard_metrics_count_commands_and_sentences_apart(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "output"),
     [
         (guard_rows()[:-1], "answered 12 sentinels, not 13"),
         ([*guard_rows(), guard_rows()[0]], "answered 14 sentinels"),
@@ -300,9 +300,9 @@ def test_guard_metrics_count_commands_and_sentences_apart(tmp_path: Path) -> Non
     ],
 )
 def test_guard_rows_that_are_not_one_for_each_sentinel_measure_nothing(
-    tmp_path: Path, rows: list[dict[str, Any]], told: str
+    tmp_path: Path, rows: list[dict[str, Any]], output: str
 ) -> None:
-    with pytest.raises(EvidenceMissing, match=told):
+    with pytest.raises(EvidenceMissing, match=output):
         measure(text_evidence(tmp_path, "base_model_check", rows))
 
 
@@ -336,7 +336,7 @@ def test_respond_metrics_are_over_all_answers_and_over_those_kept(tmp_path: Path
         finish_0="length", raw_1="on and on " * 60, raw_2="True", raw_3="Read it. ##", raw_4=f" {ANSWERS[5]}"
     )
     measured = measure(text_evidence(tmp_path, "sample_responses", rows)).metrics
-    values = {id: one.value for id, one in measured.items()}
+    values = {id: metric.value for id, metric in measured.items()}
     assert values == {
         "responses": 6,
         "responses_kept": 2,
@@ -376,8 +376,8 @@ def test_the_reviewer_is_shown_rows(tmp_path: Path, kind: str) -> None:
         evidence, metrics, run_checks(evidence, metrics), checks_digest=digest_bytes(b"checks"), claims=()
     )
     assert packet.kind == kind and packet.sample_rows
-    told = str(packet.sample_rows)
-    assert any(text in told for text in (FOLLOWS["json"], TEXTS[0], ANSWERS[0], "sentinel"))
+    output = str(packet.sample_rows)
+    assert any(text in output for text in (FOLLOWS["json"], TEXTS[0], ANSWERS[0], "sentinel"))
 
 
 def test_a_row_for_another_instruction_measures_nothing(tmp_path: Path) -> None:

@@ -131,20 +131,20 @@ def test_the_seed_decides_what_is_written(tmp_path: Path, writer: Path, whole: W
 def test_shards_have_seeds_of_their_own_and_share_no_instruction(whole: Written) -> None:
     assert len({row.seed for row in whole.work}) == 4 and {row.shard for row in whole.work} == {0, 1}
     assert len({item.prompt for item in whole.items}) == len(whole.items)
-    shown = [ExampleInstruction(item.id, item.prompt) for item in seed_items(6)]
-    again = harvest(whole.rows, shown, SelfInstructParameters.model_validate(SMALL | WHOLE))
+    instructions = [ExampleInstruction(item.id, item.prompt) for item in seed_items(6)]
+    again = harvest(whole.rows, instructions, SelfInstructParameters.model_validate(SMALL | WHOLE))
     assert list(again.items) == whole.items
     # Shards of one small model repeat each other; without the merge the repeats would be kept.
-    assert sum(one.outcome == "cross_shard" for one in again.fated) > 0
+    assert sum(item.outcome == "cross_shard" for item in again.fated) > 0
 
 
 def test_a_stage_that_was_killed_goes_on_to_the_same_rows(tmp_path: Path, writer: Path, whole: Written) -> None:
     files = sorted((whole.folder / "shards").iterdir())
     content = [path.read_bytes() for path in files]
-    for name, left in (("early", [content[0][: len(content[0]) // 2]]), ("late", [content[0], content[1][:-40]])):
+    for name, row in (("early", [content[0][: len(content[0]) // 2]]), ("late", [content[0], content[1][:-40]])):
         folder = tmp_path / name / "job" / "shards"
         folder.mkdir(parents=True)
-        for path, part in zip(files, left, strict=False):
+        for path, part in zip(files, row, strict=False):
             (folder / path.name).write_bytes(part)
         written(tmp_path / name, writer, **WHOLE)
         for output in ("rows.jsonl", "instructions.jsonl"):
@@ -182,8 +182,8 @@ def answered(
     folder: Path, model: Path, **settings: Any
 ) -> tuple[StageResult, Job, list[SampleResponsesRow], list[Example]]:
     inputs = {"model": model, "instructions": seeds(folder, 7)}
-    given = {"max_new_tokens": 16, "shard_size": 3, "samples_per_instruction": 2, "temperature": 0.9} | settings
-    done, made = run(folder / "job", "sample_responses", inputs, **given)
+    arguments = {"max_new_tokens": 16, "shard_size": 3, "samples_per_instruction": 2, "temperature": 0.9} | settings
+    done, made = run(folder / "job", "sample_responses", inputs, **arguments)
     return done, made, read(made.out / "rows.jsonl", SampleResponsesRow), read(made.out / "examples.jsonl", Example)
 
 
@@ -191,8 +191,8 @@ def test_every_sample_of_every_instruction_has_a_row_and_clean_ones_are_kept(tmp
     done, _, rows, examples = answered(tmp_path, writer)
     assert Counter((row.item, row.sample) for row in rows) == Counter((f"seed{n}", s) for n in range(7) for s in (0, 1))
     assert {row.shard for row in rows} == {0, 1, 2} and len({row.seed for row in rows}) == 3
-    kept = {(one.item, one.sample) for one in examples}
-    assert kept <= {(row.item, row.sample) for row in rows if not row.marks}
+    selected = {(example.item, example.sample) for example in examples}
+    assert selected <= {(row.item, row.sample) for row in rows if not row.marks}
     assert all(row.prompt.endswith(f"Instruction: {row.instruction}\nResponse:") for row in rows)
     assert all(row.finish != "length" or "token_limit" in row.marks for row in rows)
     granted = STAGE_KINDS["sample_responses"].parameters().model_dump(mode="json").keys()
@@ -240,7 +240,7 @@ def test_a_template_forced_into_the_tokenizer_shows_in_the_guards_rows(tmp_path:
     shutil.copytree(chatty, forced)
     path = forced / "tokenizer.json"
     raw = json.loads(path.read_text(encoding="utf-8"))
-    ids = {one["content"]: one["id"] for one in raw["added_tokens"]}
+    ids = {token["content"]: token["id"] for token in raw["added_tokens"]}
     # What a tokenizer with a template in its post-processor is: every text gets tokens before and after it.
     raw["post_processor"] = {
         "type": "TemplateProcessing",
@@ -263,16 +263,16 @@ LOW = {"shards": 2, "target": 400, "max_rounds": 9, "abort_repeats": 1, "quality
 
 def test_calls_that_are_no_good_end_the_stage_early_and_again_at_the_same_row(tmp_path: Path, writer: Path) -> None:
     seen = {"examples_per_prompt": 3, "growing": False, "temperature": 0.01, "similarity": 1.0}
-    found = written(tmp_path / "whole", writer, **(LOW | seen))
-    assert {row.shard for row in found.rows} == {0} and len(found.work) == 8
-    assert "rows repeat an earlier row, more than 0" in found.done.facts["broken_off"]
-    content = (found.folder / "shards" / "0000.jsonl").read_bytes()
+    result = written(tmp_path / "whole", writer, **(LOW | seen))
+    assert {row.shard for row in result.rows} == {0} and len(result.work) == 8
+    assert "rows repeat an earlier row, more than 0" in result.done.facts["broken_off"]
+    content = (result.folder / "shards" / "0000.jsonl").read_bytes()
     folder = tmp_path / "cut" / "job" / "shards"
     folder.mkdir(parents=True)
     (folder / "0000.jsonl").write_bytes(content[: len(content) * 3 // 4])
     again = written(tmp_path / "cut", writer, **(LOW | seen))
-    assert (folder / "0000.jsonl").read_bytes() == content and again.rows == found.rows
-    assert again.done.facts["broken_off"] == found.done.facts["broken_off"]
+    assert (folder / "0000.jsonl").read_bytes() == content and again.rows == result.rows
+    assert again.done.facts["broken_off"] == result.done.facts["broken_off"]
 
 
 def test_answers_that_hit_the_token_limit_end_the_stage_at_the_first_rows(tmp_path: Path, writer: Path) -> None:
@@ -290,9 +290,9 @@ def test_answers_that_hit_the_token_limit_end_the_stage_at_the_first_rows(tmp_pa
 
 def moved(folder: Path, model: Path) -> Path:
     """Return a model with other weights and the same tokenizer."""
-    found, tokenizer = load(model)
-    found.get_output_embeddings().weight.data.mul_(-3.0)
-    save(found, tokenizer, folder)
+    result, tokenizer = load(model)
+    result.get_output_embeddings().weight.data.mul_(-3.0)
+    save(result, tokenizer, folder)
     return folder
 
 
@@ -317,8 +317,8 @@ def test_a_witness_reads_the_sentinels_of_both_models(tmp_path: Path, chatty: Pa
     _, made = run(tmp_path / "job", "base_model_check", inputs, max_new_tokens=6)
     count = 2 * len(SENTINELS)
     assert unwritten(made) == set()
-    found = unwritten(made, control, "other")
-    assert len(found) > count / 2 and max(found) < count, "the rows of the control are still its own"
+    results = unwritten(made, control, "other")
+    assert len(results) > count / 2 and max(results) < count, "the rows of the control are still its own"
 
     def other_prompt(rows: list[dict[str, Any]]) -> None:
         rows[0]["ids"] = rows[0]["ids"][:-1]

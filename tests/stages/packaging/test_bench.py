@@ -38,19 +38,19 @@ HEALTHY = rounds([100, 102, 98], [50, 51, 49])
 
 
 def bench_evidence(folder: Path, rows: list[BenchRow] = HEALTHY, **parameters: Any) -> Evidence:
-    given = {"rounds": 3, **parameters}
-    stage = BENCH.stage(name="bench", kind="bench", inputs={"model": "model", "items": "heldout"}, parameters=given)
+    arguments = {"rounds": 3, **parameters}
+    stage = BENCH.stage(name="bench", kind="bench", inputs={"model": "model", "items": "heldout"}, parameters=arguments)
     return replace(evidence_with(folder, stage, texts(), rows), observed=ObservedRuntime(at_least_s=1, at_most_s=60))
 
 
 def results(evidence: Evidence) -> dict[str, str]:
     metrics = measure(evidence)
-    return {one.id: apply(one, evidence, metrics).status for one in bench_checks.CHECKS}
+    return {check.id: apply(check, evidence, metrics).status for check in bench_checks.CHECKS}
 
 
 def test_steady_rounds_are_judged_by_their_median(tmp_path: Path) -> None:
     evidence = bench_evidence(tmp_path)
-    values = {id: one.value for id, one in measure(evidence).metrics.items()}
+    values = {id: metric.value for id, metric in measure(evidence).metrics.items()}
     assert values["tokens_per_second"] == 100 and values["plain_tokens_per_second"] == 50
     assert values["speed_ratio"] == 2 and values["bench_rounds"] == 3
     assert values["speed_spread"] == pytest.approx(0.01633, abs=1e-4)
@@ -72,16 +72,18 @@ FLAWS: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "found"), [case[1:] for case in FLAWS], ids=[case[0] for case in FLAWS])
-def test_each_flaw_is_found_by_its_check_alone(tmp_path: Path, given: dict[str, Any], found: set[str]) -> None:
-    statuses = results(bench_evidence(tmp_path, **given))
-    assert {id for id, status in statuses.items() if status != "PASS"} == found
+@pytest.mark.parametrize(("arguments", "values"), [case[1:] for case in FLAWS], ids=[case[0] for case in FLAWS])
+def test_each_flaw_is_found_by_its_check_alone(tmp_path: Path, arguments: dict[str, Any], values: set[str]) -> None:
+    statuses = results(bench_evidence(tmp_path, **arguments))
+    assert {id for id, status in statuses.items() if status != "PASS"} == values
     assert statuses["bench.steady"] in ("PASS", "WARN")
 
 
-def job_of(folder: Path, model: Path, **given: Any) -> Job[Any]:
+def job_of(folder: Path, model: Path, **arguments: Any) -> Job[Any]:
     inputs = {"model": model, "items": lines(folder / "items.jsonl", seed_items(3))}
-    return stage_job(folder / "run", "bench", inputs, "instruct", rounds=3, probe_items=2, max_new_tokens=4, **given)
+    return stage_job(
+        folder / "run", "bench", inputs, "instruct", rounds=3, probe_items=2, max_new_tokens=4, **arguments
+    )
 
 
 def test_a_job_times_both_runs_by_turns(tmp_path: Path) -> None:

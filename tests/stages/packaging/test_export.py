@@ -51,9 +51,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: make(folder / name) for name, make in MODELS.items()}
 
 
-def job_of(folder: Path, model: Path, **given: Any) -> Job[ExportParameters]:
+def job_of(folder: Path, model: Path, **arguments: Any) -> Job[ExportParameters]:
     inputs = {"model": model, "items": lines(folder / "items.jsonl", ITEMS)}
-    return stage_job(folder / "run", "export", inputs, "instruct", probe_items=2, max_new_tokens=6, **given)
+    return stage_job(folder / "run", "export", inputs, "instruct", probe_items=2, max_new_tokens=6, **arguments)
 
 
 @READ
@@ -123,9 +123,9 @@ def test_without_a_reading_the_file_is_written_and_the_answers_are_there(
     assert (job.out / "texts.jsonl").read_bytes() == b"" and all(row.expected for row in rows)
     assert {row.read for row in rows} == {None}
     assert "read_by" not in done.facts
-    held = read_header(job.out / "export" / FILE)
-    assert held.metadata["tokenizer.ggml.pre"] == "gpt-2" and held.metadata["tokenizer.chat_template"]
-    assert {one.dtype for one in held.tensors.values()} == {"F32", "Q8_0"}
+    header = read_header(job.out / "export" / FILE)
+    assert header.metadata["tokenizer.ggml.pre"] == "gpt-2" and header.metadata["tokenizer.chat_template"]
+    assert {tensor.dtype for tensor in header.tensors.values()} == {"F32", "Q8_0"}
 
 
 @pytest.mark.parametrize("format", BARS)
@@ -141,13 +141,13 @@ def test_the_file_holds_the_numbers_of_the_checkpoint(
     norms = ("blk.1.attn_q_norm.weight", "blk.0.attn_k_norm.weight") if model == "qwen3" else ()
     for name in ("token_embd.weight", "blk.0.attn_q.weight", "blk.1.ffn_down.weight", "output_norm.weight", *norms):
         spoilt = Path(shutil.copy(file, tmp_path / "spoilt.gguf"))
-        held = read_header(spoilt).tensors[name]
-        width = {"F32": 4, "F16": 2, "Q8_0": 1}[held.dtype]
+        tensor = read_header(spoilt).tensors[name]
+        width = {"F32": 4, "F16": 2, "Q8_0": 1}[tensor.dtype]
         data = bytearray(spoilt.read_bytes())
-        data[held.end - 1] ^= 0x40 if width == 1 else 0x80  # A sign; of 8 bits, half of the range.
+        data[tensor.end - 1] ^= 0x40 if width == 1 else 0x80  # A sign; of 8 bits, half of the range.
         spoilt.write_bytes(data)
-        (found,) = gguf_values(folder, spoilt)
-        assert found.name == "values" and name in found.description and found.file == "spoilt.gguf" and found.fix, name
+        (flaw,) = gguf_values(folder, spoilt)
+        assert flaw.name == "values" and name in flaw.description and flaw.file == "spoilt.gguf" and flaw.fix, name
 
 
 @pytest.mark.parametrize("format", BARS)
@@ -156,16 +156,16 @@ def test_another_models_numbers_and_rows_in_another_order_are_found(
 ) -> None:
     other = small_model(tmp_path / "other", chat=True, seed=3)
     write_gguf(other, tmp_path / FILE, format, vocabulary=True)
-    found = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / FILE))
-    assert len(found) == 5 and {one.name for one in found} == {"values"}
+    flaws = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / FILE))
+    assert len(flaws) == 5 and {flaw.name for flaw in flaws} == {"values"}
 
     def unturned(values: Any, _: int) -> Any:
         return values
 
     monkeypatch.setattr("training.engines.gguf_weights._interleave_heads", unturned)
     write_gguf(checkpoints["llama"], tmp_path / "rows.gguf", format, vocabulary=True)
-    found = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / "rows.gguf"))
-    assert found and all(".attn_q." in one.description or ".attn_k." in one.description for one in found)
+    flaws = list(gguf_values(CheckpointFolder(checkpoints["llama"]), tmp_path / "rows.gguf"))
+    assert flaws and all(".attn_q." in flaw.description or ".attn_k." in flaw.description for flaw in flaws)
 
 
 BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -189,8 +189,8 @@ def test_ship_check_names_layer_file_and_mend_of_a_spoilt_export(
     (folder / FILE).write_bytes(change(data))
     done = called("ship", "check", folder, "--files-only", "--json")
     assert done.returncode == 3
-    layers = {one["layer"]: one for one in json.loads(done.stdout)["layers"]}
-    assert {layer for layer, one in layers.items() if one["status"] == "FAIL"} == {"gguf"}
+    layers = {layer["layer"]: layer for layer in json.loads(done.stdout)["layers"]}
+    assert {layer for layer, item in layers.items() if item["status"] == "FAIL"} == {"gguf"}
     flaw = layers["gguf"]["flaws"][0]
     assert (flaw["name"], flaw["file"]) == (rule, FILE) and flaw["fix"] == "export the checkpoint again"
 
@@ -204,8 +204,8 @@ def test_ship_check_finds_the_vocabulary_of_another_model(checkpoints: dict[str,
         vocabulary=True,
     )
     done = called("ship", "check", folder, "--files-only", "--json")
-    found = {flaw["name"] for one in json.loads(done.stdout)["layers"] for flaw in one["flaws"]}
-    assert done.returncode == 3 and "vocabulary" in found, found
+    results = {flaw["name"] for layer in json.loads(done.stdout)["layers"] for flaw in layer["flaws"]}
+    assert done.returncode == 3 and "vocabulary" in results, results
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_values_beyond_16_bits_are_refused(checkpoints: dict[str, Path], tmp_pat
     model = Path(shutil.copytree(checkpoints["llama"], tmp_path / "model"))
     from safetensors.torch import load_file, save_file
 
-    held = load_file(model / "model.safetensors")
-    held["model.layers.0.mlp.up_proj.weight"][0, 0] = 70_000
-    save_file(held, model / "model.safetensors")
+    record = load_file(model / "model.safetensors")
+    record["model.layers.0.mlp.up_proj.weight"][0, 0] = 70_000
+    save_file(record, model / "model.safetensors")
     gguf_file.write_gguf(model, tmp_path / "whole.gguf", "f32", vocabulary=True)
     with pytest.raises(NoGguf, match="values that f16 cannot"):
         gguf_file.write_gguf(model, tmp_path / "half.gguf", "f16", vocabulary=True)

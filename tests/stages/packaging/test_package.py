@@ -49,8 +49,8 @@ def packaged(folder: Path, model: Path) -> Job[PackageParameters]:
     job: Job[PackageParameters] = stage_job(folder, "package", inputs, "instruct", probe_items=2, max_new_tokens=5)
     with packages_answer_here():
         package(job)
-    left = job.out / "package"
-    packed = Artifact(name="package", path=str(left), digest=digest_path(left), bytes=0)
+    path = job.out / "package"
+    packed = Artifact(name="package", path=str(path), digest=digest_path(path), bytes=0)
     job.order = job.order.model_copy(update={"inputs": job.order.inputs | {f"{LEFT}package": packed}})
     return job
 

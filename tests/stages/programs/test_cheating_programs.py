@@ -94,15 +94,15 @@ CHEATS = {
 
 
 def judged(text: str, tests: str = TESTS) -> tuple[str, str]:
-    (found,) = run_all([Program(text, "f", tests, PROMPT)], ProgramLimits(2, 128))
-    return found
+    (ending,) = run_all([Program(text, "f", tests, PROMPT)], ProgramLimits(2, 128))
+    return ending
 
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_does_not_pass(name: str) -> None:
     text, why, tests = CHEATS[name]
-    given = json.dumps({"program": text, "tests": tests, "prompt": PROMPT})
-    naive = subprocess.run([sys.executable, "-c", NAIVE], input=given, capture_output=True, text=True, check=False)
+    output = json.dumps({"program": text, "tests": tests, "prompt": PROMPT})
+    naive = subprocess.run([sys.executable, "-c", NAIVE], input=output, capture_output=True, text=True, check=False)
     assert naive.stdout.strip() == "passed", "the control: it works where program and tests share a process"
     assert judged(text, tests) == ("failed", why)
 
@@ -138,18 +138,20 @@ def test_what_is_sent_in_place_of_a_result_is_no_result(text: str, why: str) -> 
 
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-_HASHED = st.recursive(_LEAVES | st.complex_numbers(allow_nan=False), lambda one: st.lists(one, max_size=3).map(tuple))
+_HASHED = st.recursive(
+    _LEAVES | st.complex_numbers(allow_nan=False), lambda strategy: st.lists(strategy, max_size=3).map(tuple)
+)
 VALUES = st.recursive(
     _HASHED | st.frozensets(_HASHED, max_size=3) | st.sets(_HASHED, max_size=3),
-    lambda one: st.lists(one, max_size=3) | st.dictionaries(_HASHED, one, max_size=3),
+    lambda strategy: st.lists(strategy, max_size=3) | st.dictionaries(_HASHED, strategy, max_size=3),
 )
 TAGS = ("int", "float", "list", "set", "dict", "complex", "bytes", "other")
 SENT = st.recursive(
-    _LEAVES.filter(lambda one: not isinstance(one, bytes)),
-    lambda one: (
-        st.lists(one, max_size=3)
+    _LEAVES.filter(lambda number: not isinstance(number, bytes)),
+    lambda strategy: (
+        st.lists(strategy, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["int", "float", "list", "set", "dict", "complex", "bytes", "x"]), one, max_size=2
+            st.sampled_from(["int", "float", "list", "set", "dict", "complex", "bytes", "x"]), strategy, max_size=2
         )
     ),
 )
@@ -166,10 +168,10 @@ def test_a_value_is_the_same_on_the_other_side(value: Any) -> None:
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_sent_is_plain_or_refused(sent: Any) -> None:
     try:
-        found = unpack_value(sent)
+        result = unpack_value(sent)
     except Exception:
         return
-    pack_value(found)  # It refuses what is not of a built-in type.
+    pack_value(result)  # It refuses what is not of a built-in type.
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ RIGHT = "def f(x):\n    return x * x\n"
 
 
 def ran(text: str, seconds: int = 1) -> str:
-    (found,) = run_all([Program(text, "f", TESTS)], ProgramLimits(seconds, 128))
-    return f"{found.step} {found.why}".strip()
+    (ending,) = run_all([Program(text, "f", TESTS)], ProgramLimits(seconds, 128))
+    return f"{ending.step} {ending.why}".strip()
 
 
 @needs_sandbox
@@ -129,7 +129,7 @@ PROMPT = 'import math\n\ndef f(x):\n    """Return its square."""\n'
 
 
 @pytest.mark.parametrize(
-    ("output", "form", "found"),
+    ("output", "form", "result"),
     [
         ("```python\ndef f(x):\n    return 1\n```\nmore", "chat", "import math\n\n\ndef f(x):\n    return 1\n"),
         ("```\ndef f(x):\n    return 1\n", "chat", "import math\n\n\ndef f(x):\n    return 1\n"),
@@ -139,8 +139,8 @@ PROMPT = 'import math\n\ndef f(x):\n    """Return its square."""\n'
         ("    return 1\ndef g():\n    pass", "completion", PROMPT + "    return 1\n"),
     ],
 )
-def test_the_program_of_an_answer(output: str, form: Any, found: str) -> None:
-    assert program_in(output, PROMPT, form, "f") == found
+def test_the_program_of_an_answer(output: str, form: Any, result: str) -> None:
+    assert program_in(output, PROMPT, form, "f") == result
 
 
 def test_a_chat_is_asked_and_a_base_model_continues() -> None:
@@ -149,11 +149,11 @@ def test_a_chat_is_asked_and_a_base_model_continues() -> None:
 
 def results(evidence: Evidence) -> dict[str, str]:
     metrics = measure(evidence)
-    return {one.id: apply(one, evidence, metrics).status for one in judge.CHECKS}
+    return {check.id: apply(check, evidence, metrics).status for check in judge.CHECKS}
 
 
 def values(evidence: Evidence) -> dict[str, float]:
-    return {id: one.value for id, one in measure(evidence).metrics.items()}
+    return {id: metric.value for id, metric in measure(evidence).metrics.items()}
 
 
 @needs_sandbox
@@ -175,7 +175,7 @@ def test_healthy_answers_are_counted_and_pass(tmp_path: Path) -> None:
     }
     assert measure(evidence).metrics["pass_at_k"].n == 3, "problems, not answers"
     assert set(results(evidence).values()) == {"PASS"}
-    assert [one["ended"] for one in judge.summarise_rows(evidence)] == [
+    assert [row["ended"] for row in judge.summarise_rows(evidence)] == [
         "passed",
         "invalid",
         *["invalid"] * 2,
@@ -190,7 +190,7 @@ def test_problems_that_were_left_out_are_found(tmp_path: Path) -> None:
     rows = [code_row(item, solution_of(item)) for item in items[:2]]
     with pytest.raises(EvidenceMissing, match="a problem has 0 answers"):
         measure(code_evidence(tmp_path, rows))
-    check = next(one for one in judge.CHECKS if one.id == "code.answers")
+    check = next(gate_check for gate_check in judge.CHECKS if gate_check.id == "code.answers")
     assert apply(check, code_evidence(tmp_path / "b", rows), None).status == "FAIL"
     assert apply(check, code_evidence(tmp_path / "c", [*reversed(rows)], items[:2]), None).status == "FAIL"
     assert apply(check, code_evidence(tmp_path / "d", rows, items, max_problems=2), None).status == "PASS"
@@ -204,29 +204,29 @@ def test_a_row_of_no_problem_is_no_evidence(tmp_path: Path) -> None:
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ({"tests": "assert add_all([1]) == 2\n"}, "its own solution is refused"),
         ({"tests": "add_all([1])\n"}, "a function that returns nothing passes"),
         ({"solution": "def add_all(numbers):\n    return\n"}, "its own solution is refused"),
     ],
 )
-def test_tests_that_judge_wrongly_close_the_gate(tmp_path: Path, change: dict[str, str], told: str) -> None:
+def test_tests_that_judge_wrongly_close_the_gate(tmp_path: Path, change: dict[str, str], output: str) -> None:
     first, *others = problems()
     items = [first.model_copy(update={"constraint": first.constraint | change}), *others]
-    evidence = code_evidence(tmp_path, items=items, rows=[code_row(one, "x") for one in items])
-    check = next(one for one in judge.CHECKS if one.id == "code.harness")
-    found = apply(check, evidence, None)
-    assert found.status == "FAIL" and told in found.detail and not found.repairable
+    evidence = code_evidence(tmp_path, items=items, rows=[code_row(item, "x") for item in items])
+    check = next(gate_check for gate_check in judge.CHECKS if gate_check.id == "code.harness")
+    result = apply(check, evidence, None)
+    assert result.status == "FAIL" and output in result.detail and not result.repairable
 
 
 @needs_sandbox
 def test_without_solutions_the_harness_is_not_known_to_work(tmp_path: Path) -> None:
     items = [
-        one.model_copy(update={"constraint": {k: v for k, v in one.constraint.items() if k != "solution"}})
-        for one in problems()
+        item.model_copy(update={"constraint": {k: v for k, v in item.constraint.items() if k != "solution"}})
+        for item in problems()
     ]
-    assert results(code_evidence(tmp_path, [code_row(one, "x") for one in items], items)) == {
+    assert results(code_evidence(tmp_path, [code_row(item, "x") for item in items], items)) == {
         "code.answers": "PASS",
         "code.harness": "WARN",
         "code.programs": "WARN",
@@ -254,17 +254,19 @@ def test_every_shipped_problem_accepts_its_solution_and_nothing_empty(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [({"k": 2}, "needs as many samples"), ({"samples": 2}, "greedy answers are all the same")]
+    ("arguments", "why"), [({"k": 2}, "needs as many samples"), ({"samples": 2}, "greedy answers are all the same")]
 )
-def test_what_cannot_be_estimated_is_refused(given: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_estimated_is_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        CodeEvalParameters.model_validate(given)
+        CodeEvalParameters.model_validate(arguments)
 
 
-def job_of(folder: Path, model: Path, kind: Any = "instruct", count: int = 3, **given: Any) -> Job[CodeEvalParameters]:
-    given = {"max_new_tokens": 6, "batch_size": 4, **given}
+def job_of(
+    folder: Path, model: Path, kind: Any = "instruct", count: int = 3, **arguments: Any
+) -> Job[CodeEvalParameters]:
+    arguments = {"max_new_tokens": 6, "batch_size": 4, **arguments}
     inputs = {"model": model, "items": lines(folder / "items.jsonl", list(problems(count)))}
-    return stage_job(folder / "run", "code_eval", inputs, kind, **given)
+    return stage_job(folder / "run", "code_eval", inputs, kind, **arguments)
 
 
 def test_a_job_writes_every_answer_and_a_witness_reads_them_again(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_a_job_writes_every_answer_and_a_witness_reads_them_again(tmp_path: Path
     job = job_of(tmp_path, model, samples=2, temperature=0.9, k=2)
     done = write_programs(job)
     rows = read_rows(job.out / "rows.jsonl", CodeRow)
-    assert [(row.item, row.sample) for row in rows] == [(one.id, n) for one in problems() for n in range(2)]
+    assert [(row.item, row.sample) for row in rows] == [(item.id, n) for item in problems() for n in range(2)]
     assert len({row.answer_ids for row in rows}) > 3 and done.effective["temperature"] == 0.9
     assert done.effective.keys() >= job.parameters.model_dump().keys() - {"max_problems"}
     again = job_of(tmp_path / "again", model, samples=2, temperature=0.9, k=2)
@@ -295,5 +297,5 @@ def test_the_small_model_writes_programs(tmp_path: Path) -> None:
     job = job_of(tmp_path, model, count=6, max_new_tokens=160)
     write_programs(job)
     rows = read_rows(job.out / "rows.jsonl", CodeRow)
-    found = values(code_evidence(tmp_path / "evidence", rows, problems(6)))
-    assert found["python_validity"] >= 0.3 and found["code_answers"] == 6
+    fields = values(code_evidence(tmp_path / "evidence", rows, problems(6)))
+    assert fields["python_validity"] >= 0.3 and fields["code_answers"] == 6

@@ -41,13 +41,13 @@ def write(folder: Path, tensors: Arrays, name: str = "model.safetensors", **meta
 
 def moved(base: Path, by: float = 0.01) -> Arrays:
     """Return the base's weights with one tensor moved."""
-    found = arrays(base)
-    found["model.embed_tokens.weight"] = found["model.embed_tokens.weight"] + by
-    return found
+    result = arrays(base)
+    result["model.embed_tokens.weight"] = result["model.embed_tokens.weight"] + by
+    return result
 
 
 @pytest.fixture
-def left(base: Path, tmp_path: Path) -> Path:
+def checkpoint_folder(base: Path, tmp_path: Path) -> Path:
     """A folder in which everything is as it should be: all files of the base, one tensor moved."""
     folder = tmp_path / "checkpoint"
     shutil.copytree(base, folder)
@@ -102,28 +102,32 @@ def test_a_base_as_a_hub_keeps_it_is_known_in_the_form_the_libraries_give_it(bas
     assert (tmp_path / "kept" / "config.json").read_bytes() == (hub / "config.json").read_bytes()
 
 
-def test_only_numbers_are_taken_the_rest_is_the_base_s(base: Path, left: Path, tmp_path: Path) -> None:
-    config = json.loads((left / "config.json").read_text())
-    (left / "config.json").write_text(json.dumps(config | {"transformers_version": "0", "use_cache": False}))
-    (left / "model.safetensors.index.json").write_text("not looked at")
-    take_checkpoint(left, base, tmp_path / "kept")
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
-    due = {path.name: path.read_bytes() for path in base.iterdir()}
-    assert kept.keys() == due.keys()
-    assert {name for name in kept if kept[name] != due[name]} == {"model.safetensors"}
+def test_only_numbers_are_taken_the_rest_is_the_base_s(base: Path, checkpoint_folder: Path, tmp_path: Path) -> None:
+    config = json.loads((checkpoint_folder / "config.json").read_text())
+    (checkpoint_folder / "config.json").write_text(
+        json.dumps(config | {"transformers_version": "0", "use_cache": False})
+    )
+    (checkpoint_folder / "model.safetensors.index.json").write_text("not looked at")
+    take_checkpoint(checkpoint_folder, base, tmp_path / "kept")
+    saved = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    expected = {path.name: path.read_bytes() for path in base.iterdir()}
+    assert saved.keys() == expected.keys()
+    assert {name for name in saved if saved[name] != expected[name]} == {"model.safetensors"}
 
 
-def test_tied_weights_that_the_base_writes_out_may_be_left_out(base: Path, left: Path, tmp_path: Path) -> None:
+def test_tied_weights_that_the_base_writes_out_may_be_left_out(
+    base: Path, checkpoint_folder: Path, tmp_path: Path
+) -> None:
     both = tmp_path / "both"
     shutil.copytree(base, both)
     written_out = arrays(base)
     write(both, written_out | {"lm_head.weight": written_out["model.embed_tokens.weight"].copy()}, format="pt")
-    assert take_checkpoint(left, both, tmp_path / "kept").repeated == ("lm_head.weight",)
+    assert take_checkpoint(checkpoint_folder, both, tmp_path / "kept").repeated == ("lm_head.weight",)
     config = json.loads((both / "config.json").read_text())
     (both / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
-    (left / "config.json").unlink()
+    (checkpoint_folder / "config.json").unlink()
     with pytest.raises(NotTaken, match=r"^it lacks 'lm_head.weight', of the base$"):
-        take_checkpoint(left, both, tmp_path / "other")
+        take_checkpoint(checkpoint_folder, both, tmp_path / "other")
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------
@@ -159,12 +163,12 @@ def tensors(change: Callable[[Arrays], Arrays]) -> Callable[[Path], None]:
     return spoil
 
 
-def one(value: float) -> Callable[[Arrays], Arrays]:
+def put_value(value: float) -> Callable[[Arrays], Arrays]:
     """Put one value into one tensor."""
 
-    def change(found: Arrays) -> Arrays:
-        found["model.norm.weight"][3] = value
-        return found
+    def change(result: Arrays) -> Arrays:
+        result["model.norm.weight"][3] = value
+        return result
 
     return change
 
@@ -190,10 +194,10 @@ def as_bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     return spoil
 
 
-def overlapping(found: dict[str, Any]) -> dict[str, Any]:
-    names = sorted(name for name in found if name.endswith("norm.weight"))
-    found[names[0]]["data_offsets"] = found[names[1]]["data_offsets"]
-    return found
+def overlapping(results: dict[str, Any]) -> dict[str, Any]:
+    names = sorted(name for name in results if name.endswith("norm.weight"))
+    results[names[0]]["data_offsets"] = results[names[1]]["data_offsets"]
+    return results
 
 
 def template(folder: Path) -> None:
@@ -207,27 +211,27 @@ def vocabulary(folder: Path) -> None:
 
 
 def twice(folder: Path) -> None:
-    found = arrays(folder)
-    write(folder, {"model.norm.weight": found["model.norm.weight"]}, "model-00002-of-00002.safetensors")
+    result = arrays(folder)
+    write(folder, {"model.norm.weight": result["model.norm.weight"]}, "model-00002-of-00002.safetensors")
 
 
-def small(found: Arrays) -> Arrays:
-    found["model.norm.weight"] = found["model.norm.weight"][:4].copy()
-    return found
+def small(result: Arrays) -> Arrays:
+    result["model.norm.weight"] = result["model.norm.weight"][:4].copy()
+    return result
 
 
-def renamed(found: Arrays) -> Arrays:
-    found["model.norm.\x1b[2Jbias"] = found.pop("model.norm.weight")
-    return found
+def renamed(result: Arrays) -> Arrays:
+    result["model.norm.\x1b[2Jbias"] = result.pop("model.norm.weight")
+    return result
 
 
-def untied(found: Arrays) -> Arrays:
-    return found | {"lm_head.weight": found["model.embed_tokens.weight"] * 2}
+def untied(result: Arrays) -> Arrays:
+    return result | {"lm_head.weight": result["model.embed_tokens.weight"] * 2}
 
 
-def whole_numbers(found: Arrays) -> Arrays:
-    found["model.norm.weight"] = found["model.norm.weight"].astype("i4")
-    return found
+def whole_numbers(result: Arrays) -> Arrays:
+    result["model.norm.weight"] = result["model.norm.weight"].astype("i4")
+    return result
 
 
 REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
@@ -263,40 +267,43 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
     ("tensors that overlap", header(overlapping), "model.safetensors is not a weight file"),
     ("another shape", tensors(small), "tensor 'model.norm.weight' has the shape [4], in the base [32]"),
     ("another name", tensors(renamed), "it holds 'model.norm.bias', which the base does not have"),
-    ("a tensor less", tensors(lambda found: found if not found.pop("model.norm.weight").size else found), "it lacks"),
+    ("a tensor less", tensors(lambda result: result if not result.pop("model.norm.weight").size else result),
+     "it lacks"),
     ("an output of its own", tensors(untied), "it holds 'lm_head.weight', which the base does not have"),
     ("a tensor twice", twice,
      "tensor 'model.norm.weight' is in model-00002-of-00002.safetensors and again in model.safe"),
     ("whole numbers", tensors(whole_numbers), "tensor 'model.norm.weight' is of type 'I32', in the base of type F32"),
-    ("a value that is none", tensors(one(math.nan)), "tensor 'model.norm.weight' holds values that are not finite"),
-    ("a value without end", tensors(one(-math.inf)), "tensor 'model.norm.weight' holds values that are not finite"),
+    ("a value that is none", tensors(put_value(math.nan)),
+     "tensor 'model.norm.weight' holds values that are not finite"),
+    ("a value without end", tensors(put_value(-math.inf)),
+     "tensor 'model.norm.weight' holds values that are not finite"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spoil", "why"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_a_checkpoint_that_is_not_the_base_with_other_weights_is_refused(
-    base: Path, left: Path, tmp_path: Path, spoil: Callable[[Path], None], why: str
+    base: Path, checkpoint_folder: Path, tmp_path: Path, spoil: Callable[[Path], None], why: str
 ) -> None:
-    spoil(left)
+    spoil(checkpoint_folder)
     with pytest.raises(NotTaken) as caught:
-        take_checkpoint(left, base, tmp_path / "kept")
-    said = str(caught.value)
-    assert why in said and "\n" not in said and "\x1b" not in said
+        take_checkpoint(checkpoint_folder, base, tmp_path / "kept")
+    message = str(caught.value)
+    assert why in message and "\n" not in message and "\x1b" not in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
 
 
-def test_what_was_not_trained_is_refused_in_any_precision(base: Path, left: Path, tmp_path: Path) -> None:
+def test_what_was_not_trained_is_refused_in_any_precision(base: Path, checkpoint_folder: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         same = {name: torch.from_numpy(value).to(dtype) for name, value in arrays(base).items()}
-        save_file(same, left / "model.safetensors")
+        save_file(same, checkpoint_folder / "model.safetensors")
         with pytest.raises(NotTaken, match=r"^all 20 tensors are those of the base: nothing was trained$"):
-            take_checkpoint(left, base, tmp_path / "kept")
+            take_checkpoint(checkpoint_folder, base, tmp_path / "kept")
         same["model.norm.weight"][0] += 1
-        save_file(same, left / "model.safetensors")
-        assert take_checkpoint(left, base, tmp_path / f"kept-{dtype}").changed == 1
+        save_file(same, checkpoint_folder / "model.safetensors")
+        assert take_checkpoint(checkpoint_folder, base, tmp_path / f"kept-{dtype}").changed == 1
 
 
 def test_without_a_folder_there_is_no_checkpoint(base: Path, tmp_path: Path) -> None:
@@ -347,15 +354,15 @@ def test_rounding_is_that_of_the_library_that_trains(tmp_path: Path) -> None:
     old = torch.cat([torch.randn(9000) * 10 ** torch.randint(-6, 4, (9000,)), ties])
     save_file({"a": old}, tmp_path / "model.safetensors")
     for dtype in (torch.bfloat16, torch.float16):
-        held = old[old.abs() < 60_000] if dtype == torch.float16 else old
-        for name, values in (("old", held), ("new", held.to(dtype))):
+        tensor = old[old.abs() < 60_000] if dtype == torch.float16 else old
+        for name, values in (("old", tensor), ("new", tensor.to(dtype))):
             (tmp_path / name).mkdir(exist_ok=True)
             save_file({"a": values}, tmp_path / name / "model.safetensors")
         assert compare(tmp_path / "old", tmp_path / "new").changed == 0
-        back = held.to(dtype).float()
+        back = tensor.to(dtype).float()
         save_file({"a": back}, tmp_path / "old" / "model.safetensors")
-        save_file({"a": held}, tmp_path / "new" / "model.safetensors")
-        expected = float((held.double() - back.double()).norm() / max(held.double().norm(), back.double().norm()))
+        save_file({"a": tensor}, tmp_path / "new" / "model.safetensors")
+        expected = float((tensor.double() - back.double()).norm() / max(tensor.double().norm(), back.double().norm()))
         assert compare(tmp_path / "old", tmp_path / "new").whole == pytest.approx(expected, rel=1e-12)
     if dtype == torch.float16:
         save_file({"a": old}, tmp_path / "old" / "model.safetensors")

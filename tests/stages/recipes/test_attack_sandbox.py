@@ -33,8 +33,8 @@ def test_no_call_comes_through(tmp_path: Path) -> None:
 
 
 def test_without_the_filter_the_calls_come_through(tmp_path: Path) -> None:
-    found = missed(tmp_path, "calls", change=NO_FILTER)
-    assert found > {
+    results = missed(tmp_path, "calls", change=NO_FILTER)
+    assert results > {
         "io_uring_setup",
         "socket of family 16",
         "ptrace",

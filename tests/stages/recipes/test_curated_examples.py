@@ -15,7 +15,7 @@ from sessions.runtime.preflight import design_forecast
 from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, resolved_spec, write_rows
 from testing.factories.recipe_session import RECIPE, recipe_session
-from testing.factories.spec_files import told, write_spec
+from testing.factories.spec_files import list_problems, write_spec
 from testing.fixtures.recipe_process import run
 from testing.fixtures.sandbox import needs_sandbox
 
@@ -26,7 +26,7 @@ READS = (
 )
 
 
-def curating(folder: Path, source: list[dict[str, Any]], kept: list[dict[str, Any]]) -> Evidence:
+def curating(folder: Path, source: list[dict[str, Any]], selected: list[dict[str, Any]]) -> Evidence:
     """Return the evidence of a stage whose script was given some examples and kept others."""
     evidence = evidence_of(folder, "look")
     parameters = evidence.stage.parameters.model_copy(update={"curates": "examples"})
@@ -34,12 +34,12 @@ def curating(folder: Path, source: list[dict[str, Any]], kept: list[dict[str, An
         evidence,
         stage=evidence.stage.model_copy(update={"parameters": parameters}),
         inputs=evidence.inputs | {"examples": write_rows(folder / "source.jsonl", source)},
-        outputs=evidence.outputs | {"examples": write_rows(folder / "kept.jsonl", kept)},
+        outputs=evidence.outputs | {"examples": write_rows(folder / "kept.jsonl", selected)},
     )
 
 
 def results(evidence: Evidence) -> dict[str, CheckResult]:
-    return {one.id: apply(one, evidence, None) for one in CHECKS if one.id in KEPT}
+    return {check.id: apply(check, evidence, None) for check in CHECKS if check.id in KEPT}
 
 
 def leaked(**changes: Any) -> dict[str, Any]:
@@ -47,26 +47,26 @@ def leaked(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_selection_without_anything_held_out_passes(tmp_path: Path) -> None:
-    found = results(curating(tmp_path, [*examples(), leaked()], examples()))
-    assert {one.status for one in found.values()} == {"PASS"} and len(found) == 4
+    checks = results(curating(tmp_path, [*examples(), leaked()], examples()))
+    assert {check.status for check in checks.values()} == {"PASS"} and len(checks) == 4
     count = len(examples())
-    assert found["recipe.curated"].detail == f"{count} of the {count + 1} rows of 'examples' were kept"
+    assert checks["recipe.curated"].detail == f"{count} of the {count + 1} rows of 'examples' were kept"
 
 
 def test_a_stage_that_curates_nothing_is_not_asked(tmp_path: Path) -> None:
-    assert {one.status for one in results(evidence_of(tmp_path, "look")).values()} == {"NOT_APPLICABLE"}
+    assert {result.status for result in results(evidence_of(tmp_path, "look")).values()} == {"NOT_APPLICABLE"}
 
 
 @pytest.mark.parametrize("change", [{"completion": "new"}, {"prompt": "Another."}, {"item": "other"}])
 def test_a_row_that_was_changed_is_none_of_its_source(tmp_path: Path, change: dict[str, str]) -> None:
-    found = results(curating(tmp_path, examples(), [*examples()[1:], examples()[0] | change]))["recipe.curated"]
-    assert (found.status, found.repairable) == ("FAIL", False)
-    assert found.detail == f"1 of {len(examples())} curated examples are not rows of 'examples'"
+    check = results(curating(tmp_path, examples(), [*examples()[1:], examples()[0] | change]))["recipe.curated"]
+    assert (check.status, check.repairable) == ("FAIL", False)
+    assert check.detail == f"1 of {len(examples())} curated examples are not rows of 'examples'"
 
 
 def test_a_row_twice_where_it_was_once_is_none_of_its_source(tmp_path: Path) -> None:
-    found = results(curating(tmp_path, examples(), [*examples(), examples()[0]]))
-    assert found["recipe.curated"].status == "FAIL" and found["recipe.repeats"].status != "FAIL"
+    checks = results(curating(tmp_path, examples(), [*examples(), examples()[0]]))
+    assert checks["recipe.curated"].status == "FAIL" and checks["recipe.repeats"].status != "FAIL"
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_a_row_twice_where_it_was_once_is_none_of_its_source(tmp_path: Path) -> 
     ],
 )
 def test_what_is_held_out_is_sent_back_with_a_task_in_words(tmp_path: Path, row: dict[str, Any], check: str) -> None:
-    found = results(curating(tmp_path, [*examples(), row], [*examples(), row]))[check]
-    assert found.status == "FAIL" and found.blocking and found.repairable and found.rows or check == "recipe.groups"
-    assert found.required_change is not None and found.required_change.by_builder
-    assert found.required_change.text == "curate again without the rows that this check shows"
+    result = results(curating(tmp_path, [*examples(), row], [*examples(), row]))[check]
+    assert result.status == "FAIL" and result.blocking and result.repairable and result.rows or check == "recipe.groups"
+    assert result.required_change is not None and result.required_change.by_builder
+    assert result.required_change.text == "curate again without the rows that this check shows"
 
 
 def test_without_its_files_a_curation_is_blocked(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_a_script_that_writes_rows_of_its_own_fails(tmp_path: Path, script: str,
 
 def test_a_spec_names_an_input_of_examples_to_curate(tmp_path: Path) -> None:
     assert resolved_spec(tmp_path, *RECIPE, READS).spec.stage("look").parameters.curates == "examples"
-    for given, problem in (
+    for text, problem in (
         ("{curates: nothing, ", "the stage has no input 'nothing' to curate"),
         ("{curates: rows, ", "curates 'rows', but 'sample.rows' holds no examples"),
     ):
-        changed = (READS[0], READS[0].replace("parameters: {", f"parameters: {given}"))
-        (said,) = told(write_spec(tmp_path, *RECIPE, changed))
-        assert problem in said
+        changed = (READS[0], READS[0].replace("parameters: {", f"parameters: {text}"))
+        (message,) = list_problems(write_spec(tmp_path, *RECIPE, changed))
+        assert problem in message
 
 
 def scraped(folder: Path, *changes: tuple[str, str]) -> dict[str, str]:
@@ -136,15 +136,15 @@ def scraped(folder: Path, *changes: tuple[str, str]) -> dict[str, str]:
     data = ("  prompts: {path", "  scraped: {path: scraped.jsonl, as: examples}\n  prompts: {path")
     reads = (READS[0], READS[1].replace("sample.accepted", "data.scraped"))
     resolved = resolved_spec(folder, *RECIPE, data, reads, *changes)
-    return {one.id: one.status for one in design_forecast(resolved).checks}
+    return {check.id: check.status for check in design_forecast(resolved).checks}
 
 
 def test_a_file_that_is_only_curated_is_judged_as_it_was_curated_and_another_at_the_design(tmp_path: Path) -> None:
-    found = scraped(tmp_path / "curated")
-    assert (found["design.overlap"], found["design.groups"]) == ("PASS", "PASS")
+    values = scraped(tmp_path / "curated")
+    assert (values["design.overlap"], values["design.groups"]) == ("PASS", "PASS")
     trained = (
         "examples: sample.accepted}\n    parameters: {learning",
         "examples: data.scraped}\n    parameters: {learning",
     )
-    found = scraped(tmp_path / "trained", trained)
-    assert (found["design.overlap"], found["design.groups"]) == ("FAIL", "FAIL")
+    values = scraped(tmp_path / "trained", trained)
+    assert (values["design.overlap"], values["design.groups"]) == ("FAIL", "FAIL")

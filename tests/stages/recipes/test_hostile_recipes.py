@@ -39,7 +39,7 @@ HOME = Path(__file__).parents[3]
 def left_running(folder: Path) -> list[psutil.Process]:
     """Return the processes that still work on a job folder: the script's own are below bubblewrap, which names it."""
     every = psutil.process_iter(["cmdline"])
-    return [one for one in every if str(folder) in " ".join(one.info["cmdline"] or [])]
+    return [process for process in every if str(folder) in " ".join(process.info["cmdline"] or [])]
 
 
 @pytest.fixture
@@ -150,11 +150,11 @@ def seen() -> dict[str, Any]:
     # Not below /tmp: the sandbox has another one, so that whatever is in ours would seem to be walled off.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name, subprocess.Popen(["sleep", "600"]) as other:
         try:
-            found = tried_in(Path(name), other.pid)
+            results = tried_in(Path(name), other.pid)
             assert other.poll() is None
         finally:
             other.kill()
-    return found
+    return results
 
 
 def tried_in(folder: Path, pid: int) -> dict[str, Any]:
@@ -168,9 +168,9 @@ def tried_in(folder: Path, pid: int) -> dict[str, Any]:
         hidden.bind(f"\0{abstract}")
         short = Path(os.path.relpath(folder / "s"))
         unix.bind(str(short))
-        for one in (tcp, hidden, unix):
-            one.listen()
-        told = {
+        for item in (tcp, hidden, unix):
+            item.listen()
+        report = {
             "secrets": [
                 *(str(session.run / name) for name in ("heldout.jsonl", "trail.sqlite", "store", "jobs")),
                 *(str(path) for path in (keys, secret, HOME / "specs/library/data/format_heldout.jsonl")),
@@ -183,7 +183,7 @@ def tried_in(folder: Path, pid: int) -> dict[str, Any]:
             "canary": CANARY,
             "bwrap": find_program(),
         }
-        (session.run / "prompts.jsonl").write_text(json.dumps(told))
+        (session.run / "prompts.jsonl").write_text(json.dumps(report))
         ended = run(session, PROBES)
     assert ended.code == 0, ended.log
     assert ended.manifest.facts["sandbox"] != "none"
@@ -233,7 +233,7 @@ def test_an_environment_in_a_temporary_folder_is_there(folder: str) -> None:
         beside = walled(changed, f"import os; print(os.path.exists({name + '/beside'!r}))")
     top = [Path(name).name]
     seen = {"/tmp": f"{top} []", "/dev/shm": f"[] {top}"}.get(folder, "[] []")
-    if not any(Path(one).is_relative_to("/tmp") for one in host.environment):
+    if not any(Path(text).is_relative_to("/tmp") for text in host.environment):
         assert done.stdout == f"{name}/env\n{seen}\n"
     assert beside.stdout == "False\n"
 
@@ -283,7 +283,7 @@ def test_the_script_is_alone_and_without_rights(seen: dict[str, Any]) -> None:
     assert seen["gpus"] == []
     assert {"inputs", "out", "code", "tmp", "proc", "dev", "usr"} <= set(seen["root"])
     # The way to the interpreter is there, wherever it lies.
-    interpreters = {Path(one).resolve().parts[1] for one in (sys.prefix, sys.base_prefix)}
+    interpreters = {Path(text).resolve().parts[1] for text in (sys.prefix, sys.base_prefix)}
     assert not ({"home", "var", "run", "srv", "mnt", "boot", "sys"} - interpreters) & set(seen["root"])
 
 
@@ -339,7 +339,7 @@ def test_one_process_meets_the_limits_of_the_kernel(session: RecipeSession) -> N
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "output"),
     [
         (
             "import os, time\nfor _ in range(5):\n    if os.fork() == 0: held = b'x' * 40_000_000; time.sleep(30)\n"
@@ -359,10 +359,10 @@ def test_one_process_meets_the_limits_of_the_kernel(session: RecipeSession) -> N
     ],
     ids=lambda value: value.replace("\n", " ")[:40],
 )
-def test_a_script_that_takes_too_much_fails(session: RecipeSession, script: str, told: str) -> None:
+def test_a_script_that_takes_too_much_fails(session: RecipeSession, script: str, output: str) -> None:
     ended = run(session, script, memory_mb=128, output_mb=1, processes=8)
     assert ended.code == 1, ended.log[-2000:]
-    assert told in ended.log
+    assert output in ended.log
     assert len(ended.log) < 2 * 1024 * 1024
     assert not (ended.folder / "manifest.json").exists()
     assert ended.seconds < 30
@@ -373,14 +373,14 @@ def test_a_script_that_takes_too_much_fails(session: RecipeSession, script: str,
 def test_a_sandbox_is_watched_without_a_look_at_every_process_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     host = this_host()
     assert host is not None
-    held = "import time; x = bytearray(50_000_000)[::4096]; print(flush=True); y = b'x' * 50_000_000; time.sleep(60)"
+    text = "import time; x = bytearray(50_000_000)[::4096]; print(flush=True); y = b'x' * 50_000_000; time.sleep(60)"
     with ExitStack() as stack:
         refusing = stack.enter_context(refused_calls())
         command = arguments(
             host, RecipeFiles(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing
         )
         process = stack.enter_context(
-            subprocess.Popen([*command[:-1], "-c", held], stdout=subprocess.PIPE, env={}, pass_fds=(refusing,))
+            subprocess.Popen([*command[:-1], "-c", text], stdout=subprocess.PIPE, env={}, pass_fds=(refusing,))
         )
         assert process.stdout is not None
         process.stdout.readline()
@@ -520,12 +520,12 @@ def test_a_script_changed_in_the_job_folder_is_refused(session: RecipeSession) -
     (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
     (folder / "order.json").write_bytes(order.canonical())
     command = [sys.executable, "-P", "-m", "training.jobs", str(folder)]
-    for script, found in ((None, "nothing"), ("print('other')", keep_recipe(session.store, "print('other')"))):
+    for script, text in ((None, "nothing"), ("print('other')", keep_recipe(session.store, "print('other')"))):
         if script is not None:
             (folder / SCRIPT).write_text(script)
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         assert done.returncode == 4
-        assert f"refused: small.look.1: the script is {found}, expected" in done.stderr
+        assert f"refused: small.look.1: the script is {text}, expected" in done.stderr
 
 
 def test_without_a_sandbox_and_without_permission_the_job_itself_refuses(session: RecipeSession) -> None:

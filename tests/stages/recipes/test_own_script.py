@@ -59,14 +59,14 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.integration
 def test_it_trains_through_its_gate_without_a_model_and_is_shown_whole(taught: Path) -> None:
     assert outcomes(taught)["look"] == "approve"
-    store, bodies = Store(taught / "store"), {one.key: one.raw for one in read_entries(taught / "trail.sqlite")}
+    store, bodies = Store(taught / "store"), {entry.key: entry.raw for entry in read_entries(taught / "trail.sqlite")}
     code = digest_bytes((SHOWN + numbers(MOVED)).encode())
     packet = Packet.model_validate(store.get_value(bodies["packet/look.1"]["packet"]))
     assert packet.code == SHOWN + numbers(MOVED) and packet.granted_parameters["code"] == code
     manifest = Manifest.model_validate_json(store.get(bodies["exit/small.look.1"]["manifest"]))
     assert manifest.facts["checkpoint"]["code"] == code and list(manifest.facts["requires"]) == ["numpy"]
-    left = bodies["exit/small.look.1"]["outputs"]["checkpoint"]
-    assert digest_path(taught / left["path"]) == left["digest"]
+    checkpoint = bodies["exit/small.look.1"]["outputs"]["checkpoint"]
+    assert digest_path(taught / checkpoint["path"]) == checkpoint["digest"]
     audit = verify_run(taught, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict == "verified"
 
@@ -75,11 +75,11 @@ def test_it_trains_through_its_gate_without_a_model_and_is_shown_whole(taught: P
 @pytest.mark.integration
 def test_its_progress_is_shown(taught: Path) -> None:
     lines = (taught / "jobs" / "small.look.1" / "progress.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [(one["done"], one["total"], one["note"]) for one in map(json.loads, lines)] == [(3, 4, {"loss": 0.5})]
+    assert [(item["done"], item["total"], item["note"]) for item in map(json.loads, lines)] == [(3, 4, {"loss": 0.5})]
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "report"),
     [
         ("progress 12/100", (12, 100, {})),
         ("progress 0/1 loss=1e-3 rate=2", (0, 1, {"loss": 1e-3, "rate": 2.0})),
@@ -92,15 +92,15 @@ def test_its_progress_is_shown(taught: Path) -> None:
         ("progress 1/2 and more", None),
     ],
 )
-def test_only_whole_and_possible_progress_counts(line: str, told: Any) -> None:
-    assert progress_in(line) == told
+def test_only_whole_and_possible_progress_counts(line: str, report: Any) -> None:
+    assert progress_in(line) == report
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "change", "told"),
+    ("text", "change", "output"),
     [
         ("", ("", ""), "'train.py': holds no statement"),
         ("x = (\n", ("", ""), "'train.py': line 1: not valid Python: '(' was never closed"),
@@ -116,26 +116,26 @@ def test_only_whole_and_possible_progress_counts(line: str, told: Any) -> None:
     ],
 )
 def test_a_script_that_cannot_be_registered_is_one_error_with_its_place(
-    tmp_path: Path, text: str, change: tuple[str, str], told: str
+    tmp_path: Path, text: str, change: tuple[str, str], output: str
 ) -> None:
     with_script(tmp_path, text)
     stage = OWN_STAGE.replace(*change) if change[0] else OWN_STAGE
-    found = problems(write_spec(tmp_path, ("  - name: train\n", f"{stage}  - name: train\n"), *TRAINED[2:]))
-    assert len(found) == 1 and told in f"{found[0].message} {found[0].hint}" and found[0].line >= 1, found
+    results = problems(write_spec(tmp_path, ("  - name: train\n", f"{stage}  - name: train\n"), *TRAINED[2:]))
+    assert len(results) == 1 and output in f"{results[0].message} {results[0].hint}" and results[0].line >= 1, results
 
 
 def test_only_stages_that_run_code_have_one(tmp_path: Path) -> None:
     with_script(tmp_path)
-    (found,) = problems(write_spec(tmp_path, ("    kind: sft\n", "    kind: sft\n    script: train.py\n")))
-    assert found.message == "stage 'train': sft runs Peergate's own code" and "recipe" in found.hint
+    (problem,) = problems(write_spec(tmp_path, ("    kind: sft\n", "    kind: sft\n    script: train.py\n")))
+    assert problem.message == "stage 'train': sft runs Peergate's own code" and "recipe" in problem.hint
 
 
 def test_a_registered_text_that_was_changed_is_no_spec(tmp_path: Path) -> None:
     resolved = loads(write_spec(with_script(tmp_path), *OWN))
-    told = resolved.canonical()
-    assert read_resolved(told).registration() == resolved.registration()
+    content = resolved.canonical()
+    assert read_resolved(content).registration() == resolved.registration()
     with pytest.raises(Exception, match="not a resolved spec"):
-        read_resolved(told.replace(b"+ 0.01", b"+ 0.02"))
+        read_resolved(content.replace(b"+ 0.01", b"+ 0.02"))
 
 
 def test_no_builder_puts_another_in_its_place(tmp_path: Path) -> None:

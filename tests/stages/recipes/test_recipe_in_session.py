@@ -50,19 +50,21 @@ class Scripting(Playbook):
 
     def __init__(self, script: str = SCRIPT) -> None:
         self.script = script
-        self.told: list[str] = []
+        self.results: list[str] = []
 
     def work(self, bench: Workbench) -> None:
         if bench.phase != "plan" or bench.view.kind != "recipe":
             super().work(bench)
             return
         written = WriteRecipe(script=self.script).model_dump_json()
-        said = bench.call(ToolCall(id="w", name="write_recipe", arguments=written))
-        self.told.append(str(said))
-        found = re.search(r"sha256:[0-9a-f]{64}", str(said))
-        wish = LaunchStage(stage=bench.view.stage, code=found[0] if found else None, reason="to look at the rows")
+        result = bench.call(ToolCall(id="w", name="write_recipe", arguments=written))
+        self.results.append(str(result))
+        match_object = re.search(r"sha256:[0-9a-f]{64}", str(result))
+        wish = LaunchStage(
+            stage=bench.view.stage, code=match_object[0] if match_object else None, reason="to look at the rows"
+        )
         launched = wish.model_dump_json(exclude_defaults=True)
-        self.told.append(str(bench.call(ToolCall(id="l", name="launch_stage", arguments=launched))))
+        self.results.append(str(bench.call(ToolCall(id="l", name="launch_stage", arguments=launched))))
 
 
 @dataclass
@@ -94,7 +96,7 @@ def play(run: Path, builder: Playbook | None = None) -> None:
 
 def outcomes(run: Path) -> dict[str, str]:
     entries = read_entries(run / "trail.sqlite")
-    return {str(one.raw["stage"]): one.raw["outcome"] for one in entries if one.kind == "decision"}
+    return {str(entry.raw["stage"]): entry.raw["outcome"] for entry in entries if entry.kind == "decision"}
 
 
 @needs_sandbox
@@ -102,11 +104,11 @@ def test_a_session_with_a_recipe_is_accepted_and_verified(tmp_path: Path) -> Non
     run = open_quick(tmp_path, *RECIPE)
     builder = Scripting()
     play(run, builder)
-    assert outcomes(run)["look"] == "approve" and outcomes(run)["ship"] == "approve", builder.told
+    assert outcomes(run)["look"] == "approve" and outcomes(run)["ship"] == "approve", builder.results
     audit = verify_run(run, "trail.sqlite", "store")
     assert audit.damage == [] and audit.verdict == "verified"
     store = Store(run / "store")
-    body = {one.key: one.raw for one in read_entries(run / "trail.sqlite")}
+    body = {entry.key: entry.raw for entry in read_entries(run / "trail.sqlite")}
     code = digest_bytes(SCRIPT.encode())
     assert body["plan/look.1"]["changes"] == {"code": code} and store.get(code) == SCRIPT.encode()
     packet = Packet.model_validate(store.get_value(body["packet/look.1"]["packet"]))
@@ -118,7 +120,7 @@ def test_a_session_with_a_recipe_is_accepted_and_verified(tmp_path: Path) -> Non
     assert digest_path(run / files["path"]) == files["digest"]
     session = quick_session(run)
     try:
-        readable = {one.name: one.digest for one in artifacts(session)}
+        readable = {artifact.name: artifact.digest for artifact in artifacts(session)}
     finally:
         session.trail.close()
     assert store.get(readable["look.1.files.plots.note.txt"]) == b"seen"
@@ -140,6 +142,6 @@ def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
     human_actions.lift_check(run, "recipe.sandbox", "look", "ada", "a machine that is thrown away", None)
     play(run)
     assert outcomes(run)["look"] == "approve" and outcomes(run)["ship"] == "approve"
-    decided = next(one for one in read_entries(run / "trail.sqlite") if one.key == "decision/look.1")
+    decided = next(entry for entry in read_entries(run / "trail.sqlite") if entry.key == "decision/look.1")
     assert "check recipe.sandbox is FAIL, lifted by ada: a machine that is thrown away" in decided.raw["reasons"]
     assert verify_run(run, "trail.sqlite", "store").damage == []

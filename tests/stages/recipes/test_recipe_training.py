@@ -22,7 +22,7 @@ from specs.trail.verdict import CheckResult
 from testing.factories.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
 from testing.factories.judged_evidence import results_of
 from testing.factories.recipe_session import RECIPE
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 from testing.factories.trained_recipe import SHIPPED, STAGE, TRAINED, move, trained_evidence
 
 OTHER = digest_bytes(b"something else")
@@ -33,8 +33,8 @@ def evidence(tmp_path: Path) -> Evidence:
     return trained_evidence(tmp_path)
 
 
-def found(evidence: Evidence, check: str) -> CheckResult:
-    return apply(next(one for one in CHECKS if one.id == check), evidence, None)
+def apply_check(evidence: Evidence, check: str) -> CheckResult:
+    return apply(next(gate_check for gate_check in CHECKS if gate_check.id == check), evidence, None)
 
 
 # ---- the spec -----------------------------------------------------------------------------------------------
@@ -76,23 +76,23 @@ def test_a_training_recipe_that_is_not_one_cannot_be_registered(
 ) -> None:
     assert STAGE.count(old) == 1
     changes = (TRAINED[0], (TRAINED[1][0], TRAINED[1][1].replace(old, new)), *TRAINED[2:])
-    problems = told(write_spec(tmp_path, *changes))
-    assert all(problem in one for one in problems) and len(problems) == times, problems
+    problems = list_problems(write_spec(tmp_path, *changes))
+    assert all(problem in text for text in problems) and len(problems) == times, problems
 
 
 def test_who_trains_nothing_or_can_be_repeated_registers_no_weights_only(tmp_path: Path) -> None:
     inputs = "    inputs: {model: model, examples: sample.accepted}\n"
     line = "    witness: weights_only\n"
-    (problem,) = told(write_spec(tmp_path, (inputs, inputs + line)))
+    (problem,) = list_problems(write_spec(tmp_path, (inputs, inputs + line)))
     assert "a witness can repeat its training" in problem
     sampled = "inputs: {model: model, prompts: data.prompts}\n"
-    (problem,) = told(write_spec(tmp_path, (sampled, f"{sampled}{line}")))
+    (problem,) = list_problems(write_spec(tmp_path, (sampled, f"{sampled}{line}")))
     assert "the stage trains nothing" in problem
 
 
 def test_training_that_nobody_accepted_unrepeated_closes_the_gate(evidence: Evidence) -> None:
     unsaid = replace(evidence, stage=evidence.stage.model_copy(update={"witness": None}))
-    assert found(unsaid, "witness.training").status == "BLOCKED"
+    assert apply_check(unsaid, "witness.training").status == "BLOCKED"
 
 
 def test_what_was_made_of_answers_to_held_out_items_stays_out_at_any_remove(tmp_path: Path) -> None:
@@ -103,14 +103,16 @@ def test_what_was_made_of_answers_to_held_out_items_stays_out_at_any_remove(tmp_
     parameters: {seed: 7}
 """
     stage = STAGE.replace("rows: sample.accepted", "rows: judged.rows")
-    problems = told(write_spec(tmp_path, TRAINED[0], (TRAINED[1][0], f"{judge}{stage}  - name: train\n"), *TRAINED[2:]))
-    assert any("'judged.rows' holds answers to held-out items" in one for one in problems), problems
+    problems = list_problems(
+        write_spec(tmp_path, TRAINED[0], (TRAINED[1][0], f"{judge}{stage}  - name: train\n"), *TRAINED[2:])
+    )
+    assert any("'judged.rows' holds answers to held-out items" in problem for problem in problems), problems
 
 
 def test_the_gap_is_shown_before_a_script_trains_too(tmp_path: Path) -> None:
     gap = ("[train]}\nstages:\n", "[train], gap: {base: [tuned], ceiling: tuned}}\nstages:\n")
-    problems = told(write_spec(tmp_path, *TRAINED, gap))
-    assert any("'tuned' comes after 'look', which already trains" in one for one in problems), problems
+    problems = list_problems(write_spec(tmp_path, *TRAINED, gap))
+    assert any("'tuned' comes after 'look', which already trains" in problem for problem in problems), problems
 
 
 # ---- the gate -----------------------------------------------------------------------------------------------
@@ -118,18 +120,18 @@ def test_the_gap_is_shown_before_a_script_trains_too(tmp_path: Path) -> None:
 
 def test_healthy_weights_pass_and_what_differs_is_told(evidence: Evidence) -> None:
     results = results_of(evidence)
-    told = {id: one.status for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")}
-    assert told == {"witness.training": "WARN"}
+    report = {id: result.status for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")}
+    assert report == {"witness.training": "WARN"}
     assert results["witness.training"].detail.startswith("training not replayed, as registered")
-    said = results["recipe.checkpoint"].detail
-    assert said.startswith("1 of 20 tensors differ from those of 'start'") and "in model.norm.weight" in said
-    assert said.endswith(f"trained by the builder's script {evidence.parameters['code']}")
+    message = results["recipe.checkpoint"].detail
+    assert message.startswith("1 of 20 tensors differ from those of 'start'") and "in model.norm.weight" in message
+    assert message.endswith(f"trained by the builder's script {evidence.parameters['code']}")
     assert measure(evidence).metrics == {}
 
 
 def test_a_recipe_that_trains_nothing_is_not_asked_for_weights(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "look")
-    assert {found(evidence, id).status for id in ("recipe.checkpoint", "recipe.data")} == {"NOT_APPLICABLE"}
+    assert {apply_check(evidence, id).status for id in ("recipe.checkpoint", "recipe.data")} == {"NOT_APPLICABLE"}
 
 
 def _stated(evidence: Evidence, **changes: Any) -> Evidence:
@@ -192,35 +194,43 @@ def _given(evidence: Evidence, **changes: Any) -> Evidence:
 
 
 FLAWS: list[tuple[str, Callable[[Evidence], Evidence], str, str, str]] = [
-    ("another base", lambda one: _stated(one, base=OTHER), "recipe.checkpoint", "FAIL", f"states base {OTHER}"),
-    ("another script", lambda one: _stated(one, code=OTHER), "recipe.checkpoint", "FAIL", f"states code {OTHER}"),
-    ("more changed", lambda one: _stated(one, changed=20), "recipe.checkpoint", "FAIL", "states changed 20, it is 1"),
-    ("a smaller change", lambda one: _stated(one, largest_change=1e-9), "recipe.checkpoint", "FAIL", "states largest"),
-    ("no facts", lambda one: with_manifest(one, facts={"checkpoint": None}), "recipe.checkpoint", "BLOCKED", "not say"),
-    ("weights moved later", lambda one: _weights(one, move), "recipe.checkpoint", "FAIL", "states largest_change"),
-    ("values that are none", lambda one: _weights(one, _not_finite), "recipe.checkpoint", "FAIL", "not finite"),
-    ("half of the weights", lambda one: _weights(one, _half), "recipe.checkpoint", "FAIL", "does not have the size"),
-    ("another template", lambda one: _weights(one, _template), "recipe.checkpoint", "FAIL",
+    ("another base", lambda result: _stated(result, base=OTHER), "recipe.checkpoint", "FAIL", f"states base {OTHER}"),
+    ("another script", lambda result: _stated(result, code=OTHER), "recipe.checkpoint", "FAIL", f"states code {OTHER}"),
+    ("more changed", lambda result: _stated(result, changed=20), "recipe.checkpoint", "FAIL",
+     "states changed 20, it is 1"),
+    ("a smaller change", lambda result: _stated(result, largest_change=1e-9), "recipe.checkpoint", "FAIL",
+     "states largest"),
+    ("no facts", lambda result: with_manifest(result, facts={"checkpoint": None}), "recipe.checkpoint", "BLOCKED",
+     "not say"),
+    ("weights moved later", lambda result: _weights(result, move), "recipe.checkpoint", "FAIL",
+     "states largest_change"),
+    ("values that are none", lambda result: _weights(result, _not_finite), "recipe.checkpoint", "FAIL", "not finite"),
+    ("half of the weights", lambda result: _weights(result, _half), "recipe.checkpoint", "FAIL",
+     "does not have the size"),
+    ("another template", lambda result: _weights(result, _template), "recipe.checkpoint", "FAIL",
      "chat_template.jinja differ from"),
-    ("code next to it", lambda one: _weights(one, _code), "recipe.checkpoint", "FAIL", "modeling.py differ from"),
-    ("no tokenizer", lambda one: _weights(one, _gone), "recipe.checkpoint", "FAIL", "tokenizer.json differ from"),
+    ("code next to it", lambda result: _weights(result, _code), "recipe.checkpoint", "FAIL", "modeling.py differ from"),
+    ("no tokenizer", lambda result: _weights(result, _gone), "recipe.checkpoint", "FAIL", "tokenizer.json differ from"),
     ("nothing trained", _untrained, "recipe.checkpoint", "FAIL", "nothing was trained"),
     ("another input's weights", _of_another_input, "recipe.checkpoint", "FAIL", "those of the input 'teacher'"),
     ("other weights", _replaced, "recipe.checkpoint", "WARN", "replaced rather than trained"),
-    ("no checkpoint", lambda one: replace(one, outputs={}), "recipe.checkpoint", "BLOCKED", "is missing"),
-    ("no outputs of it", lambda one: replace(one, output_digests={}), "jobs.outputs", "BLOCKED", "checkpoint"),
-    ("a held-out prompt", lambda one: _given(one, prompt=heldout_items()[3].prompt), "recipe.data", "FAIL", "held-out"),
-    ("one in capitals", lambda one: _given(one, prompt=heldout_items()[3].prompt.upper()), "recipe.data", "FAIL",
+    ("no checkpoint", lambda result: replace(result, outputs={}), "recipe.checkpoint", "BLOCKED", "is missing"),
+    ("no outputs of it", lambda result: replace(result, output_digests={}), "jobs.outputs", "BLOCKED", "checkpoint"),
+    ("a held-out prompt", lambda result: _given(result, prompt=heldout_items()[3].prompt), "recipe.data", "FAIL",
+     "held-out"),
+    ("one in capitals", lambda result: _given(result, prompt=heldout_items()[3].prompt.upper()), "recipe.data", "FAIL",
      "pro"),
-    ("no order", lambda one: replace(one, inputs={}), "recipe.data", "BLOCKED", "not on record"),
+    ("no order", lambda result: replace(result, inputs={}), "recipe.data", "BLOCKED", "not on record"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("flaw", "check", "status", "why"), [one[1:] for one in FLAWS], ids=[one[0] for one in FLAWS])
+@pytest.mark.parametrize(
+    ("flaw", "check", "status", "why"), [flaw[1:] for flaw in FLAWS], ids=[flaw[0] for flaw in FLAWS]
+)
 def test_a_flaw_of_what_was_trained_is_found(
     evidence: Evidence, flaw: Callable[[Evidence], Evidence], check: str, status: str, why: str
 ) -> None:
-    result = found(flaw(evidence), check)
+    result = apply_check(flaw(evidence), check)
     assert (result.status, why in result.detail) == (status, True), result.detail
 
 
@@ -235,15 +245,15 @@ CARRIED: list[tuple[str, str, str]] = [
     ("added up in three", f"x = {PROMPT[:5]!r} + {PROMPT[5:9]!r} + {PROMPT[9:]!r}\n", "FAIL"),
     ("as words", f"x = ' '.join({PROMPT.split()!r})\n", "FAIL"),
     ("as bytes", f"x = {PROMPT.encode()!r}\n", "FAIL"),
-    ("escaped", "x = '" + "".join(f"\\x{ord(one):02x}" for one in PROMPT) + "'\n", "FAIL"),
+    ("escaped", "x = '" + "".join(f"\\x{ord(text):02x}" for text in PROMPT) + "'\n", "FAIL"),
     ("nearly", f"x = {PROMPT.replace('.', ' !')!r}\n", "FAIL"),
     ("another prompt", "x = 'Write one page on the history of trees.'\n", "PASS"),
 ]
 
 
-@pytest.mark.parametrize(("code", "status"), [one[1:] for one in CARRIED], ids=[one[0] for one in CARRIED])
+@pytest.mark.parametrize(("code", "status"), [row[1:] for row in CARRIED], ids=[row[0] for row in CARRIED])
 def test_a_held_out_prompt_in_the_script_is_found(tmp_path: Path, code: str, status: str) -> None:
-    result = found(replace(evidence_of(tmp_path, "look"), code=code), "recipe.heldout")
+    result = apply_check(replace(evidence_of(tmp_path, "look"), code=code), "recipe.heldout")
     assert result.status == status, result.detail
     assert status == "PASS" or "h3 in script" in result.detail
 
@@ -251,7 +261,7 @@ def test_a_held_out_prompt_in_the_script_is_found(tmp_path: Path, code: str, sta
 def test_held_out_answers_in_the_script_are_found(tmp_path: Path) -> None:
     answers = ["the year of the comet", "a lake without a shore", "no"]
     choice = {"choice_1": "the one that is wrong", "choice_2": "the one that is right", "answer": 2}
-    named = [{"answer": one} for one in answers] + [choice]
+    named = [{"answer": answer} for answer in answers] + [choice]
     items = tuple(
         item.model_copy(update={"constraint": constraint})
         for item, constraint in zip(heldout_items(), named, strict=False)
@@ -263,8 +273,8 @@ def test_held_out_answers_in_the_script_are_found(tmp_path: Path) -> None:
         (f"x = {answers[0]!r}", "WARN"),
         (f"x = [{answers[2]!r}, {choice['choice_1']!r}]", "PASS"),
     ):
-        assert found(replace(evidence, code=code), "recipe.heldout").status == status, code
-    assert found(replace(evidence, code=""), "recipe.heldout").status == "BLOCKED"
+        assert apply_check(replace(evidence, code=code), "recipe.heldout").status == status, code
+    assert apply_check(replace(evidence, code=""), "recipe.heldout").status == "BLOCKED"
 
 
 # ---- the reviewer -------------------------------------------------------------------------------------------
@@ -273,11 +283,11 @@ def test_held_out_answers_in_the_script_are_found(tmp_path: Path) -> None:
 def test_the_reviewer_sees_the_script_and_what_it_changed(evidence: Evidence) -> None:
     packet = build_packet(evidence, None, (), checks_digest=OTHER, claims=())
     assert packet.code == evidence.code and packet.granted_parameters["trains"] == "start"
-    shown = packet.effective["checkpoint"]
-    assert (shown["of"], shown["code"], shown["tensors"], shown["changed"]) == (
+    checkpoint = packet.effective["checkpoint"]
+    assert (checkpoint["of"], checkpoint["code"], checkpoint["tensors"], checkpoint["changed"]) == (
         "model",
         digest_bytes(evidence.code.encode()),
         20,
         1,
     )
-    assert digest_path(evidence.inputs["start"]) == shown["base"]
+    assert digest_path(evidence.inputs["start"]) == checkpoint["base"]

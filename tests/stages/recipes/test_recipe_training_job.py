@@ -135,7 +135,7 @@ def play(run: Path, script: str, *real: str) -> Scripting:
 
 
 def bodies(run: Path) -> dict[str, dict[str, Any]]:
-    return {one.key: one.raw for one in read_entries(run / "trail.sqlite")}
+    return {entry.key: entry.raw for entry in read_entries(run / "trail.sqlite")}
 
 
 # ---- whole sessions -----------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ def taught(writer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session whose script teaches small letters, and whose evaluations really run."""
     run = open_quick(tmp_path_factory.mktemp("taught"), *TRAINED, model=writer)
     builder = play(run, TEACH, "evaluate")
-    assert outcomes(run).get("ship") == "approve", (outcomes(run), builder.told)
+    assert outcomes(run).get("ship") == "approve", (outcomes(run), builder.results)
     return run
 
 
 def test_what_a_script_trained_is_evaluated_and_shipped_through_every_gate(taught: Path) -> None:
-    assert {stage: one for stage, one in outcomes(taught).items() if one != "approve"} == {}
+    assert {stage: outcome for stage, outcome in outcomes(taught).items() if outcome != "approve"} == {}
     store, body = Store(taught / "store"), bodies(taught)
     measured = store.get_value(body["metrics/tuned.1"]["metrics"])["metrics"]
     assert measured["accuracy_gain"]["value"] == 1.0 and measured["mcnemar_p"]["value"] < 0.001
@@ -162,14 +162,14 @@ def test_what_a_script_trained_is_evaluated_and_shipped_through_every_gate(taugh
 
 def test_the_checkpoint_is_bound_to_its_script_and_base(taught: Path, writer: Path) -> None:
     body, code = bodies(taught), digest_bytes(TEACH.encode())
-    left = body["exit/small.look.1"]["outputs"]["checkpoint"]
-    assert digest_path(taught / left["path"]) == left["digest"] and not left["stored"]
+    checkpoint = body["exit/small.look.1"]["outputs"]["checkpoint"]
+    assert digest_path(taught / checkpoint["path"]) == checkpoint["digest"] and not checkpoint["stored"]
     manifest = Manifest.model_validate_json(Store(taught / "store").get(body["exit/small.look.1"]["manifest"]))
     facts = manifest.facts["checkpoint"]
     assert (facts["of"], facts["base"], facts["code"]) == ("model", digest_path(writer), code)
     assert (facts["changed"], facts["largest_change_in"]) == (1, "model.norm.weight")
-    kept = {path.name: path.read_bytes() for path in (taught / left["path"]).iterdir()}
-    assert {name for name, data in kept.items() if data != (writer / name).read_bytes()} == {"model.safetensors"}
+    saved = {path.name: path.read_bytes() for path in (taught / checkpoint["path"]).iterdir()}
+    assert {name for name, data in saved.items() if data != (writer / name).read_bytes()} == {"model.safetensors"}
     assert not (taught / "jobs" / "small.look.1" / "out" / "files" / "checkpoint").exists()
 
 
@@ -188,9 +188,9 @@ def test_every_later_gate_is_told_whose_script_it_was(taught: Path, writer: Path
         "tuned": [script, named],
         "ship": [("train.checkpoint", "sft", None), script, named],
     }
-    for stage, due in ways.items():
+    for stage, row in ways.items():
         way = packets[stage].lineages["model"]
-        assert [(one["reference"], one["by"], one["script"]) for one in way] == due
+        assert [(fields["reference"], fields["by"], fields["script"]) for fields in way] == row
         assert way[-1]["digest"] == digest_path(writer)
 
 
@@ -199,15 +199,15 @@ def test_a_number_of_the_report_leads_to_the_script(
 ) -> None:
     code, base = digest_bytes(TEACH.encode()), digest_path(writer)
     show_claim(place_of(taught), "tuned.accuracy", as_json=False)
-    told = capsys.readouterr().out
-    assert f", made by recipe with the builder's script {code}, attempt 1" in told
-    assert f"model {base}, declared instruct" in told
+    output = capsys.readouterr().out
+    assert f", made by recipe with the builder's script {code}, attempt 1" in output
+    assert f"model {base}, declared instruct" in output
     show_claim(place_of(taught), "base.accuracy", as_json=True)
     (way,) = json.loads(capsys.readouterr().out)["claims"][0]["lineages"].values()
-    assert [(one["reference"], one["script"]) for one in way] == [("model", None)]
+    assert [(value["reference"], value["script"]) for value in way] == [("model", None)]
     report = json.loads((taught / "report" / "report.json").read_text())
-    (one,) = report["scripts"]
-    assert (one["script"], one["from_digest"], one["read_by"]) == (code, base, ["train", "tuned", "ship"])
+    (item,) = report["scripts"]
+    assert (item["script"], item["from_digest"], item["read_by"]) == (code, base, ["train", "tuned", "ship"])
     assert f"were trained by a builder's script, `{code}`, from `model`" in (taught / "report/report.md").read_text()
 
 
@@ -249,15 +249,15 @@ def test_a_script_that_writes_another_model_gets_nowhere(writer: Path, tmp_path:
 @pytest.fixture
 def session(writer: Path, tmp_path: Path) -> RecipeSession:
     """A session in which a recipe is open whose input ``model`` is the model that answers in capitals."""
-    found = recipe_session(tmp_path)
-    shutil.rmtree(found.run / "made" / "model")
-    shutil.copytree(writer, found.run / "made" / "model")
-    return found
+    result = recipe_session(tmp_path)
+    shutil.rmtree(result.run / "made" / "model")
+    shutil.copytree(writer, result.run / "made" / "model")
+    return result
 
 
 def trained(session: RecipeSession, change: str, after: str = "", **parameters: Any) -> Ended:
-    given: dict[str, Any] = {"trains": "model"} | parameters
-    return run(session, numbers(change, after, "model"), **given)
+    arguments: dict[str, Any] = {"trains": "model"} | parameters
+    return run(session, numbers(change, after, "model"), **arguments)
 
 
 def test_a_job_that_trains_leaves_the_base_s_files_and_new_weights(session: RecipeSession) -> None:
@@ -295,8 +295,8 @@ REFUSED_ALONE_TOO = ("a pickle", "code", "values that are none")
 @pytest.mark.parametrize(
     ("change", "after", "why"),
     [
-        pytest.param(*one[1:], id=one[0], marks=[pytest.mark.slow] if one[0] in REFUSED_ALONE_TOO else [])
-        for one in REFUSED
+        pytest.param(*row[1:], id=row[0], marks=[pytest.mark.slow] if row[0] in REFUSED_ALONE_TOO else [])
+        for row in REFUSED
     ],
 )
 def test_a_job_whose_checkpoint_is_refused_fails_and_keeps_no_weights(

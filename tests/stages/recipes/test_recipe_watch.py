@@ -18,7 +18,7 @@ def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.M
     rests: list[float] = []
 
     def usage(*_: object) -> ProcessUsage:
-        rests.extend(time.monotonic() - one for one in ends)
+        rests.extend(time.monotonic() - number for number in ends)
         end = time.thread_time() + 0.4
         while time.thread_time() < end:
             pass

@@ -27,7 +27,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage, BlockedError, EvidenceMissing, InvalidGrant, PeergateError, UserError
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
-from testing.factories.spec_files import loads, told, write_spec
+from testing.factories.spec_files import list_problems, loads, write_spec
 
 SCRIPT = "print('a script')\n"
 HOST = bubblewrap.Host("/usr/bin/bwrap", (("/usr", ""),), "/usr/bin/python3", ())
@@ -114,7 +114,7 @@ def test_a_recipe_may_read_anything_but_what_shows_held_out_items(tmp_path: Path
 def test_a_recipe_that_breaks_the_wall_cannot_be_registered(tmp_path: Path, old: str, new: str, problem: str) -> None:
     assert STAGE.count(old) == 1
     stage = STAGE.replace(old, new)
-    problems = told(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{stage}  - name: train\n")))
+    problems = list_problems(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{stage}  - name: train\n")))
     assert len(problems) == 1 and problem in problems[0]
 
 
@@ -130,12 +130,12 @@ def test_a_recipe_that_breaks_the_wall_cannot_be_registered(tmp_path: Path, old:
 def test_no_other_kind_of_stage_runs_code(tmp_path: Path, kind: str, why: str) -> None:
     name = kind.split()[0]
     path = write_spec(tmp_path, (f"kind: {kind}", kind.replace(name, f"kind: {name}\n    allow_code: true", 1)))
-    problems = told(path)
+    problems = list_problems(path)
     assert len(problems) == 1 and why in problems[0]
 
 
 def test_a_builder_without_a_model_cannot_be_given_a_recipe(tmp_path: Path) -> None:
-    problems = told(write_spec(tmp_path, RECIPE[1]))
+    problems = list_problems(write_spec(tmp_path, RECIPE[1]))
     assert len(problems) == 1 and "'playbook' writes no code" in problems[0]
 
 
@@ -256,7 +256,7 @@ def test_a_second_grant_for_other_code_is_refused(session: RecipeSession) -> Non
             session.trail,
             session.resolved,
             changes={"code": other},
-            inputs={role: one.digest for role, one in artifacts.items()},
+            inputs={role: artifact.digest for role, artifact in artifacts.items()},
             model=artifacts["model"].digest,
             price_cap_usd=0.5,
         )
@@ -264,14 +264,14 @@ def test_a_second_grant_for_other_code_is_refused(session: RecipeSession) -> Non
 
 def test_held_out_items_under_another_name_are_not_granted_to_code(session: RecipeSession) -> None:
     session.look(SCRIPT)
-    held = session.resolved.data_digests["heldout"]
+    digest = session.resolved.data_digests["heldout"]
     with pytest.raises(InvalidGrant, match="held-out items"):
         mint(
             session.trail,
             session.resolved,
             changes={"code": keep_recipe(session.store, SCRIPT)},
-            inputs={"rows": held},
-            model=held,
+            inputs={"rows": digest},
+            model=digest,
             price_cap_usd=0.5,
         )
 
@@ -280,9 +280,9 @@ def test_without_a_sandbox_nothing_starts_and_a_person_is_told_how(
     session: RecipeSession, why: Callable[[str], None]
 ) -> None:
     why("bubblewrap (bwrap) is not installed")
-    said = refused(session, session.look(SCRIPT), BlockedError)
-    assert "without a sandbox: bubblewrap (bwrap) is not installed" in said
-    assert "peergate override small " in said and "--check recipe.sandbox --stage look --reason WHY" in said
+    message = refused(session, session.look(SCRIPT), BlockedError)
+    assert "without a sandbox: bubblewrap (bwrap) is not installed" in message
+    assert "peergate override small " in message and "--check recipe.sandbox --stage look --reason WHY" in message
 
 
 @pytest.mark.parametrize(
@@ -323,8 +323,8 @@ def test_a_run_folder_that_the_sandbox_would_show_is_refused(
     session: RecipeSession, why: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap, "this_host", lambda: HOST._replace(environment=(str(session.run.parents[1]),)))
-    said = refused(session, session.look(SCRIPT), BlockedError)
-    assert f"the sandbox would show {session.run.parent}" in said and "heldout.jsonl" in said
+    message = refused(session, session.look(SCRIPT), BlockedError)
+    assert f"the sandbox would show {session.run.parent}" in message and "heldout.jsonl" in message
 
 
 # ---- the gate -----------------------------------------------------------------------------------------------

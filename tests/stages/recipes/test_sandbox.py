@@ -39,8 +39,8 @@ def command(**parameters: object) -> list[str]:
     return sandbox.arguments(HOST, WORK, RecipeParameters.model_validate(parameters), ["told"], 9)
 
 
-def mounts(given: list[str], *kinds: str) -> list[tuple[str, str]]:
-    return [(given[place + 1], given[place + 2]) for place, word in enumerate(given) if word in kinds]
+def mounts(values: list[str], *kinds: str) -> list[tuple[str, str]]:
+    return [(values[place + 1], values[place + 2]) for place, word in enumerate(values) if word in kinds]
 
 
 # ---- the command --------------------------------------------------------------------------------------------
@@ -63,71 +63,71 @@ def test_nothing_is_mounted_but_system_environment_script_and_inputs() -> None:
 
 
 def test_every_namespace_is_its_own_and_nothing_is_inherited() -> None:
-    given = command()
+    values = command()
     for flag in ("--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"):
-        assert flag in given
-    assert given[given.index("--cap-drop") + 1] == "ALL"
-    assert given[given.index("--seccomp") + 1] == "9"
-    assert given.index("--clearenv") < given.index("--setenv")
-    assert given[given.index("--") :] == ["--", "/opt/env/bin/python", "-I", "-B", "/code/start.py", "told"]
+        assert flag in values
+    assert values[values.index("--cap-drop") + 1] == "ALL"
+    assert values[values.index("--seccomp") + 1] == "9"
+    assert values.index("--clearenv") < values.index("--setenv")
+    assert values[values.index("--") :] == ["--", "/opt/env/bin/python", "-I", "-B", "/code/start.py", "told"]
 
 
 def test_all_that_can_be_written_has_a_size_and_the_rest_is_read_only() -> None:
-    given = command(output_mb=3)
-    tmpfs = [place for place, word in enumerate(given) if word == "--tmpfs"]
-    sizes = {given[place + 1]: (given[place - 2], given[place - 1]) for place in tmpfs}
+    values = command(output_mb=3)
+    tmpfs = [place for place, word in enumerate(values) if word == "--tmpfs"]
+    sizes = {values[place + 1]: (values[place - 2], values[place - 1]) for place in tmpfs}
     assert sizes.pop("/opt/env/site/specs")[0] == "--size"
     assert sizes == {path: ("--size", str(3 * 1024 * 1024)) for path in ("/dev/shm", "/tmp", "/out")}
-    closed = [given[place + 1] for place, word in enumerate(given) if word == "--remount-ro"]
+    closed = [values[place + 1] for place, word in enumerate(values) if word == "--remount-ro"]
     assert closed == ["/proc", "/opt/env/site/specs", "/dev", "/"]
     # What is mounted after it would stay writable.
-    last = len(given) - given[::-1].index("--remount-ro")
-    assert not {"--tmpfs", "--dir", "--ro-bind", "--dev"} & set(given[last:])
+    last = len(values) - values[::-1].index("--remount-ro")
+    assert not {"--tmpfs", "--dir", "--ro-bind", "--dev"} & set(values[last:])
 
 
 def test_peergate_itself_is_covered_after_the_environment_is_mounted() -> None:
-    given = command()
-    assert given.index("/opt/env/site/specs") > given.index("/opt/env")
+    values = command()
+    assert values.index("/opt/env/site/specs") > values.index("/opt/env")
 
 
 def test_an_environment_in_the_temporary_folder_is_mounted_over_the_empty_one() -> None:
     host = HOST._replace(environment=("/tmp/clone/.venv", "/dev/shm/base"), hidden=("/tmp/clone/.venv/specs",))
-    given = sandbox.arguments(host, WORK, RecipeParameters(), [], 9)
+    values = sandbox.arguments(host, WORK, RecipeParameters(), [], 9)
     for empty, filled in (("/tmp", "/tmp/clone/.venv"), ("/dev/shm", "/dev/shm/base")):
-        assert given.index(empty) < given.index(filled)
-    assert given.index("/tmp/clone/.venv") < given.index("/tmp/clone/.venv/specs")
+        assert values.index(empty) < values.index(filled)
+    assert values.index("/tmp/clone/.venv") < values.index("/tmp/clone/.venv/specs")
 
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_gpus_are_there_only_when_they_were_granted(gpu: bool) -> None:
-    given = command(gpu=gpu)
-    assert mounts(given, "--dev-bind") == ([(path, path) for path in HOST.devices] if gpu else [])
-    assert ("CUDA_VISIBLE_DEVICES" in given) != gpu
+    values = command(gpu=gpu)
+    assert mounts(values, "--dev-bind") == ([(path, path) for path in HOST.devices] if gpu else [])
+    assert ("CUDA_VISIBLE_DEVICES" in values) != gpu
 
 
 def test_the_environment_is_the_named_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
-    given = command(seed=11)
-    pairs = mounts(given, "--setenv")
+    values = command(seed=11)
+    pairs = mounts(values, "--setenv")
     assert dict(pairs) == sandbox.variables(RecipeParameters(seed=11), "/inputs", "/out")
     assert dict(pairs)["SEED"] == "11"
-    assert "canary" not in " ".join(given)
+    assert "canary" not in " ".join(values)
 
 
 def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "find_program", lambda: "/usr/bin/bwrap")
     home = str(HOME)
-    found = bubblewrap.this_host()
-    assert found is not None and found.hidden == ()
+    host = bubblewrap.this_host()
+    assert host is not None and host.hidden == ()
     monkeypatch.setattr("specs.system.confinement.bubblewrap.sys.prefix", home)
-    found = bubblewrap.this_host()
-    assert found is not None and home in found.environment
-    assert set(found.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
+    host = bubblewrap.this_host()
+    assert host is not None and home in host.environment
+    assert set(host.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
 
 
 def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
-    kept = [Path("/opt/env/runs"), Path("/home/ada"), Path("/opt/env/site/specs/held.jsonl"), Path("/usr/held.jsonl")]
-    assert bubblewrap.find_uncovered(HOST, kept) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
+    paths = [Path("/opt/env/runs"), Path("/home/ada"), Path("/opt/env/site/specs/held.jsonl"), Path("/usr/held.jsonl")]
+    assert bubblewrap.find_uncovered(HOST, paths) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
 
 
 # ---- is there one -------------------------------------------------------------------------------------------
@@ -142,17 +142,17 @@ def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "output"),
     [
         ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "No permissions to create new namespace"),
         ("exit 1", "no message"),
     ],
 )
-def test_a_bubblewrap_that_cannot_make_a_sandbox_is_none(tmp_path: Path, body: str, told: str) -> None:
+def test_a_bubblewrap_that_cannot_make_a_sandbox_is_none(tmp_path: Path, body: str, output: str) -> None:
     binary = tmp_path / "bwrap"
     binary.write_text(f"#!/bin/sh\n{body}\n")
     binary.chmod(0o755)
-    assert told in sandbox.why_not(HOST._replace(bwrap=str(binary)))
+    assert output in sandbox.why_not(HOST._replace(bwrap=str(binary)))
     assert "does not run" in sandbox.why_not(HOST._replace(bwrap=str(tmp_path / "nowhere")))
 
 
@@ -243,9 +243,9 @@ def test_the_filter_refuses_its_calls_and_no_other(machine: str) -> None:
     column = list(ARCHES).index(machine)
     refused = {pair[column] for pair in seccomp.REFUSED.values()}
     assert len(refused) == len(seccomp.REFUSED)
-    asked = {number: outcome(machine, number, 1) for number in range(600)}
-    assert {number for number, answer in asked.items() if answer == errno.EPERM} == refused
-    assert {number for number, answer in asked.items() if answer not in (errno.EPERM, ALLOWED)} == {435}
+    requests = {number: outcome(machine, number, 1) for number in range(600)}
+    assert {number for number, answer in requests.items() if answer == errno.EPERM} == refused
+    assert {number for number, answer in requests.items() if answer not in (errno.EPERM, ALLOWED)} == {435}
     assert outcome(machine, seccomp.CLONE3) == errno.ENOSYS
     assert outcome(machine, 0x40000000 | 1) == errno.EPERM
     assert outcome(machine, 1, arch=0x40000003) == 0x80000000
@@ -292,10 +292,10 @@ def test_a_machine_without_a_filter_has_no_sandbox(monkeypatch: pytest.MonkeyPat
 
 def test_limits_follow_the_parameters() -> None:
     parameters = RecipeParameters(memory_mb=100, output_mb=5, processes=7)
-    given = Artifact(name="rows", path="rows.jsonl", digest=f"sha256:{'0' * 64}", bytes=7)
-    order = JobOrder.model_construct(max_seconds=10.0, inputs={"rows": given})
-    found = limits_of(order, parameters, alone=True)
-    assert found == {
+    artifact = Artifact(name="rows", path="rows.jsonl", digest=f"sha256:{'0' * 64}", bytes=7)
+    order = JobOrder.model_construct(max_seconds=10.0, inputs={"rows": artifact})
+    results = limits_of(order, parameters, alone=True)
+    assert results == {
         "CPU": 10 * (os.cpu_count() or 1) + 1,
         "FSIZE": 5 * 1024 * 1024,
         "NOFILE": 256,
@@ -306,7 +306,7 @@ def test_limits_follow_the_parameters() -> None:
     }
     # Outside a sandbox the user's other processes would be counted; CUDA reserves more than it uses.
     bare = limits_of(order, parameters.model_copy(update={"gpu": True}), alone=False)
-    assert found.keys() - bare.keys() == {"NPROC", "DATA", "AS"}
+    assert results.keys() - bare.keys() == {"NPROC", "DATA", "AS"}
 
 
 # ---- what comes out -----------------------------------------------------------------------------------------
@@ -425,16 +425,16 @@ def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, 
     secret.write_text("secret")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("secret")
-    left = tmp_path / "left"
-    (left / "deep").mkdir(parents=True)
-    (left / "deep" / "kept.txt").write_text("kept")
-    (left / "link").symlink_to(secret)
-    (left / "dangling").symlink_to("nowhere")
-    (left / "folder").symlink_to(tmp_path / "secrets")
-    (left / "deep" / "up").symlink_to("..")
-    os.mkfifo(left / "pipe")
+    path = tmp_path / "left"
+    (path / "deep").mkdir(parents=True)
+    (path / "deep" / "kept.txt").write_text("kept")
+    (path / "link").symlink_to(secret)
+    (path / "dangling").symlink_to("nowhere")
+    (path / "folder").symlink_to(tmp_path / "secrets")
+    (path / "deep" / "up").symlink_to("..")
+    os.mkfifo(path / "pipe")
     stream = io.BytesIO()
-    send(str(left), stream)
+    send(str(path), stream)
     stream.seek(0)
     assert receive(stream, folder, 100) == ReceivedFiles(1, 4, 5)
     assert found_in(folder) == {"files/deep/kept.txt": b"kept"}

@@ -48,12 +48,12 @@ def test_what_lies_there_is_installed_for_scripts(folder: Path, monkeypatch: pyt
     assert lacking(("packaging>=20", "pydantic")) == ["packaging>=20"], "the folder's is the one that would be imported"
 
 
-@pytest.mark.parametrize(("named", "told"), [("gone", "is not a folder"), (str(HOME.parent), "holds Peergate")])
-def test_a_folder_that_cannot_be_given_is_one_error(named: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("named", "output"), [("gone", "is not a folder"), (str(HOME.parent), "holds Peergate")])
+def test_a_folder_that_cannot_be_given_is_one_error(named: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PACKAGES, named)
-    for asked in (packages, script_host):
-        with pytest.raises(BlockedError, match=told):
-            asked()
+    for item in (packages, script_host):
+        with pytest.raises(BlockedError, match=output):
+            item()
 
 
 @needs_sandbox
@@ -66,7 +66,7 @@ def test_a_script_imports_from_it_first_and_cannot_write_there(folder: Path, san
     assert ended.code == 0, ended.log
     (row,) = ended.rows
     assert (row["name"], row["packaging"], row["said"], row["version"]) == ("__main__", "theirs", "hello", "2.1")
-    assert [Path(one).name for one in row["arguments"]] == ["recipe.py"]
+    assert [Path(argument).name for argument in row["arguments"]] == ["recipe.py"]
     assert ended.manifest.facts["requires"] == {"acme-loud": "2.1"}
     assert ("read-only" in ended.log) == sandboxed
     assert json.loads((ended.folder / "manifest.json").read_bytes())["packages"].get("packaging") != "0.1"

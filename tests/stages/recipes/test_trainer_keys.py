@@ -59,7 +59,7 @@ def answer(code: str, path: str = "") -> Any:
 def strangers(trainer: Trainer, keys: set[str]) -> tuple[set[str], set[str]]:
     """Return the keys of a table that the tool does not have, and the tool's keys that the table should name."""
     named = {*trainer.replacements, *trainer.off, *trainer.refused, *trainer.harmless}
-    return named - keys, {one for one in keys - named if OUTWARD.search(one)}
+    return named - keys, {key for key in keys - named if OUTWARD.search(key)}
 
 
 @pytest.mark.slow
@@ -68,8 +68,8 @@ def test_the_table_of_trl_names_its_keys_and_all_that_lead_outside() -> None:
     unknown, missing = strangers(TRL, sft | dpo)
     # Of its command, of accelerate, and of transformers before its fifth version.
     assert unknown == {"env", "accelerate_config", "num_processes", "num_machines", "logging_dir"} and not missing
-    given = set(TRL.replacements) | set(TRL.refused) | set(TRL.harmless)
-    assert sft - dpo - given == EXAMPLE_KEYS and dpo - sft - given == PREFERENCE_KEYS
+    values = set(TRL.replacements) | set(TRL.refused) | set(TRL.harmless)
+    assert sft - dpo - values == EXAMPLE_KEYS and dpo - sft - values == PREFERENCE_KEYS
 
 
 @needs_axolotl
@@ -78,7 +78,7 @@ def test_the_table_of_axolotl_names_its_keys_and_all_that_lead_outside() -> None
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stage_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The inputs of a stage: a tiny model with a chat template, examples, pairs and texts."""
     folder = tmp_path_factory.mktemp("given")
     tiny_checkpoint(folder / "in" / "start")
@@ -91,7 +91,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_axolotl
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "inputs"),
     [
         ("", TrainingInputs("start", "rows", "examples")),
         (
@@ -105,14 +105,14 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["sft", "lora", "dpo", "texts", "eval"],
 )
 def test_axolotl_trains_and_leaves_what_is_taken_over(
-    more: str, told: TrainingInputs, given: Path, tmp_path: Path
+    more: str, inputs: TrainingInputs, stage_inputs: Path, tmp_path: Path
 ) -> None:
     # Longer rows are left out, and of the tiny model's tokenizer each letter is a token.
-    ran = trained(tmp_path, given, FILE.replace("sequence_len: 64", "sequence_len: 256") + more, told, FOLDER)
+    ran = trained(tmp_path, stage_inputs, FILE.replace("sequence_len: 64", "sequence_len: 256") + more, inputs, FOLDER)
     assert ran.code == 0, ran.log
     assert ran.last is not None and ran.last[0] == ran.last[1] and float(ran.last[2]["loss"]) > 0, ran.log
-    assert any("eval_loss" in row for row in ran.rows) == (told.eval is not None)
-    assert take_checkpoint(ran.out / "checkpoint", given / "in" / "start", tmp_path / "taken").changed > 0
+    assert any("eval_loss" in row for row in ran.rows) == (inputs.eval is not None)
+    assert take_checkpoint(ran.out / "checkpoint", stage_inputs / "in" / "start", tmp_path / "taken").changed > 0
 
 
 @needs_axolotl
@@ -122,7 +122,7 @@ def test_axolotl_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path, monk
     run = session_with(tmp_path, FILE.replace("num_epochs: 2", "max_steps: 2"))
     log = (run / "jobs" / "small.look.1" / "log.txt").read_text(encoding="utf-8")
     assert outcomes(run)["look"] == "approve", log
-    exit_record = next(one.raw for one in read_entries(run / "trail.sqlite") if one.key == "exit/small.look.1")
+    exit_record = next(entry.raw for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.look.1")
     facts = Manifest.model_validate_json(Store(run / "store").get(exit_record["manifest"])).facts
     assert facts["sandbox"].startswith("bubblewrap") and facts["requires"] == {"axolotl": "0.19.0"}
     report = (run / "report" / "report.md").read_text(encoding="utf-8")

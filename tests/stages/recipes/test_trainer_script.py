@@ -65,9 +65,9 @@ wandb_project: mine
 class Ran:
     """How a script ended, outside of a sandbox."""
 
-    def __init__(self, folder: Path, text: str, given: TrainingInputs, path: str = "") -> None:
+    def __init__(self, folder: Path, text: str, stage_inputs: TrainingInputs, path: str = "") -> None:
         script = folder / "script.py"
-        script.write_text(as_script(Path("file.yaml"), text.encode(), given).text, encoding="utf-8")
+        script.write_text(as_script(Path("file.yaml"), text.encode(), stage_inputs).text, encoding="utf-8")
         self.out = folder / "out"
         self.out.mkdir()
         variables = {
@@ -93,12 +93,12 @@ class Ran:
 
     @property
     def last(self) -> tuple[int, int, dict[str, float | str]] | None:
-        told = [progress_in(line) for line in self.log.replace("\r", "\n").splitlines() if "progress " in line]
-        return told[-1]
+        lines = [progress_in(line) for line in self.log.replace("\r", "\n").splitlines() if "progress " in line]
+        return lines[-1]
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stage_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The inputs of a stage: a tiny model with a chat template, examples and pairs."""
     folder = tmp_path_factory.mktemp("given")
     tiny_checkpoint(folder / "in" / "start")
@@ -107,9 +107,9 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, given: Path, text: str, told: TrainingInputs, path: str = "") -> Ran:
-    (folder / "in").symlink_to(given / "in")
-    return Ran(folder, text, told, path)
+def trained(folder: Path, stage_inputs: Path, text: str, inputs: TrainingInputs, path: str = "") -> Ran:
+    (folder / "in").symlink_to(stage_inputs / "in")
+    return Ran(folder, text, inputs, path)
 
 
 def session_with(folder: Path, text: str) -> Path:
@@ -130,7 +130,7 @@ def session_with(folder: Path, text: str) -> Path:
 def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -> None:
     run = session_with(tmp_path, TRL.replace("num_train_epochs: 2", "max_steps: 2"))
     assert outcomes(run)["look"] == "approve"
-    store, bodies = Store(run / "store"), {one.key: one.raw for one in read_entries(run / "trail.sqlite")}
+    store, bodies = Store(run / "store"), {entry.key: entry.raw for entry in read_entries(run / "trail.sqlite")}
     packet = Packet.model_validate(store.get_value(bodies["packet/look.1"]["packet"]))
     assert packet.code is not None and "push_to_hub: switched off" in "\n".join(notes_of(packet.code))
     manifest = Manifest.model_validate_json(store.get(bodies["exit/small.look.1"]["manifest"]))
@@ -138,7 +138,7 @@ def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -
     lines = (run / "jobs" / "small.look.1" / "progress.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(lines[-1])[name] for name in ("done", "total")] == [2, 2]
     rows = (run / "jobs" / "small.look.1" / "out" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [one["step"] for one in map(json.loads, rows)][:2] == [1, 2] and json.loads(rows[0])["loss"] > 0
+    assert [item["step"] for item in map(json.loads, rows)][:2] == [1, 2] and json.loads(rows[0])["loss"] > 0
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
     assert "trained by `sft.yaml`, registered as" in report and "push_to_hub: switched off" in report, report
     audit = verify_run(run, "trail.sqlite", "store")
@@ -147,7 +147,7 @@ def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "inputs"),
     [
         ("", TrainingInputs("start", "rows", "examples")),
         ("use_peft: true\nlora_r: 4\n", TrainingInputs("start", "rows", "examples")),
@@ -157,44 +157,46 @@ def test_a_trl_file_trains_in_the_sandbox_and_through_its_gate(tmp_path: Path) -
     ],
     ids=["sft", "lora", "dpo", "eval unsaid", "eval"],
 )
-def test_trl_trains_and_leaves_what_is_taken_over(more: str, told: TrainingInputs, given: Path, tmp_path: Path) -> None:
-    ran = trained(tmp_path, given, TRL + more, told)
+def test_trl_trains_and_leaves_what_is_taken_over(
+    more: str, inputs: TrainingInputs, stage_inputs: Path, tmp_path: Path
+) -> None:
+    ran = trained(tmp_path, stage_inputs, TRL + more, inputs)
     assert ran.code == 0, ran.log
     assert ran.last is not None and ran.last[:2] == (12, 12) and float(ran.last[2]["loss"]) > 0, ran.log
     steps = [row for row in ran.rows if "loss" in row]
     assert [row["step"] for row in steps] == list(range(1, 13))
-    assert any("eval_loss" in row for row in ran.rows) == (told.eval is not None)
-    change = take_checkpoint(ran.out / "checkpoint", given / "in" / "start", tmp_path / "taken")
+    assert any("eval_loss" in row for row in ran.rows) == (inputs.eval is not None)
+    change = take_checkpoint(ran.out / "checkpoint", stage_inputs / "in" / "start", tmp_path / "taken")
     assert change.changed > 0
 
 
 @pytest.mark.slow
 def test_a_key_that_trl_does_not_know_ends_the_script(
-    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage_inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # TRL's own command trains without it, and `spec check` refuses it where its layout is known.
     monkeypatch.setattr(trainer_file, "known_keys", {}.get)
-    ran = trained(tmp_path, given, f"{TRL}learning_rat: 1.0e-4\n", TrainingInputs("start", "rows", "examples"))
+    ran = trained(tmp_path, stage_inputs, f"{TRL}learning_rat: 1.0e-4\n", TrainingInputs("start", "rows", "examples"))
     assert ran.code != 0 and "learning_rat" in ran.log and not (ran.out / "checkpoint").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "inputs"),
     [("", TrainingInputs("start", "rows", "examples")), ("rl: dpo\n", TrainingInputs("start", "pairs", "preferences"))],
     ids=["sft", "dpo"],
 )
 def test_axolotl_is_handed_a_file_that_it_can_read(
-    more: str, told: TrainingInputs, given: Path, tmp_path: Path
+    more: str, inputs: TrainingInputs, stage_inputs: Path, tmp_path: Path
 ) -> None:
-    ran = trained(tmp_path, given, AXOLOTL + more, told, str(STAND_IN))
+    ran = trained(tmp_path, stage_inputs, AXOLOTL + more, inputs, str(STAND_IN))
     assert ran.code == 0, ran.log
     read = json.loads((ran.out / "read.json").read_text(encoding="utf-8"))
     assert read["base_model"] == str(tmp_path / "in" / "start") and read["seed"] == 7
     assert (read["sequence_len"], read["num_epochs"], read["chat_template"]) == (64, 2, "tokenizer_default")
     assert "wandb_project" not in read
     assert ran.last is not None and ran.last[0] == ran.last[1], ran.log
-    assert take_checkpoint(ran.out / "checkpoint", given / "in" / "start", tmp_path / "taken").changed > 0
+    assert take_checkpoint(ran.out / "checkpoint", stage_inputs / "in" / "start", tmp_path / "taken").changed > 0
 
 
 def test_axolotl_is_asked_for_before_the_start(tmp_path: Path) -> None:

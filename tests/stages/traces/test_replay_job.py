@@ -31,7 +31,7 @@ SMALL = GIVEN.model_dump(mode="json") | {
 
 def job_of(folder: Path, rows: list[dict[str, Any]] | None = None) -> Job[Any]:
     inputs = {"model": tiny_checkpoint(folder / "model")}
-    packed = [one.model_dump(mode="json") for one in transcripts()] if rows is None else rows
+    packed = [item.model_dump(mode="json") for item in transcripts()] if rows is None else rows
     inputs["transcripts"] = write_lines(folder / "transcripts.jsonl", packed)
     return stage_job(folder / "job", "replay_traces", inputs, "instruct", **SMALL)
 
@@ -52,13 +52,13 @@ def test_every_state_that_the_seed_draws_is_answered_and_the_pairs_follow(
 ) -> None:
     job, done = answered
     states, rows = states_in(transcripts(), job.parameters), rows_in(job)
-    asked = [(one.id, one.prompt) for one in states.items()]
-    assert [(row.item, row.prompt) for row in rows[::2]] == asked == [(row.item, row.prompt) for row in rows[1::2]]
-    assert len(asked) == 3 and done.facts["records"] == done.facts["records_used"] + sum(
+    requests = [(item.id, item.prompt) for item in states.items()]
+    assert [(row.item, row.prompt) for row in rows[::2]] == requests == [(row.item, row.prompt) for row in rows[1::2]]
+    assert len(requests) == 3 and done.facts["records"] == done.facts["records_used"] + sum(
         done.facts["records_skipped"].values()
     )
-    left = [json.loads(line) for line in (job.out / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert left == [one.model_dump(mode="json") for one in pairs_of(states, rows, job.parameters).pairs]
+    lines = [json.loads(line) for line in (job.out / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert lines == [preference.model_dump(mode="json") for preference in pairs_of(states, rows, job.parameters).pairs]
 
 
 def test_a_witness_finds_that_these_weights_wrote_the_answers_and_others_did_not(

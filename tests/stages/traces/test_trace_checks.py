@@ -22,25 +22,25 @@ OWN = "traces."
 
 
 def own(evidence: Evidence) -> dict[str, str]:
-    return {id: one.status for id, one in results_of(evidence).items() if id.startswith(OWN)}
+    return {id: check.status for id, check in results_of(evidence).items() if id.startswith(OWN)}
 
 
 def test_healthy_evidence_passes_every_check(tmp_path: Path) -> None:
-    found = own(trace_evidence(tmp_path))
-    assert set(found.values()) == {"PASS"} and len(found) == 3
+    results = own(trace_evidence(tmp_path))
+    assert set(results.values()) == {"PASS"} and len(results) == 3
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
     count = len(states().shown_states)
-    found = measure(trace_evidence(tmp_path)).metrics
-    values = {id: one.value for id, one in found.items()}
+    metrics = measure(trace_evidence(tmp_path)).metrics
+    values = {id: metric.value for id, metric in metrics.items()}
     assert (values["trace_states"], values["trace_answers"]) == (count, 2 * count)
     # One answer was cut off; the first state has one call of two, the second one, two states have two each.
     assert values["trace_whole"] == pytest.approx((2 * count - 1) / (2 * count))
     assert values["trace_calls"] == pytest.approx(6 / (2 * count))
     assert values["trace_agreement"] == pytest.approx((count - 2) / count)
     # Of the states in which the answers agree, those in which the trace did something else.
-    did_text = [all(part.type != "tool_use" for part in one.state.parts) for one in states().shown_states]
+    did_text = [all(part.type != "tool_use" for part in state.state.parts) for state in states().shown_states]
     assert values["trace_pairs"] == count - 2 - sum(did_text[4:])
 
 
@@ -82,24 +82,24 @@ PAIR_FLAWS: dict[str, Callable[[list[dict[str, Any]]], list[dict[str, Any]]]] = 
         rows[0] | {"chosen": rows[0]["rejected"], "rejected": rows[0]["chosen"]},
         *rows[1:],
     ],
-    "a circle that is not told": lambda rows: [one | {"taught": one["taught"] | {"circular": []}} for one in rows],
-    "another family": lambda rows: [one | {"taught": one["taught"] | {"families": ["gpt"]}} for one in rows],
+    "a circle that is not told": lambda rows: [row | {"taught": row["taught"] | {"circular": []}} for row in rows],
+    "another family": lambda rows: [row | {"taught": row["taught"] | {"families": ["gpt"]}} for row in rows],
 }
 
 
 @pytest.mark.parametrize("flaw", PAIR_FLAWS)
 def test_pairs_that_do_not_follow_from_the_answers_are_found(tmp_path: Path, flaw: str) -> None:
-    found = own(_pairs(trace_evidence(tmp_path), PAIR_FLAWS[flaw]))
-    assert found == {"traces.accounted": "PASS", "traces.states": "PASS", "traces.pairs": "FAIL"}
+    results = own(_pairs(trace_evidence(tmp_path), PAIR_FLAWS[flaw]))
+    assert results == {"traces.accounted": "PASS", "traces.states": "PASS", "traces.pairs": "FAIL"}
 
 
 def test_records_that_nobody_accounts_for_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evidence = trace_evidence(tmp_path)
     whole = local_replay.ingest
 
-    def loses(*given: Any) -> Any:
-        found = whole(*given)
-        return found._replace(account=found.account.model_copy(update={"used": found.account.used - 1}))
+    def loses(*values: Any) -> Any:
+        ingested = whole(*values)
+        return ingested._replace(account=ingested.account.model_copy(update={"used": ingested.account.used - 1}))
 
     monkeypatch.setattr(local_replay, "ingest", loses)
     assert own(evidence)["traces.accounted"] == "FAIL"
@@ -107,17 +107,21 @@ def test_records_that_nobody_accounts_for_are_found(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("id", ["../session.jsonl", "/tmp/session.jsonl", ""])
 def test_a_transcript_is_written_nowhere_else(tmp_path: Path, id: str) -> None:
-    rows = [one.model_copy(update={"id": id}) for one in transcripts()]
+    rows = [item.model_copy(update={"id": id}) for item in transcripts()]
     with pytest.raises(ValueError, match="not a name of a transcript"):
         local_replay.states_in(rows, GIVEN)
     evidence = trace_evidence(tmp_path)
-    write_rows(evidence.inputs["transcripts"], [one.model_dump() for one in rows])
+    write_rows(evidence.inputs["transcripts"], [item.model_dump() for item in rows])
     with pytest.raises(EvidenceMissing):
         measure(evidence)
 
 
 def test_every_check_has_a_flaw() -> None:
-    assert {one.id for one in CHECKS if one.id.startswith(OWN)} == {"traces.accounted", "traces.states", "traces.pairs"}
+    assert {check.id for check in CHECKS if check.id.startswith(OWN)} == {
+        "traces.accounted",
+        "traces.states",
+        "traces.pairs",
+    }
 
 
 def test_every_pair_says_in_which_circle_it_is_and_who_accepted_that() -> None:

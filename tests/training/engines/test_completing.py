@@ -111,12 +111,18 @@ def test_greedy_with_a_penalty_is_what_generate_writes(loaded: tuple[Any, Any], 
     model, _ = loaded
     ours = outputs(loaded, ids, TokenSampling(LIMIT, repetition_penalty=1.2))
     for prompt, output in zip(ids, ours, strict=True):
-        given = torch.tensor([prompt])
+        tensor = torch.tensor([prompt])
         theirs: Any = model.generate(
-            given, attention_mask=torch.ones_like(given), max_new_tokens=LIMIT, do_sample=False, repetition_penalty=1.2
+            tensor,
+            attention_mask=torch.ones_like(tensor),
+            max_new_tokens=LIMIT,
+            do_sample=False,
+            repetition_penalty=1.2,
         )
         assert list(output.ids) == theirs[0, len(prompt) :].tolist()
-    assert [one.ids for one in ours] != [one.ids for one in outputs(loaded, ids, TokenSampling(LIMIT))]
+    assert [completion.ids for completion in ours] != [
+        completion.ids for completion in outputs(loaded, ids, TokenSampling(LIMIT))
+    ]
 
 
 def test_special_tokens_stay_visible_where_they_are_asked_for(loaded: tuple[Any, Any], tmp_path: Path) -> None:
@@ -137,8 +143,8 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(loaded: tuple[Any, 
     assert shared_beginning(prompts) >= 20
     read: list[int] = []
 
-    def note(_model: Any, _args: Any, given: dict[str, Any]) -> None:
-        read.append(given["input_ids"].numel())
+    def note(_model: Any, _args: Any, arguments: dict[str, Any]) -> None:
+        read.append(arguments["input_ids"].numel())
 
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
     try:

@@ -29,9 +29,9 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         # Tests may connect to hosts of a list only, which no path is on.
-        found = _socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        found.connect(str(self._path))
-        self.sock = socket.socket(fileno=found.detach())
+        result = _socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        result.connect(str(self._path))
+        self.sock = socket.socket(fileno=result.detach())
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def place() -> Iterator[Path]:
 def serve(engine: CompletionEngine, place: Path, temperature: float | None = None) -> CompletionServer:
     return CompletionServer(
         engine,
-        lambda said: dialogue_ids(engine.tokenizer, said, "chat").ids,
+        lambda messages: dialogue_ids(engine.tokenizer, messages, "chat").ids,
         CompletionLimits(12, temperature, 0, 4),
         place,
     )
@@ -59,9 +59,9 @@ def ask(place: Path, key: str, path: str = PATH, **request: Any) -> tuple[int, A
     connection = _Connection(place)
     connection.request("POST", path, json.dumps(request), {"Authorization": f"Bearer {key}"})
     answer = connection.getresponse()
-    told = answer.status, json.loads(answer.read())
+    pair = answer.status, json.loads(answer.read())
     connection.close()
-    return told
+    return pair
 
 
 def user(text: str) -> list[dict[str, str]]:
@@ -71,25 +71,25 @@ def user(text: str) -> list[dict[str, str]]:
 def test_answers_are_those_of_the_engine_and_are_kept(engine: CompletionEngine, place: Path) -> None:
     texts = [f"word {'x' * n}" for n in range(1, 8)]
     with serve(engine, place) as server:
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
 
-        def one(text: str) -> None:
-            found[text] = ask(place, server.key, messages=user(text), temperature=0, max_tokens=9)
+        def ask_once(text: str) -> None:
+            results[text] = ask(place, server.key, messages=user(text), temperature=0, max_tokens=9)
 
-        threads = [threading.Thread(target=one, args=(text,)) for text in texts]
+        threads = [threading.Thread(target=ask_once, args=(text,)) for text in texts]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     assert len(server.calls) == len(texts) and not place.exists()
     for text in texts:
-        status, told = found[text]
-        call = server.calls[told["id"]]
+        status, report = results[text]
+        call = server.calls[report["id"]]
         prompt = dialogue_ids(engine.tokenizer, user(text), "chat").ids
         ((alone,),) = engine.complete([prompt], TokenSampling(9))
         assert status == 200 and call.prompt == prompt and call.messages == tuple(user(text))
-        assert call.output == alone and told["choices"][0]["message"]["content"] == alone.text
-        assert told["usage"]["completion_tokens"] == len(alone.ids)
+        assert call.output == alone and report["choices"][0]["message"]["content"] == alone.text
+        assert report["usage"]["completion_tokens"] == len(alone.ids)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_what_is_not_granted_is_refused_and_not_answered(
 ) -> None:
     with serve(engine, place) as server:
         whole: dict[str, Any] = {"messages": user("hi")} | request_
-        status, told = ask(place, server.key, PATH, **whole)
-        assert status == 400 and why in told["error"]["message"]
+        status, report = ask(place, server.key, PATH, **whole)
+        assert status == 400 and why in report["error"]["message"]
         assert server.calls == {}
 
 
@@ -139,14 +139,14 @@ def test_what_is_no_request_is_refused(engine: CompletionEngine, place: Path) ->
 
 def test_samples_depend_on_seed_and_prompt_and_not_on_the_order(engine: CompletionEngine, place: Path) -> None:
     def sampled(texts: list[str]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        results: dict[str, list[str]] = {}
         with serve(engine, place, 1.0) as server:
             for text in texts:
-                _, told = ask(place, server.key, messages=user(text), temperature=1.0, seed=len(texts))
-                found.setdefault(text, []).append(told["choices"][0]["message"]["content"])
+                _, report = ask(place, server.key, messages=user(text), temperature=1.0, seed=len(texts))
+                results.setdefault(text, []).append(report["choices"][0]["message"]["content"])
             draws = [call.draw for call in server.calls.values() if call.messages == tuple(user("a"))]
         assert draws == list(range(len(draws)))
-        return found
+        return results
 
     first, second = sampled(["a", "b", "a"]), sampled(["b", "a", "a", "c"])
     assert first == {text: second[text] for text in first} and first["a"][0] != first["a"][1]
@@ -160,5 +160,5 @@ def test_an_engine_that_gives_up_is_a_refusal(
 
     monkeypatch.setattr(BatchedEngine, "_complete", broken)
     with serve(engine, place) as server:
-        status, told = ask(place, server.key, messages=user("hi"))
-    assert status == 400 and "out of memory" in told["error"]["message"] and server.calls == {}
+        status, report = ask(place, server.key, messages=user("hi"))
+    assert status == 400 and "out of memory" in report["error"]["message"] and server.calls == {}

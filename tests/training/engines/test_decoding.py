@@ -53,9 +53,9 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         str(cache_folder()),
     ]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert digest_tree(Path(found["path"])) == found["digest"]
-    return Path(found["path"])
+    data = json.loads(done.stdout.splitlines()[-1])
+    assert digest_tree(Path(data["path"])) == data["digest"]
+    return Path(data["path"])
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +135,11 @@ def test_large_weights_are_saved_in_parts_and_are_the_same(
     parts = list((tmp_path / "parts").glob("model-*.safetensors"))
     assert len(parts) >= 3 and not (tmp_path / "parts" / "model.safetensors").exists()
     same = zip(load(tmp_path / "parts")[0].parameters(), loaded[0].parameters(), strict=True)
-    assert all(bool((one == other).all()) for one, other in same)
+    assert all(bool((item == other).all()) for item, other in same)
 
 
 def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
-    for source, told in (
+    for source, text in (
         ("path:nowhere", "holds no config.json"),
         ("hub:nobody/nothing", "not in the local hub cache"),
     ):
@@ -153,7 +153,7 @@ def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
             str(tmp_path / "cache"),
         ]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-        assert done.returncode == 1 and told in done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and text in done.stderr.splitlines()[-1]
 
 
 def test_attention_is_without_cudnn_while_answers_are_written(
@@ -165,9 +165,9 @@ def test_attention_is_without_cudnn_while_answers_are_written(
     seen: list[bool] = []
     read = Batch.read
 
-    def watched(self: Batch, *given: Any) -> Any:
+    def watched(self: Batch, *values: Any) -> Any:
         seen.append(torch.backends.cuda.cudnn_sdp_enabled())
-        return read(self, *given)
+        return read(self, *values)
 
     monkeypatch.setattr(Batch, "read", watched)
     before = torch.backends.cuda.cudnn_sdp_enabled()

@@ -30,17 +30,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_file_holds_the_weights_as_they_are(folder: Path, tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
     write_gguf(folder, tmp_path / "model.gguf")
-    found = gguf.GGUFReader(tmp_path / "model.gguf")
+    result = gguf.GGUFReader(tmp_path / "model.gguf")
     model, _ = load(folder)
     weights = {name: value.numpy() for name, value in model.state_dict().items()}
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
-    assert {one.tensor_type.name for one in found.tensors} == {"F32"}
-    left = {names.get_name(name, try_suffixes=(".weight",)): value for name, value in weights.items()}
-    assert sorted(left) == sorted(one.name for one in found.tensors)
-    for one in found.tensors:
-        ours, theirs = one.data, left[one.name]
-        if "attn_q" in one.name or "attn_k" in one.name:
-            heads = 2 if "attn_q" in one.name else 1
+    assert {item.tensor_type.name for item in result.tensors} == {"F32"}
+    remaining = {names.get_name(name, try_suffixes=(".weight",)): value for name, value in weights.items()}
+    assert sorted(remaining) == sorted(item.name for item in result.tensors)
+    for tensor in result.tensors:
+        ours, theirs = tensor.data, remaining[tensor.name]
+        if "attn_q" in tensor.name or "attn_k" in tensor.name:
+            heads = 2 if "attn_q" in tensor.name else 1
             width = theirs.shape[0] // heads
             # Row 2i of a head is the i-th of its first half, row 2i + 1 the i-th of its second.
             places = [
@@ -48,14 +48,14 @@ def test_the_file_holds_the_weights_as_they_are(folder: Path, tmp_path: Path) ->
             ]
             assert not (ours == theirs).all()
             theirs = theirs[places]
-        assert (ours == theirs).all(), one.name
-    fields = {name: field.contents() for name, field in found.fields.items()}
+        assert (ours == theirs).all(), tensor.name
+    fields = {name: field.contents() for name, field in result.fields.items()}
     assert fields["general.architecture"] == "llama" and fields["tokenizer.ggml.model"] == "no_vocab"
     assert fields["llama.vocab_size"] == model.config.vocab_size and fields["llama.attention.head_count_kv"] == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "cannot convert a GPT2LMHeadModel"),
         ({"hidden_act": "gelu"}, "hidden_act gelu"),
@@ -66,12 +66,12 @@ def test_the_file_holds_the_weights_as_they_are(folder: Path, tmp_path: Path) ->
     ],
 )
 def test_what_would_be_another_model_in_llama_cpp_is_refused(
-    folder: Path, tmp_path: Path, change: dict[str, Any], told: str
+    folder: Path, tmp_path: Path, change: dict[str, Any], output: str
 ) -> None:
     pytest.importorskip("gguf", reason="the package gguf is not installed (extra demo)")
     config = json.loads((folder / "config.json").read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(config | change))
-    with pytest.raises(NoGguf, match=told):
+    with pytest.raises(NoGguf, match=output):
         write_gguf(tmp_path, tmp_path / "model.gguf")
 
 
@@ -93,29 +93,31 @@ def stand_in(folder: Path, ways: list[str]) -> Any:
     """
     module: Any = ModuleType("vllm")
     module.__version__ = "0.33.0"
-    module.asked = []
+    module.requests = []
 
     class SamplingParams(SimpleNamespace):
-        def __init__(self, **given: Any) -> None:
-            assert given.keys() <= SAMPLING_TAKES and (given["n"] == 1 or given["temperature"])
-            super().__init__(**given)
+        def __init__(self, **arguments: Any) -> None:
+            assert arguments.keys() <= SAMPLING_TAKES and (arguments["n"] == 1 or arguments["temperature"])
+            super().__init__(**arguments)
 
     class LLM:
-        def __init__(self, **given: Any) -> None:
-            assert given.keys() <= LLM_TAKES and given["model"] == str(folder)
-            module.asked.append(given)
+        def __init__(self, **arguments: Any) -> None:
+            assert arguments.keys() <= LLM_TAKES and arguments["model"] == str(folder)
+            module.requests.append(arguments)
             self.engine: Any = make_engine("batched", folder, 4, scratch=folder)
 
         def generate(self, prompts: list[dict[str, Any]], sampling_params: list[Any], *, use_tqdm: bool) -> list[Any]:
             assert not use_tqdm and len(prompts) == len(sampling_params)
-            return [self.one(asked, drawn) for asked, drawn in zip(prompts, sampling_params, strict=True)]
+            return [self.answer_prompt(prompt, drawn) for prompt, drawn in zip(prompts, sampling_params, strict=True)]
 
-        def one(self, asked: dict[str, Any], drawn: Any) -> Any:
-            assert asked.keys() == {"prompt_token_ids"}
-            module.asked.append(drawn)
+        def answer_prompt(self, requests: dict[str, Any], drawn: Any) -> Any:
+            assert requests.keys() == {"prompt_token_ids"}
+            module.requests.append(drawn)
             sampling = TokenSampling(drawn.max_tokens, drawn.temperature or None, drawn.top_p, stops=tuple(drawn.stop))
-            (outputs,) = self.engine.complete([asked["prompt_token_ids"]], sampling, samples=drawn.n, seed=drawn.seed)
-            given: list[Any] = []
+            (outputs,) = self.engine.complete(
+                [requests["prompt_token_ids"]], sampling, samples=drawn.n, seed=drawn.seed
+            )
+            values: list[Any] = []
             for index, output in enumerate(outputs):
                 ids, reason, stop = [*output.ids], "length", None
                 if output.finish != "length":
@@ -126,8 +128,8 @@ def stand_in(folder: Path, ways: list[str]) -> Any:
                     ids = ids[:-1]
                 if "aborted" in ways:
                     reason = "abort"
-                given.append(SimpleNamespace(index=index, token_ids=ids, finish_reason=reason, stop_reason=stop))
-            return SimpleNamespace(outputs=given[:-1] if "one left out" in ways else given[::-1])
+                values.append(SimpleNamespace(index=index, token_ids=ids, finish_reason=reason, stop_reason=stop))
+            return SimpleNamespace(outputs=values[:-1] if "one left out" in ways else values[::-1])
 
     module.LLM, module.SamplingParams = LLM, SamplingParams
     return module
@@ -135,13 +137,13 @@ def stand_in(folder: Path, ways: list[str]) -> Any:
 
 @pytest.fixture
 def ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    monkeypatch.setitem(sys.modules, "vllm", stand_in(folder, found))
+    results: list[str] = []
+    monkeypatch.setitem(sys.modules, "vllm", stand_in(folder, results))
     monkeypatch.setattr("training.engines.vllm._gpu", lambda: False)
     monkeypatch.setattr("training.engines.vllm._built_for_a_cpu", lambda: True)
     for name in SETTINGS:
         monkeypatch.setenv(name, "as it was")
-    return found
+    return results
 
 
 def prompts_of(tokenizer: Any) -> list[list[int]]:
@@ -157,17 +159,17 @@ def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: 
     (first, *_) = [output for (output,) in batched.complete(prompts, TokenSampling(12))]
     stops = (batched.tokenizer.decode(list(first.ids[:4]))[1:-1],)
     for sampling in (TokenSampling(12), TokenSampling(12, stops=stops)):
-        found = engine.complete(prompts, sampling)
-        assert found == batched.complete(prompts, sampling)
+        results = engine.complete(prompts, sampling)
+        assert results == batched.complete(prompts, sampling)
     both = engine.complete(prompts, TokenSampling(6, 1.0, 0.9), samples=2, seed=3)
     assert [len(some) for some in both] == [2, 2, 2]
-    opened, *drawn = sys.modules["vllm"].asked
+    opened, *drawn = sys.modules["vllm"].requests
     assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("float32", "vllm", 4)
     assert opened["enforce_eager"] and not opened["enable_chunked_prefill"]
     assert drawn[0].temperature == 0.0 and drawn[0].top_k == 0
     assert drawn[0].stop_token_ids == sorted(ends_of(folder, engine.tokenizer))
     # Every prompt has a seed of its own.
-    assert len({one.seed for one in drawn[-3:]}) == 3
+    assert len({item.seed for item in drawn[-3:]}) == 3
     # It takes no several greedy answers to a prompt.
     for answers, alone in zip(
         engine.complete(prompts, TokenSampling(6), samples=2), engine.complete(prompts, TokenSampling(6)), strict=True
@@ -182,7 +184,7 @@ def test_on_a_gpu_weights_are_in_bfloat16_and_steps_are_compiled(
     assert ways == []
     monkeypatch.setattr("training.engines.vllm._gpu", lambda: True)
     engine = make_engine("vllm", folder, 4, scratch=folder)
-    (opened,) = sys.modules["vllm"].asked
+    (opened,) = sys.modules["vllm"].requests
     assert (engine.device, engine.dtype, opened["dtype"], opened["enforce_eager"]) == (
         *("cuda:0", "bfloat16"),
         *("bfloat16", False),
@@ -202,19 +204,19 @@ def test_a_vllm_that_is_damaged_is_not_taken_for_one_that_needs_a_gpu(
 
 
 @pytest.mark.parametrize(
-    ("way", "told"),
+    ("way", "output"),
     [("cut short", "of 6 tokens and no end"), ("aborted", "ended an answer with 'abort'"), ("one left out", "0 of 1")],
 )
-def test_an_answer_that_is_not_whole_is_an_error(folder: Path, ways: list[str], way: str, told: str) -> None:
+def test_an_answer_that_is_not_whole_is_an_error(folder: Path, ways: list[str], way: str, output: str) -> None:
     ways.append(way)
     engine = make_engine("vllm", folder, 4, scratch=folder)
-    with pytest.raises(IncompleteCompletion, match=told):
+    with pytest.raises(IncompleteCompletion, match=output):
         engine.complete(prompts_of(engine.tokenizer), TokenSampling(6))
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed (make -f more.mk test-vllm)")
 def test_the_installed_vllm_takes_what_it_is_given() -> None:
     library: Any = __import__("vllm")
-    taken = {name for one in (library.LLM.__init__, library.EngineArgs) for name in inspect.signature(one).parameters}
+    taken = {name for item in (library.LLM.__init__, library.EngineArgs) for name in inspect.signature(item).parameters}
     assert taken >= LLM_TAKES
     assert set(inspect.signature(library.SamplingParams).parameters) >= SAMPLING_TAKES

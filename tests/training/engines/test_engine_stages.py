@@ -66,22 +66,22 @@ def talks() -> list[Item]:
 def job_of(folder: Path, kind: str, model: Path, **parameters: Any) -> Job:
     """Return a small job of a kind, with the inputs that it reads."""
     data = folder / "data"
-    given = lines(data / "items.jsonl", talks() if kind == "multi_turn" else instructions())
+    path = lines(data / "items.jsonl", talks() if kind == "multi_turn" else instructions())
     inputs: dict[str, dict[str, Path]] = {
         "base_model_check": {"control": model},
         "self_instruct": {"seeds": lines(data / "seeds.jsonl", seed_items(6))},
-        "sample_responses": {"instructions": given},
+        "sample_responses": {"instructions": path},
         "revise": {"examples": lines(data / "examples.jsonl", responses()), "constitution": CONSTITUTION},
         "best_of_n": {
-            "prompts": given,
+            "prompts": path,
             "judge": model,
             "calibration": lines(data / "labelled.jsonl", labelled_items("comparison")),
         },
-        "generate": {"prompts": given},
-        "evaluate": {"items": given},
-        "multi_turn": {"items": given},
+        "generate": {"prompts": path},
+        "evaluate": {"items": path},
+        "multi_turn": {"items": path},
     }
-    made: Kind = next(one for one in STAGE_KINDS if one == kind)
+    made: Kind = next(text for text in STAGE_KINDS if text == kind)
     return stage_job(folder, made, {"model": model} | inputs[kind], "base", **parameters)
 
 
@@ -119,7 +119,7 @@ def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: s
     assert len(rows(ours)) == (4 if kind == "multi_turn" else 6)
 
 
-@pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("batched",)])
+@pytest.mark.parametrize("name", [parameter_set for parameter_set in NAMES if parameter_set.values != ("batched",)])
 def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path, name: str) -> None:
     device = device_of_engine(name)
     settings = SMALL | {"engine": name, "seed": 5} | device
@@ -129,9 +129,11 @@ def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path
     ]
     for job in jobs:
         generate.generate(job)
-    found = [GenerationRow.model_validate(row) for row in rows(jobs[0])]
-    assert [(one.item, one.sample) for one in found] == [(f"i{n}", sample) for n in range(6) for sample in range(2)]
-    assert len({one.completion for one in found}) > 6
+    generation_rows = [GenerationRow.model_validate(row) for row in rows(jobs[0])]
+    assert [(row.item, row.sample) for row in generation_rows] == [
+        (f"i{n}", sample) for n in range(6) for sample in range(2)
+    ]
+    assert len({row.completion for row in generation_rows}) > 6
     if name != "vllm":
         assert rows(jobs[0]) == rows(jobs[1])
     answers = job_of(tmp_path / "answers", "sample_responses", model, **settings, **with_engine("sample_responses"))
@@ -156,7 +158,7 @@ def test_no_other_kind_takes_an_engine() -> None:
     # engine with plain generation, `code_eval` samples as `sample_responses` does, and `replay_traces` writes answers
     # to states as `generate` does, in tests of their own.
     works = set(WORK) | {"inspect", "lm_eval", "bench", "code_eval", "replay_traces"}
-    assert {kind for kind, one in STAGE_KINDS.items() if "engine" in one.parameters.model_fields} == works
+    assert {kind for kind, stage_kind in STAGE_KINDS.items() if "engine" in stage_kind.parameters.model_fields} == works
 
 
 @pytest.mark.more
@@ -176,9 +178,9 @@ def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path,
         [sys.executable, "-P", "-m", "training.jobs", str(job.folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 4, done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("refused: ")]
+    (output,) = [line for line in done.stderr.splitlines() if line.startswith("refused: ")]
     # Where llama-cpp-python is installed, the weights are what it cannot read.
-    missing = "needs the package llama_cpp" in told
-    assert told.startswith(f"refused: {job.order.key}: engine 'llama' ")
-    assert missing or "cannot convert a UnknownForCausalLM" in told
+    missing = "needs the package llama_cpp" in output
+    assert output.startswith(f"refused: {job.order.key}: engine 'llama' ")
+    assert missing or "cannot convert a UnknownForCausalLM" in output
     assert not (job.folder / "manifest.json").exists() and not list(job.out.iterdir())

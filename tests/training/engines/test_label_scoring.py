@@ -43,17 +43,17 @@ def one_by_one(model: Any, tokenizer: Any, prompts: list[str], form: Form) -> li
     """The plainest way: one prompt at a time, no cache, all logits."""
     import torch
 
-    found: list[list[float | None]] = []
+    results: list[list[float | None]] = []
     with torch.inference_mode():
         for prompt in prompts:
             ids = torch.tensor([encode_prompt(tokenizer, prompt, form)])
             logs = torch.log_softmax(model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
-            found.append([None if id is None else float(logs[id]) for id in labels_of(tokenizer)])
-    return found
+            results.append([None if id is None else float(logs[id]) for id in labels_of(tokenizer)])
+    return results
 
 
-def forms(one: LabelScores) -> list[float | None]:
-    return [one.a, one.a_spaced, one.b, one.b_spaced]
+def forms(scores: LabelScores) -> list[float | None]:
+    return [scores.a, scores.a_spaced, scores.b, scores.b_spaced]
 
 
 @pytest.mark.parametrize("form", ["completion", "chat"])
@@ -61,28 +61,29 @@ def forms(one: LabelScores) -> list[float | None]:
 def test_batched_scores_are_those_of_one_prompt_at_a_time(loaded: tuple[Any, Any], form: Form, batch_size: int) -> None:
     prompts = [prompts_of_instruction(RUBRIC, text).plain for text in TEXTS]
     ours = score(*loaded, prompts, form=form, batch_size=batch_size)
-    for one, plain in zip(ours, one_by_one(*loaded, prompts, form), strict=True):
-        assert [value is None for value in forms(one)] == [value is None for value in plain]
-        given = [(value, other) for value, other in zip(forms(one), plain, strict=True) if value is not None]
-        assert given and all(other is not None and abs(value - other) < 1e-4 for value, other in given)
+    for scores, plain in zip(ours, one_by_one(*loaded, prompts, form), strict=True):
+        assert [value is None for value in forms(scores)] == [value is None for value in plain]
+        values = [(value, other) for value, other in zip(forms(scores), plain, strict=True) if value is not None]
+        assert values and all(other is not None and abs(value - other) < 1e-4 for value, other in values)
     # Distinct prompts have distinct scores: a batch that mixed its rows up would show.
-    assert len({one.a for one in ours}) == len(set(TEXTS))
+    assert len({label_scores.a for label_scores in ours}) == len(set(TEXTS))
 
 
 def test_a_single_prompt_and_prompts_with_nothing_in_common_are_scored_too(loaded: tuple[Any, Any]) -> None:
     prompts = ["x\nLabel:", "Something else entirely\nLabel:"]
     together = score(*loaded, prompts, form="completion", batch_size=2)
-    alone = [score(*loaded, [one], form="completion", batch_size=2)[0] for one in prompts]
-    for one, other in zip(together, alone, strict=True):
-        assert one.a is not None and other.a is not None and abs(one.a - other.a) < 1e-4
-        assert (one.prompt, one.prompt_tokens) == (other.prompt, other.prompt_tokens)
+    alone = [score(*loaded, [prompt], form="completion", batch_size=2)[0] for prompt in prompts]
+    for scores, other in zip(together, alone, strict=True):
+        assert scores.a is not None and other.a is not None and abs(scores.a - other.a) < 1e-4
+        assert (scores.prompt, scores.prompt_tokens) == (other.prompt, other.prompt_tokens)
 
 
 def test_a_prompt_that_is_the_beginning_of_another_is_scored_at_its_own_end(loaded: tuple[Any, Any]) -> None:
     prompts = ["The same beginning:", "The same beginning: and more:"]
     ours = score(*loaded, prompts, form="completion", batch_size=2)
     plain = one_by_one(*loaded, prompts, "completion")
-    assert all(one.a is not None and abs(one.a - other[0]) < 1e-4 for one, other in zip(ours, plain, strict=True))  # type: ignore[operator]
+    for scores, (first, *_) in zip(ours, plain, strict=True):
+        assert scores.a is not None and first is not None and abs(scores.a - first) < 1e-4
 
 
 @pytest.mark.parametrize("tree", [True, False])
@@ -93,24 +94,26 @@ def test_a_tree_reads_each_beginning_once_and_rows_give_the_same(
     monkeypatch.setitem(prefix_reading._APART, loaded[0], tree)  # pyright: ignore[reportPrivateUsage]
     count: list[int] = []
 
-    def told(_: Any, __: Any, named: dict[str, Any]) -> None:
+    def count_tokens(_: Any, __: Any, named: dict[str, Any]) -> None:
         count.append(named["input_ids"].numel())
 
-    hook = loaded[0].register_forward_pre_hook(told, with_kwargs=True)
+    hook = loaded[0].register_forward_pre_hook(count_tokens, with_kwargs=True)
     prompts = ["Judge it: a red door.", "Judge it: a red dog.", "Judge it: a sea.", "Judge it: a red dog. Now."]
-    found = score(*loaded, prompts, form="completion", batch_size=4)
+    scores = score(*loaded, prompts, form="completion", batch_size=4)
     hook.remove()
     # 12 letters begin all of them. Then "red dog.", " Now.", "or." and "sea.", or four rows of the longest.
     assert count == [12, 8 + 5 + 3 + 4 if tree else 4 * 13]
-    for one, plain in zip(found, one_by_one(*loaded, prompts, "completion"), strict=True):
+    for label_scores, plain in zip(scores, one_by_one(*loaded, prompts, "completion"), strict=True):
         assert (
-            one.a is not None and one.b is not None and (one.a, one.b) == pytest.approx((plain[0], plain[2]), abs=1e-4)
+            label_scores.a is not None
+            and label_scores.b is not None
+            and (label_scores.a, label_scores.b) == pytest.approx((plain[0], plain[2]), abs=1e-4)
         )
 
 
 def test_a_byte_tokenizer_has_no_spaced_label(loaded: tuple[Any, Any]) -> None:
-    found = labels_of(loaded[1])
-    assert (found.a_spaced, found.b_spaced) == (None, None) and found.a is not None and found.b is not None
+    labels = labels_of(loaded[1])
+    assert (labels.a_spaced, labels.b_spaced) == (None, None) and labels.a is not None and labels.b is not None
 
 
 class Words:
@@ -166,12 +169,12 @@ def test_the_shipped_rubrics_have_labels_for_every_example() -> None:
     for order, good in ((text.plain, "A"), (text.swapped, "B")):
         answers = [line for line in order.splitlines() if line.startswith("Label: ")]
         examples = load_shipped_rubric("instruction").examples
-        assert [line[-1] == good for line in answers] == [one.good for one in examples]
+        assert [line[-1] == good for line in answers] == [example.good for example in examples]
         assert order.endswith("Instruction: Sing.\nLabel:")
 
 
 def test_compared_responses_change_places_and_the_labels_stay() -> None:
-    one, other = prompts_of_comparison(load_shipped_rubric("comparison"), "Say it.", "First {second}.", "Second.")
-    assert one.endswith("Response A: First {second}.\nResponse B: Second.\nLabel:")
+    text, other = prompts_of_comparison(load_shipped_rubric("comparison"), "Say it.", "First {second}.", "Second.")
+    assert text.endswith("Response A: First {second}.\nResponse B: Second.\nLabel:")
     assert other.endswith("Response A: Second.\nResponse B: First {second}.\nLabel:")
-    assert one.partition("Instruction: Say it.")[0] == other.partition("Instruction: Say it.")[0]
+    assert text.partition("Instruction: Say it.")[0] == other.partition("Instruction: Say it.")[0]

@@ -24,7 +24,7 @@ def test_every_text_of_the_corpus_has_the_same_ids() -> None:
     assert sum(any(letter.isdigit() for letter in text) for text in texts) >= 4_000
     tokenizer = gguf_tokenizer(weights())
     ours = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    differ = [text for text, one, other in zip(texts, ours, llama_ids(texts), strict=True) if one != other]
+    differ = [text for text, item, other in zip(texts, ours, llama_ids(texts), strict=True) if item != other]
     assert differ == []
 
 

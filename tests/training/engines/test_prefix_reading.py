@@ -44,30 +44,30 @@ def texts(seed: int = 1) -> list[list[int]]:
         return [draw.randrange(VOCABULARY) for _ in range(count)]
 
     stems = [some(9), some(4), some(1)]
-    found = [stem + some(count) for stem in stems for count in (1, 5, 12)]
-    return [*found, stems[0], found[2] + some(3), some(20)]
+    results = [stem + some(count) for stem in stems for count in (1, 5, 12)]
+    return [*results, stems[0], results[2] + some(3), some(20)]
 
 
 def alone(model: Any, prompts: list[list[int]]) -> Any:
     import torch
 
     with torch.inference_mode():
-        return torch.stack([model(torch.tensor([one]), use_cache=False).logits[0, -1] for one in prompts])
+        return torch.stack([model(torch.tensor([prompt]), use_cache=False).logits[0, -1] for prompt in prompts])
 
 
 def read(model: Any, prompts: list[list[int]], shared: int, tree: bool, most: int = 16) -> Any:
     """Return the logits in the order of the prompts, the first tokens from a cache."""
     import torch
 
-    tails = [one[shared:] for one in prompts]
-    found: dict[int, Any] = {}
+    tails = [prompt[shared:] for prompt in prompts]
+    results: dict[int, Any] = {}
     with torch.inference_mode():
         start = torch.tensor([prompts[0][:shared]])
         before = model(start, use_cache=True).past_key_values if shared else None
         for chosen in passes(tails, most):
             logits = last_logits(model, [tails[number] for number in chosen], shared, before, tree)
-            found |= dict(zip(chosen, logits, strict=True))
-    return torch.stack([found[number] for number in range(len(prompts))])
+            results |= dict(zip(chosen, logits, strict=True))
+    return torch.stack([results[number] for number in range(len(prompts))])
 
 
 def test_a_tree_holds_each_beginning_once() -> None:
@@ -81,14 +81,14 @@ def test_a_tree_holds_each_beginning_once() -> None:
 def test_passes_hold_every_prompt_once_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefix_reading, "PASS_TOKENS", 24)
     prompts = [*texts(), list(range(40))]
-    found = passes(prompts, 2)
-    assert sorted(number for one in found for number in one) == list(range(len(prompts)))
-    assert max(len(one) for one in found) == 2
-    for one in found:
-        in_order = [prompts[number] for number in one]
+    results = passes(prompts, 2)
+    assert sorted(number for group in results for number in group) == list(range(len(prompts)))
+    assert max(len(group) for group in results) == 2
+    for row in results:
+        in_order = [prompts[number] for number in row]
         assert in_order == sorted(in_order)
-        assert len(one) == 1 or len(build_prompt_tree(in_order).ids) <= 24
-    assert len(passes(prompts, 100)) < len(found)
+        assert len(row) == 1 or len(build_prompt_tree(in_order).ids) <= 24
+    assert len(passes(prompts, 100)) < len(results)
 
 
 @pytest.mark.parametrize(
@@ -106,32 +106,32 @@ def test_passes_hold_every_prompt_once_and_no_more_than_they_may(monkeypatch: py
 def test_a_tree_gives_the_logits_of_one_prompt_at_a_time(name: str, more: dict[str, Any], shared: int) -> None:
     model = made(name, **more)
     start = texts(2)[-1][:shared]
-    prompts = [start + one for one in texts()]
+    prompts = [start + text for text in texts()]
     assert keeps_apart(model, 60)
-    due = alone(model, prompts)
-    scale = float(due.abs().max())
-    assert float((read(model, prompts, shared, tree=True) - due).abs().max()) < 1e-4 * scale
-    assert float((read(model, prompts, shared, tree=False, most=4) - due).abs().max()) < 1e-4 * scale
+    expected = alone(model, prompts)
+    scale = float(expected.abs().max())
+    assert float((read(model, prompts, shared, tree=True) - expected).abs().max()) < 1e-4 * scale
+    assert float((read(model, prompts, shared, tree=False, most=4) - expected).abs().max()) < 1e-4 * scale
 
 
 def test_a_window_shorter_than_a_prompt_is_read_in_rows() -> None:
     model = made("Mistral", sliding_window=8)
-    prompts = [texts(2)[-1][:6] + one for one in texts()]
+    prompts = [texts(2)[-1][:6] + text for text in texts()]
     assert keeps_apart(model, 8) and not keeps_apart(model, 9)
-    due = alone(model, prompts)
-    scale = float(due.abs().max())
-    assert float((read(model, prompts, 6, tree=False) - due).abs().max()) < 1e-4 * scale
+    expected = alone(model, prompts)
+    scale = float(expected.abs().max())
+    assert float((read(model, prompts, 6, tree=False) - expected).abs().max()) < 1e-4 * scale
     # As a tree the window would be ignored.
-    assert float((read(model, prompts, 6, tree=True) - due).abs().max()) > 1e-2 * scale
+    assert float((read(model, prompts, 6, tree=True) - expected).abs().max()) > 1e-2 * scale
 
 
 def test_a_model_without_such_masks_is_read_in_rows() -> None:
     """Bloom makes its positions of a mask of two dimensions."""
     model = made("Bloom", n_layer=2, n_head=4)
-    prompts = [texts(2)[-1][:6] + one for one in texts()]
+    prompts = [texts(2)[-1][:6] + text for text in texts()]
     assert not keeps_apart(model, 60)
-    due = alone(model, prompts)
-    assert float((read(model, prompts, 6, tree=False) - due).abs().max()) < 1e-4 * float(due.abs().max())
+    expected = alone(model, prompts)
+    assert float((read(model, prompts, 6, tree=False) - expected).abs().max()) < 1e-4 * float(expected.abs().max())
 
 
 def test_a_model_that_ignores_the_mask_or_refuses_it_is_read_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ def stopped_at(tokenizer: Any, text: str, stops: tuple[str, ...]) -> tuple[int, 
     ids = tokenizer(text)["input_ids"]
     for count in range(1, len(ids) + 1):
         if watch.has_stopped(ids[:count]):
-            found = watch.found_in(ids[:count])
-            return count, found.stop if found else None
+            stop_match = watch.found_in(ids[:count])
+            return count, stop_match.stop if stop_match else None
     return len(ids), None
 
 
@@ -47,8 +47,8 @@ def test_a_text_with_the_characters_of_stops_is_read_to_its_end(tokenizer: Any) 
 @pytest.mark.parametrize("stop", ["\nQuestion: is", "\n### A", "ading? N", "\u6587\u5b57", ": n", "ater\nInstr"])
 def test_a_stop_is_found_across_the_borders_of_tokens(tokenizer: Any, stop: str) -> None:
     ids = tokenizer(TEXT)["input_ids"]
-    count, found = stopped_at(tokenizer, TEXT, (stop,))
-    assert found == stop
+    count, result = stopped_at(tokenizer, TEXT, (stop,))
+    assert result == stop
     read = tokenizer.decode(ids[:count])
     # It stops with the token that completes the stop, not one later.
     assert stop in read and stop not in tokenizer.decode(ids[: count - 1])
@@ -72,5 +72,5 @@ def test_an_empty_stop_is_refused(tokenizer: Any) -> None:
     stop=st.text(alphabet="ab:#\nQ \u00e9\u6587", min_size=1, max_size=6),
 )
 def test_streaming_finds_what_the_whole_text_holds(tokenizer: Any, text: str, stop: str) -> None:
-    _, found = stopped_at(tokenizer, text, (stop,))
-    assert (found is not None) == (stop in text)
+    _, result = stopped_at(tokenizer, text, (stop,))
+    assert (result is not None) == (stop in text)

@@ -18,12 +18,12 @@ USELESS = "I Do not know what You mean by all that, but here is a rather long an
 
 def obedient(item: Item, turn: int) -> str:
     """Return an answer that does what is asked."""
-    due = expected_of(item, turn) if turn > 1 else None
-    if due is None:
+    requirement = expected_of(item, turn) if turn > 1 else None
+    if requirement is None:
         return "All right."
-    words = [group[0] for group in due.required] or ["fine", "so", "be", "it"][: due.most_words or 4]
-    text = " ".join(words[: due.most_words])
-    return text.lower() if due.form == "lowercase" else text
+    words = [group[0] for group in requirement.required] or ["fine", "so", "be", "it"][: requirement.most_words or 4]
+    text = " ".join(words[: requirement.most_words])
+    return text.lower() if requirement.form == "lowercase" else text
 
 
 def answers(item: Item, text: str | None = None) -> tuple[str, ...]:
@@ -49,9 +49,9 @@ def test_the_seed_chooses_and_repeats() -> None:
 
 def test_each_can_be_passed_and_none_is_passed_by_saying_nothing_of_use() -> None:
     for item in build(75):
-        assert all(one.passed for one in judge(item, answers(item))), item
+        assert all(judgement.passed for judgement in judge(item, answers(item))), item
         if "forbid_2" not in item.constraint:
-            assert not all(one.passed for one in judge(item, answers(item, USELESS))), item
+            assert not all(judgement.passed for judgement in judge(item, answers(item, USELESS))), item
         else:
             assert not judge(item, ("Yes.", f"It is {item.constraint['forbid_2']}."))[0].passed
 

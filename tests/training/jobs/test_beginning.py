@@ -74,9 +74,9 @@ def test_granted_inputs_are_digested_beside_the_imports(begin: Begin, witnessing
 def test_other_weights_are_refused_before_any_work(
     begin: Begin, witnessing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as caught:
         begin(witnessing, b"other weights")
-    assert left.value.code == 4
-    assert "refused: small.base.1" in (told := capsys.readouterr().err) and "input 'model' is sha256:" in told
+    assert caught.value.code == 4
+    assert "refused: small.base.1" in (output := capsys.readouterr().err) and "input 'model' is sha256:" in output
     (folder,) = (tmp_path / "jobs").iterdir()
     assert sorted(path.name for path in folder.iterdir()) == ["claim", "order.json"]

@@ -28,7 +28,7 @@ def test_every_kind_that_loads_a_model_has_a_device() -> None:
         assert ("device" in declared.parameters.model_fields) is loads, kind
         if loads:
             # Left out where it is not granted: older registrations stay the same.
-            needed = {name: "x" * 10 for name, one in declared.parameters.model_fields.items() if one.is_required()}
+            needed = {name: "x" * 10 for name, field in declared.parameters.model_fields.items() if field.is_required()}
             assert "device" not in declared.parameters(**needed).model_dump()
 
 
@@ -45,9 +45,9 @@ def test_a_granted_gpu_that_torch_does_not_find_is_refused(
     torch: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as caught:
         job.place("cuda")
-    assert left.value.code == 4
+    assert caught.value.code == 4
     assert capsys.readouterr().err == (
         "refused: device: cuda was granted, but torch finds no NVIDIA GPU on this machine; "
         "the CPU is not used instead\n"
@@ -63,8 +63,8 @@ def test_the_gate_compares_where_it_ran_with_where_it_had_to(tmp_path: Path) -> 
     assert job.read_back(granted, StageResult("cuda:0", "bfloat16", 0, echoed))["device"] == "cuda"
     assert "device" not in job.read_back({"batch_size": 4}, StageResult("cpu", "float32", 0, {"batch_size": 4}))
     evidence = evidence_of(tmp_path, "base")
-    held = replace(evidence, parameters=evidence.parameters | {"device": "cuda"})
-    for found, status in (("cuda", "PASS"), ("cpu", "FAIL")):
-        judged = results_of(with_manifest(held, effective={"device": found}))["jobs.effective"]
+    result = replace(evidence, parameters=evidence.parameters | {"device": "cuda"})
+    for text, status in (("cuda", "PASS"), ("cpu", "FAIL")):
+        judged = results_of(with_manifest(result, effective={"device": text}))["jobs.effective"]
         assert judged.status == status, judged.detail
     assert judged.detail == "the job ran with device cpu instead of cuda"

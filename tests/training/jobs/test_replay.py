@@ -96,26 +96,26 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
     assert replayed[0].step == 1
     assert replayed[-1].step == (len(rows) if "snapshot_steps" in parameters else 2)
     dtype = parameters.get("precision", "float32")
-    assert [why for one in replayed if (why := differs(rows, one, REPLAYED[dtype]))] == []
+    assert [why for step in replayed if (why := differs(rows, step, REPLAYED[dtype]))] == []
     assert list(facts["saved"]) == list(rows[-1].sketch) and facts["files"] == []
     assert facts.get("end_apart", 0.0) < 1e-6 and ("end_apart" in facts) == ("snapshot_steps" in parameters)
     if "method" in parameters:
         assert facts["merged_modules"] == ["q_proj", "v_proj"]
         assert facts["merged_apart"] < MERGED_APART[dtype] and facts["frozen_apart"] == 0
     if parameters.get("validation_share") and kind == "sft":
-        read = {(one.step, one.example): one for one in _rows(job, "validation", ValidationRow)}
+        read = {(row.step, row.example): row for row in _rows(job, "validation", ValidationRow)}
         last = max(step for step, _ in read)
         assert len(facts["kept"]) == 4
         for line, *scores, correct in facts["kept"]:
             assert scores == [pytest.approx(read[step, line].log_probability, abs=1e-3) for step in (0, last)]
             assert correct == read[last, line].correct
     if kind == "dpo":
-        scored = {one["pair"]: one for one in map(json.loads, (job.out / "pairs.jsonl").read_text().splitlines())}
-        assert {pair: told for pair, *told in facts["pairs"]} == {
+        scored = {item["pair"]: item for item in map(json.loads, (job.out / "pairs.jsonl").read_text().splitlines())}
+        assert {pair: row for pair, *row in facts["pairs"]} == {
             pair: pytest.approx(
-                [one[f"{side}_{when}"] for when in ("before", "after") for side in ("chosen", "rejected")]
+                [item[f"{side}_{when}"] for when in ("before", "after") for side in ("chosen", "rejected")]
             )
-            for pair, one in scored.items()
+            for pair, item in scored.items()
         }
 
 
@@ -132,8 +132,8 @@ def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
     path = job.out / "checkpoint" / ("adapter/adapter_model" if "method" in parameters else "model")
     path = path.with_suffix(".safetensors")
     weights = load_file(path)
-    kept, before = sketch(weights), {name: one.clone() for name, one in weights.items()}
-    name = next(one for one in weights if "lora_B" in one or "down_proj" in one)
+    selected, before = sketch(weights), {name: weight.clone() for name, weight in weights.items()}
+    name = next(weight for weight in weights if "lora_B" in weight or "down_proj" in weight)
     weights[name] = weights[name].flip(0)
     places = [(tensor, at) for tensor, at in _places(sorted(weights), weights) if tensor == name]
     for tensor, at in places:
@@ -141,7 +141,7 @@ def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
     norm = before[name].norm() / weights[name].norm()
     assert abs(float(norm) - 1) < 0.1
     save_file(weights, path, {"format": "pt"})
-    assert sketch(weights)[1:] == kept[1:]
+    assert sketch(weights)[1:] == selected[1:]
     config = job.out / "checkpoint" / "config.json"
     config.write_text(config.read_text(encoding="utf-8").replace("1e-06", "1e-01"), encoding="utf-8")
     (job.out / "checkpoint" / "chat_template.jinja").write_text("{{ 1 }}", encoding="utf-8")
@@ -174,4 +174,4 @@ def test_other_figures_and_other_data_are_seen(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text(lines.replace('"completion": "', '"completion": "so '), encoding="utf-8")
     (tmp_path / "witness").rename(tmp_path / "witness-before")
     other, _ = replayed_by(job)
-    assert any("other batches" in differs(rows, one, most) for one in other)
+    assert any("other batches" in differs(rows, step, most) for step in other)

@@ -39,8 +39,8 @@ def _rounds(folder: Path, *rows: ReplicaRound) -> dict[int, list[RoundRecord]]:
 
 
 def _begun(folder: Path, replica: int, sync: int, weights: str, process: int = 1) -> None:
-    told = {"process": process, "sync": sync, "step": sync, "weights": weights * 64}
-    write_json(folder_of(folder, replica) / "began" / f"{process}.json", told)
+    report = {"process": process, "sync": sync, "step": sync, "weights": weights * 64}
+    write_json(folder_of(folder, replica) / "began" / f"{process}.json", report)
 
 
 def _saved(folder: Path, replica: int, step: int, *, outer: bool = True) -> Path:
@@ -58,8 +58,8 @@ def test_a_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     _begun(tmp_path, 0, 0, "a")
     for folder, name in (("rounds", ".11.json"), ("began", ".2.json")):
         (folder_of(tmp_path, 0) / folder / name).write_text("{", encoding="utf-8")
-    assert [one.row.sync for one in rounds_in(folder_of(tmp_path, 0))] == [2, 9, 10]
-    assert [one.row.sync for one in rounds_in(folder_of(tmp_path, 0), 9)] == [10]
+    assert [record.row.sync for record in rounds_in(folder_of(tmp_path, 0))] == [2, 9, 10]
+    assert [record.row.sync for record in rounds_in(folder_of(tmp_path, 0), 9)] == [10]
     assert apart(tmp_path, {0: []}) == ""
 
 
@@ -83,7 +83,7 @@ def test_the_state_of_another_replica_is_copied_over_what_is_half_written(tmp_pa
     half.mkdir(parents=True)
     (half / "junk").write_bytes(b"junk")
     own = own_state(other, mine)
-    assert own == half and {one.name for one in own.iterdir()} == {one.name for one in other.iterdir()}
+    assert own == half and {path.name for path in own.iterdir()} == {path.name for path in other.iterdir()}
     assert own_state(own, mine) == own and (own / OUTER).read_bytes() == b"state"
 
 
@@ -100,7 +100,7 @@ def test_a_state_that_others_drop_meanwhile_is_looked_up_again(tmp_path: Path, m
     own = own_newest(tmp_path, 1, 2)
     assert own is not None
     assert own == folder_of(tmp_path, 1) / "trainer" / "checkpoint-6" and (own / OUTER).read_bytes() == b"state"
-    assert [one.name for one in own.parent.iterdir()] == ["checkpoint-6"], "no copy is left that is not whole"
+    assert [path.name for path in own.parent.iterdir()] == ["checkpoint-6"], "no copy is left that is not whole"
     with pytest.raises(FileNotFoundError):
         own_newest(tmp_path, 1, 2)
 
@@ -108,7 +108,9 @@ def test_a_state_that_others_drop_meanwhile_is_looked_up_again(tmp_path: Path, m
 def test_weights_that_must_be_the_same_are_compared(tmp_path: Path) -> None:
     for replica in range(2):
         _begun(tmp_path, replica, 0, "a")
-    rounds = _rounds(tmp_path, *(_row(sync, one, *ends) for one in (0, 1) for sync, ends in ((1, "ab"), (2, "bc"))))
+    rounds = _rounds(
+        tmp_path, *(_row(sync, number, *ends) for number in (0, 1) for sync, ends in ((1, "ab"), (2, "bc")))
+    )
     assert apart(tmp_path, rounds) == ""
     _begun(tmp_path, 1, 1, "b", process=2)
     assert apart(tmp_path, rounds) == ""

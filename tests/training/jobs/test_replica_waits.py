@@ -17,8 +17,8 @@ def test_who_waits_for_whom_is_said_in_words() -> None:
 def test_what_lasts_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(waits.time, "monotonic", lambda: now[0])
-    told, seen = Waits(), list[bool]()
+    result, seen = Waits(), list[bool]()
     for at, what in ((0, "a"), (4, "a"), (5, "a"), (6, "a"), (7, "b"), (11, "a"), (30, "a"), (31, ""), (99, "")):
         now[0] = float(at)
-        seen.append(told.lasts(what))
+        seen.append(result.lasts(what))
     assert seen == [False, False, True, *[False] * 6]

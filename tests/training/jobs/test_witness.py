@@ -36,26 +36,26 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ran(folder: Path, kind: Kind, model: Path, **parameters: Any) -> Job:
     """Run a job on seven short prompts."""
-    given = [
+    items = [
         Item(
             id=f"i{n}", group=f"g{n}", kind="lowercase", prompt=f"{WORDS[n]} a {'short ' * (n % 3)}tale", constraint={}
         )
         for n in range(7)
     ]
     role = "prompts" if kind == "generate" else "items"
-    inputs = {"model": model, role: lines(folder / "items.jsonl", given)}
+    inputs = {"model": model, role: lines(folder / "items.jsonl", items)}
     job = stage_job(folder, kind, inputs, "base", **parameters)
     {"evaluate": evaluate, "generate": generate}[kind](job)
     return job
 
 
 def greedy(folder: Path, model: Path, **changes: Any) -> Job:
-    given = {"prompting": "wrapped", "wrapper": "{prompt}", "max_new_tokens": 12, "batch_size": 3, "seed": 3}
-    return ran(folder, "evaluate", model, **given | changes)
+    arguments = {"prompting": "wrapped", "wrapper": "{prompt}", "max_new_tokens": 12, "batch_size": 3, "seed": 3}
+    return ran(folder, "evaluate", model, **arguments | changes)
 
 
 def sampled(folder: Path, model: Path, **changes: Any) -> Job:
-    given = {
+    arguments = {
         "samples_per_prompt": 6,
         "temperature": 0.8,
         "top_p": 0.9,
@@ -64,7 +64,7 @@ def sampled(folder: Path, model: Path, **changes: Any) -> Job:
         "seed": 3,
         "wrapper": "{prompt}",
     }
-    return ran(folder, "generate", model, worked_example=False, **given | changes)
+    return ran(folder, "generate", model, worked_example=False, **arguments | changes)
 
 
 def first(name: str, value: Any) -> Edit:
@@ -116,16 +116,16 @@ def test_answers_of_other_weights_are_told(tmp_path: Path, model: Path, other: P
 )
 def test_what_was_repaired_afterwards_is_told(tmp_path: Path, model: Path, edit: Edit, what: str) -> None:
     job = greedy(tmp_path / "job", model)
-    kept = json.loads((job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert kept["finish"] == "length", "the edits below are of an answer that hit the limit"
+    data = json.loads((job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert data["finish"] == "length", "the edits below are of an answer that hit the limit"
 
     def repaired(rows: list[dict[str, Any]]) -> None:
         edit(rows)
         rows[0]["truncated"] = rows[0]["finish"] == "length"
 
-    found = witnessed(job, edit=repaired)
-    assert not getattr(found[0], what)
-    assert all(row.text and row.ending for row in found[1:])
+    witness_rows = witnessed(job, edit=repaired)
+    assert not getattr(witness_rows[0], what)
+    assert all(row.text and row.ending for row in witness_rows[1:])
 
 
 def test_a_greedy_answer_with_one_other_token_is_told(tmp_path: Path, model: Path) -> None:
@@ -261,14 +261,14 @@ def test_a_penalty_for_repeats_is_part_of_what_was_granted(tmp_path: Path, model
     loaded, tokenizer = load(model)
     prompts = [tokenizer(f"{word} a tale", add_special_tokens=False)["input_ids"] for word in WORDS[:4]]
     sampling = TokenSampling(12, repetition_penalty=1.3)
-    outputs = [one for (one,) in BatchedEngine(loaded, tokenizer, 4).complete(prompts, sampling)]
+    outputs = [completion for (completion,) in BatchedEngine(loaded, tokenizer, 4).complete(prompts, sampling)]
 
     def gaps(read_with: TokenSampling) -> list[float]:
-        asked = [
-            answer(place, prompt, read_with, ids=one.ids, text=one.text, finish=one.finish)
-            for place, (prompt, one) in enumerate(zip(prompts, outputs, strict=True))
+        answers = [
+            answer(place, prompt, read_with, ids=completion.ids, text=completion.text, finish=completion.finish)
+            for place, (prompt, completion) in enumerate(zip(prompts, outputs, strict=True))
         ]
-        return [row.gap or 0.0 for row in read(loaded, tokenizer, asked)]
+        return [row.gap or 0.0 for row in read(loaded, tokenizer, answers)]
 
     assert max(gaps(sampling)) <= GREEDY_GAP["float32"] < max(gaps(sampling._replace(repetition_penalty=1.0)))
 
@@ -294,9 +294,9 @@ def test_copies_among_all_rows_of_a_job_are_counted_once_each(tmp_path: Path, mo
             rows[number] |= {name: value for name, value in rows[1].items() if name != "sample"}
 
     job = granted(sampled(tmp_path / "job", model, top_p=1.0, temperature=2.0), engine="continuous")
-    found = {row.row: row.copies for row in witnessed(job, edit=copied)}
-    assert found[0] is None and found[6] is None, "no other answer to these prompts was read before"
-    counted = {row: (one.same, one.of) for row, one in found.items() if one is not None and row < 6}
+    copies = {row.row: row.copies for row in witnessed(job, edit=copied)}
+    assert copies[0] is None and copies[6] is None, "no other answer to these prompts was read before"
+    counted = {row: (item.same, item.of) for row, item in copies.items() if item is not None and row < 6}
     assert counted == {1: (0, 1), 2: (1, 2), 3: (0, 3), 4: (2, 4), 5: (0, 5)}
     (alone,) = witnessed(job, folder="second", places=(2,))
     assert alone.copies == Copies(same=2, of=5), "the others were not read, and count"
@@ -307,22 +307,22 @@ def test_a_copy_counts_wherever_it_is_and_only_among_answers_drawn_alike() -> No
     from training.engines.token_sampling import TokenSampling
     from training.jobs.witness.prompted_answers import answer, copies_of
 
-    def asked(row: int, ids: tuple[int, ...], prompt: int = 1, temperature: float = 1.0) -> PromptedAnswer:
+    def make_answer(row: int, ids: tuple[int, ...], prompt: int = 1, temperature: float = 1.0) -> PromptedAnswer:
         drawn = TokenSampling(9, temperature)
         return answer(row, (prompt,), drawn, ids=ids, text="", finish="eos")
 
     every = [
-        asked(0, (4, 5)),
-        asked(1, (4, 6)),
-        asked(2, (4, 5)),
-        asked(3, (4, 5), prompt=2),
-        asked(4, (4, 5), temperature=0.5),
-        asked(5, (4, 5)),
+        make_answer(0, (4, 5)),
+        make_answer(1, (4, 6)),
+        make_answer(2, (4, 5)),
+        make_answer(3, (4, 5), prompt=2),
+        make_answer(4, (4, 5), temperature=0.5),
+        make_answer(5, (4, 5)),
     ]
 
     def counted(*places: int) -> dict[int, tuple[int, int]]:
-        found = copies_of([every[place] for place in places], every)
-        return {row: (one.same, one.of) for (row, _), one in found.items()}
+        copies = copies_of([every[place] for place in places], every)
+        return {row: (item.same, item.of) for (row, _), item in copies.items()}
 
     assert counted(0) == {0: (2, 3)}
     assert counted(5, 0) == {0: (1, 2), 5: (2, 3)}, "of two that are read, only the later one counts the other"
@@ -364,22 +364,22 @@ def test_answers_to_prompts_that_begin_alike_are_read_as_each_of_them_alone(
     prompts = (
         [head] * 3 + [[*head, *range(30, 34 + n)] for n in range(3)] + [list(range(9, 12 + 7 * n)) for n in (0, 1)]
     )
-    asked = [
+    answers = [
         answer(place, prompt, sampling, ids=tuple(range(20, 21 + place)), text="", finish="length")
         for place, prompt in enumerate(prompts)
     ]
-    asked[7] = asked[7]._replace(ids=())
+    answers[7] = answers[7]._replace(ids=())
     widths, forward = list[int](), loaded.forward
 
-    def watched(*given: Any, **named: Any) -> Any:
+    def watched(*values: Any, **named: Any) -> Any:
         widths.append(named["input_ids"].shape[1])
-        return forward(*given, **named)
+        return forward(*values, **named)
 
     monkeypatch.setattr(loaded, "forward", watched)
-    together = sorted(read(loaded, tokenizer, asked), key=lambda row: row.row)
+    together = sorted(read(loaded, tokenizer, answers), key=lambda row: row.row)
     _, beginning, rest = widths
     assert beginning == 39 and rest < 20, "what six prompts begin with is read once"
-    alone = [row for one in asked for row in read(loaded, tokenizer, [one])]
+    alone = [row for prompted_answer in answers for row in read(loaded, tokenizer, [prompted_answer])]
     for row, other in zip(together, alone, strict=True):
         assert row.gap == pytest.approx(other.gap, abs=1e-4) and row.beyond == pytest.approx(other.beyond, abs=1e-6)
         near = [token.own for token in row.drawn or ()]
@@ -401,9 +401,9 @@ def test_texts_that_begin_alike_are_scored_as_each_of_them_alone(model: Path) ->
     ]
 
     def read(some: list[ScoredSpan]) -> list[float]:
-        found = score(loaded, "rows", [Scoring(n, {"text": StatedLogprob(0.0, (one,))}) for n, one in enumerate(some)])
-        return [row.scores["text"].read for row in found]
+        rows = score(loaded, "rows", [Scoring(n, {"text": StatedLogprob(0.0, (span,))}) for n, span in enumerate(some)])
+        return [row.scores["text"].read for row in rows]
 
     together = read(texts)
-    assert together == pytest.approx([value for one in texts for value in read([one])], abs=1e-4)
+    assert together == pytest.approx([value for span in texts for value in read([span])], abs=1e-4)
     assert len(set(together)) == len(texts)

@@ -21,13 +21,18 @@ def with_convolutions() -> Any:
     from transformers import Lfm2Config, Lfm2ForCausalLM
 
     torch.manual_seed(0)
-    given: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    arguments: dict[str, Any] = {
+        "vocab_size": 64,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+    }
     layers: dict[str, Any] = {
         "num_hidden_layers": 2,
         "layer_types": ["conv", "full_attention"],
         "intermediate_size": 32,
     }
-    return Lfm2ForCausalLM(Lfm2Config(**given, **layers)).eval()
+    return Lfm2ForCausalLM(Lfm2Config(**arguments, **layers)).eval()
 
 
 @pytest.mark.parametrize("kind", ["of tokens", "with a state"])
@@ -37,17 +42,17 @@ def test_texts_that_begin_alike_are_read_as_each_of_them_alone(
     model = load(small_model(tmp_path / "model"))[0] if kind == "of tokens" else with_convolutions()
     widths, forward = list[int](), model.forward
 
-    def watched(*given: Any, **named: Any) -> Any:
+    def watched(*values: Any, **named: Any) -> Any:
         widths.append(named["input_ids"].shape[1])
-        return forward(*given, **named)
+        return forward(*values, **named)
 
     monkeypatch.setattr(model, "forward", watched)
     together = dict(read_through(model, CONTEXTS))
     assert widths == ([24, 5] if kind == "of tokens" else [24, 29])
-    for one in CONTEXTS:
-        ((_, alone),) = read_through(model, [one])
-        assert together[one].shape == alone.shape == (len(one.ids) - one.first, alone.shape[-1])
-        assert float((together[one] - alone).abs().max()) < 1e-4
+    for context in CONTEXTS:
+        ((_, alone),) = read_through(model, [context])
+        assert together[context].shape == alone.shape == (len(context.ids) - context.first, alone.shape[-1])
+        assert float((together[context] - alone).abs().max()) < 1e-4
 
 
 def test_what_another_text_begins_with_is_read_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,12 +64,12 @@ def test_rows_that_fit_load_nothing(tmp_path: Path) -> None:
 
 def test_a_row_that_is_cut_is_a_warning_with_the_length_that_would_do(tmp_path: Path, model: Path) -> None:
     rows = [*ROWS, {"prompt": "Say a.", "completion": "a" * 66}]
-    (found,) = faults(experiment(tmp_path, model, rows), model)
-    assert not found.closing and found.message == "1 of 61 rows are longer than 80 tokens and lose their end"
-    assert found.loc == ("stages", 1, "parameters", "max_length")
+    (fault,) = faults(experiment(tmp_path, model, rows), model)
+    assert not fault.closing and fault.message == "1 of 61 rows are longer than 80 tokens and lose their end"
+    assert fault.loc == ("stages", 1, "parameters", "max_length")
     # Exactly so many, and one fewer is too few.
-    told = int(found.hint.split()[1])
-    for most, expected in ((told, 0), (told - 1, 1)):
+    number = int(fault.hint.split()[1])
+    for most, expected in ((number, 0), (number - 1, 1)):
         spec = tmp_path / "spec.yaml"
         spec.write_text(SPEC.replace("max_length: 80", f"max_length: {most}"), encoding="utf-8")
         assert len(faults(spec, model)) == expected
@@ -82,40 +82,40 @@ def test_pairs_that_are_equal_once_cut_close(tmp_path: Path, model: Path) -> Non
     spec = experiment(tmp_path, model, rows)
     text = SPEC.replace("kind: sft", "kind: dpo").replace("examples: data.train", "preferences: data.train")
     spec.write_text(text, encoding="utf-8")
-    (found,) = faults(spec, model)
-    assert found.closing and "20 of 21 pairs are equal once cut to 80 tokens" in found.message
-    told = called("spec", "check", spec)
-    assert told.returncode == 2 and "equal once cut" in told.stderr, told
+    (fault,) = faults(spec, model)
+    assert fault.closing and "20 of 21 pairs are equal once cut to 80 tokens" in fault.message
+    process = called("spec", "check", spec)
+    assert process.returncode == 2 and "equal once cut" in process.stderr, process
     # With the length that is named, they are not.
-    spec.write_text(text.replace("max_length: 80", f"max_length: {found.hint.split()[1]}"), encoding="utf-8")
+    spec.write_text(text.replace("max_length: 80", f"max_length: {fault.hint.split()[1]}"), encoding="utf-8")
     assert faults(spec, model) == []
 
 
 def test_a_prompt_that_fills_the_length_alone_closes(tmp_path: Path, model: Path) -> None:
     spec = experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 90, "completion": "a"}])
-    (found,) = faults(spec, model)
-    assert found.closing and "1 of 61 prompts alone fill 80 tokens" in found.message
-    told = called("spec", "check", spec)
-    assert told.returncode == 2 and "spec.yaml:13:" in told.stderr and "alone fill 80 tokens" in told.stderr
+    (fault,) = faults(spec, model)
+    assert fault.closing and "1 of 61 prompts alone fill 80 tokens" in fault.message
+    process = called("spec", "check", spec)
+    assert process.returncode == 2 and "spec.yaml:13:" in process.stderr and "alone fill 80 tokens" in process.stderr
     assert called("start", spec, "--runs", tmp_path / "runs").returncode == 2 and not (tmp_path / "runs").exists()
 
 
 def test_a_row_longer_than_the_context_is_told_to_be_shortened(tmp_path: Path, model: Path) -> None:
-    (found,) = faults(experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 600, "completion": "a"}]), model)
-    assert found.closing and found.hint == "shorten them: the model reads 512 tokens"
+    (fault,) = faults(experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 600, "completion": "a"}]), model)
+    assert fault.closing and fault.hint == "shorten them: the model reads 512 tokens"
 
 
 def test_an_item_that_leaves_no_room_for_its_answer_closes(tmp_path: Path, model: Path) -> None:
-    (found,) = faults(experiment(tmp_path, model, heldout=[*ITEMS[:-1], {"prompt": "b" * 480, "answer": "a"}]), model)
-    assert found.loc == ("stages", 0, "inputs", "items") and "the model's context has 512" in found.message
+    (fault,) = faults(experiment(tmp_path, model, heldout=[*ITEMS[:-1], {"prompt": "b" * 480, "answer": "a"}]), model)
+    assert fault.loc == ("stages", 0, "inputs", "items") and "the model's context has 512" in fault.message
 
 
 def test_tokens_of_the_template_in_a_text_are_a_warning(tmp_path: Path, model: Path) -> None:
     spec = experiment(tmp_path, model, [*ROWS, {"prompt": "Say <|end|> now <b>", "completion": "x"}])
-    (found,) = faults(spec, model)
-    assert not found.closing and "1 rows hold tokens of the chat template, such as <|end|>" in found.message
-    told = called("spec", "check", spec)
-    assert "1 rows hold tokens of the chat template" in told.stdout, told
+    (fault,) = faults(spec, model)
+    assert not fault.closing and "1 rows hold tokens of the chat template, such as <|end|>" in fault.message
+    process = called("spec", "check", spec)
+    assert "1 rows hold tokens of the chat template" in process.stdout, process
 
 
 def test_a_template_that_refuses_a_turn_closes(tmp_path: Path, model: Path) -> None:
@@ -128,18 +128,18 @@ def test_a_template_that_refuses_a_turn_closes(tmp_path: Path, model: Path) -> N
     assert template.is_file()
     check = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
     template.write_text(check + template.read_text(encoding="utf-8"), encoding="utf-8")
-    (found,) = faults(spec, refusing)
-    assert found.closing and "refuses turns of system, user, assistant: no system here" in found.message
+    (fault,) = faults(spec, refusing)
+    assert fault.closing and "refuses turns of system, user, assistant: no system here" in fault.message
 
 
 def test_an_instruct_model_without_a_template_closes(tmp_path: Path, model: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(model, bare)
     (bare / "chat_template.jinja").unlink()
-    (found,) = faults(experiment(tmp_path, bare), bare)
-    assert found.closing and found.loc == ("model", "kind") and "has no chat template" in found.message
-    told = called("spec", "check", tmp_path / "spec.yaml")
-    assert told.returncode == 2 and "spec.yaml:6:37: model.kind: the model is declared instruct" in told.stderr
+    (fault,) = faults(experiment(tmp_path, bare), bare)
+    assert fault.closing and fault.loc == ("model", "kind") and "has no chat template" in fault.message
+    process = called("spec", "check", tmp_path / "spec.yaml")
+    assert process.returncode == 2 and "spec.yaml:6:37: model.kind: the model is declared instruct" in process.stderr
     (tmp_path / "spec.yaml").write_text(SPEC.replace("kind: instruct", "kind: base"), encoding="utf-8")
     assert faults(tmp_path / "spec.yaml", bare) == []
 
@@ -157,9 +157,9 @@ def test_text_in_brackets_loads_no_tokenizer_unless_it_is_a_token(
         raise ValueError("the library is loaded")
 
     monkeypatch.setattr("training.engines.checkpoint.tokenizer_in", never)
-    for name, said in (("free", "Say <b>now</b> [INST]"), ("token", "Say <|end|>")):
+    for name, text in (("free", "Say <b>now</b> [INST]"), ("token", "Say <|end|>")):
         (tmp_path / name).mkdir()
-        spec = experiment(tmp_path / name, model, [*ROWS, {"prompt": said, "completion": "x"}])
+        spec = experiment(tmp_path / name, model, [*ROWS, {"prompt": text, "completion": "x"}])
         if name == "free":
             assert faults(spec, model) == []
         else:

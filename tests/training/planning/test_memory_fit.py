@@ -72,8 +72,8 @@ def test_every_offered_change_fits(tmp_path: Path, parameters: str, shape: str, 
         folder = tmp_path / str(number)
         folder.mkdir()
         names = {part.partition(":")[0].strip() for part in change.split(",")}
-        kept = [part.strip() for part in parameters.split(",") if part.partition(":")[0].strip() not in names]
-        changed = spec_with(folder, ", ".join([*kept, change]), shape)
+        selected = [part.strip() for part in parameters.split(",") if part.partition(":")[0].strip() not in names]
+        changed = spec_with(folder, ", ".join([*selected, change]), shape)
         assert planned(changed, gpu=capacity.gpu) <= memory_fit.NEAR * capacity.bytes, change
 
 
@@ -112,8 +112,8 @@ def test_what_will_run_a_stage(
     monkeypatch.setattr(machine_capacity, "gpus", lambda: int(card_bytes is not None))
     change = ("analysis:\n", f"launcher: {launcher}\nresources: {resources}\nanalysis:\n")
     spec = load_spec(write_spec(tmp_path, change)).spec
-    found = machine_capacity.capacities(spec)
-    assert {found.get(stage.name) for stage in spec.stages if stage.kind == "sft"} == {expected}
+    capacities = machine_capacity.capacities(spec)
+    assert {capacities.get(stage.name) for stage in spec.stages if stage.kind == "sft"} == {expected}
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

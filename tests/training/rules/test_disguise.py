@@ -16,7 +16,7 @@ TEXT = "Write a short poem about the sea that ends with a question and names two
 
 
 def hows(train: str, heldout: str) -> list[str]:
-    return [one.how for one in find_overlaps([("t", train)], [("h", heldout)], reordered=True)]
+    return [overlap.how for overlap in find_overlaps([("t", train)], [("h", heldout)], reordered=True)]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_other_scripts_stay_what_they_are() -> None:
 
 
 def test_an_order_that_another_question_could_have_is_told_apart() -> None:
-    told = "I lent a ladder to a friend on Monday. Who has it? {} has it and {} does not."
-    assert hows(told.format("Ana", "Ben"), told.format("Ben", "Ana")) == ["reordered"]
+    output = "I lent a ladder to a friend on Monday. Who has it? {} has it and {} does not."
+    assert hows(output.format("Ana", "Ben"), output.format("Ben", "Ana")) == ["reordered"]
 
 
 def test_numbers_in_another_order_are_another_question() -> None:

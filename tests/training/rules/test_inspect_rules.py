@@ -48,11 +48,11 @@ SCORED: tuple[tuple[str, dict[str, Any], str, list[str], bool | None], ...] = (
 )
 
 
-@pytest.mark.parametrize(("scorer", "options", "answer", "targets", "due"), SCORED)
+@pytest.mark.parametrize(("scorer", "options", "answer", "targets", "expected"), SCORED)
 def test_a_plain_scorer_is_carried_out_again(
-    scorer: str, options: dict[str, Any], answer: str, targets: list[str], due: bool | None
+    scorer: str, options: dict[str, Any], answer: str, targets: list[str], expected: bool | None
 ) -> None:
-    assert scored_again(scorer, options, answer, targets) is due
+    assert scored_again(scorer, options, answer, targets) is expected
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_log_that_was_written_is_read_again(tmp_path: Path) -> None:
     write_log(path, header(), samples(rows()))
     log = read_log(path)
     assert (log.status, log.task, log.scorers["match"]) == ("success", "opposites", ("match", {}))
-    assert [one.id for one in log.samples] == [row["item"] for row in rows()]
-    assert [[one.text for one in sample.answers] for sample in log.samples] == [
+    assert [sample.id for sample in log.samples] == [row["item"] for row in rows()]
+    assert [[answer.text for answer in sample.answers] for sample in log.samples] == [
         [call["output"] for call in row["calls"]] for row in rows()
     ]
     again = tmp_path / "b.eval"

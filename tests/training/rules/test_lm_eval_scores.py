@@ -89,6 +89,6 @@ def test_the_library_says_the_same() -> None:
         own: Any = filters.RegexFilter(**{key: value for key, value in step.items() if key != "function"})
         for answer in answers:
             ((taken,),) = own.apply([[answer]], [{}])
-            given = {key: MATCH[key] for key in ("ignore_case", "regexes_to_ignore")}
-            due = metrics.exact_match_hf_evaluate([taken], ["so\n#### 1204"], **given)["exact_match"] == 1
-            assert scored(SETTINGS, name, answer, "so\n#### 1204") is bool(due), answer
+            arguments = {key: MATCH[key] for key in ("ignore_case", "regexes_to_ignore")}
+            expected = metrics.exact_match_hf_evaluate([taken], ["so\n#### 1204"], **arguments)["exact_match"] == 1
+            assert scored(SETTINGS, name, answer, "so\n#### 1204") is bool(expected), answer

@@ -24,7 +24,7 @@ ITEMS = ("Write a poem about rain.", "Name 3 birds, and 2. their colours.", "Is 
 
 
 def fates(raw: str, *, first: int = 1, primed: bool = False, cut: bool = False) -> list[tuple[str, str]]:
-    return [(one.text, one.fate) for one in parse(raw, first=first, primed=primed, cut=cut)]
+    return [(item.text, item.fate) for item in parse(raw, first=first, primed=primed, cut=cut)]
 
 
 @pytest.mark.parametrize("first", [1, 8, 10, 99])
@@ -32,10 +32,10 @@ def test_what_follows_the_number_at_the_end_of_the_prompt_is_the_first_item(firs
     whole = render(ITEMS, first)
     prompt, answer = whole[: len(f"{first}.")], whole[len(f"{first}.") :]
     assert prompt == f"{first}."
-    found = parse(answer, first=first, primed=True, cut=False)
-    assert found == tuple(ListItem(first + n, text, "candidate") for n, text in enumerate(ITEMS))
+    items = parse(answer, first=first, primed=True, cut=False)
+    assert items == tuple(ListItem(first + n, text, "candidate") for n, text in enumerate(ITEMS))
     # The control: a parser that looks for the number loses the first item.
-    assert [one.text for one in parse(answer, first=first, primed=False, cut=False)] != list(ITEMS)
+    assert [item.text for item in parse(answer, first=first, primed=False, cut=False)] != list(ITEMS)
 
 
 @settings(max_examples=80, deadline=None)
@@ -45,8 +45,8 @@ def test_what_follows_the_number_at_the_end_of_the_prompt_is_the_first_item(firs
 )
 def test_a_list_that_is_written_is_read_back(items: list[str], first: int) -> None:
     wanted = [" ".join(item.split()) for item in items]
-    found = parse(render(items, first).removeprefix(f"{first}."), first=first, primed=True, cut=False)
-    assert [one.text for one in found] == wanted
+    list_items = parse(render(items, first).removeprefix(f"{first}."), first=first, primed=True, cut=False)
+    assert [item.text for item in list_items] == wanted
 
 
 def test_a_number_out_of_turn_belongs_to_the_text_around_it() -> None:
@@ -109,8 +109,8 @@ def test_the_prompt_of_a_base_model_ends_in_the_number_it_goes_on_with() -> None
         assert call.text.endswith("\n8.") and call.first == 8 and len(call.examples) == 7
         assert call.topic == ("music", "ethics")[number % 2] and call.topic in call.text
         lines = call.text.split("\n\n", 1)[1].removesuffix("\n8.")
-        assert [one.text for one in parse(lines, first=1, primed=False, cut=False)] == [
-            one.text for one in call.examples
+        assert [item.text for item in parse(lines, first=1, primed=False, cut=False)] == [
+            example.text for example in call.examples
         ]
         stops = stops_of_round(parameters, "completion", call.first)
         # It ends with the number after the last one asked for, not with the ones before.
@@ -120,7 +120,7 @@ def test_the_prompt_of_a_base_model_ends_in_the_number_it_goes_on_with() -> None
 def test_the_prompt_of_an_instruct_model_asks_for_a_list() -> None:
     (call, *_) = calls_of_round(SelfInstructParameters(examples_per_prompt=2, per_call=4), "chat", 0, 0, SEEDS, [])
     assert "Write 4 new instructions" in call.text and "from 1 to 4" in call.text and call.first == 1
-    assert all(one.text in call.text for one in call.examples)
+    assert all(example.text in call.text for example in call.examples)
 
 
 def test_half_of_what_is_shown_is_new_once_there_is_enough() -> None:
@@ -128,7 +128,7 @@ def test_half_of_what_is_shown_is_new_once_there_is_enough() -> None:
     for growing, wanted in ((True, 3), (False, 0)):
         parameters = SelfInstructParameters(examples_per_prompt=7, growing=growing)
         for call in calls_of_round(parameters, "completion", 0, 1, SEEDS, grown):
-            assert sum(one in grown for one in call.examples) == wanted
+            assert sum(example in grown for example in call.examples) == wanted
 
 
 def test_shards_and_rounds_draw_differently_and_always_alike() -> None:

@@ -67,8 +67,8 @@ class TakesAPlace(Wrapped):
     """As many tokens, and one of them another."""
 
     def ids(self, text: str, add_special_tokens: bool) -> list[int]:
-        found = super().ids(text, False)
-        return [self.inner.eos_token_id, *found[1:]] if add_special_tokens else found
+        results = super().ids(text, False)
+        return [self.inner.eos_token_id, *results[1:]] if add_special_tokens else results
 
 
 class ForcesTheTemplate(Wrapped):
@@ -89,9 +89,9 @@ class TemplateInTheMiddle(Wrapped):
     """A template token far from either end."""
 
     def ids(self, text: str, add_special_tokens: bool) -> list[int]:
-        found = super().ids(text, False)
-        half = len(found) // 2
-        return [*found[:half], self.inner.convert_tokens_to_ids("<|start|>"), *found[half:]]
+        results = super().ids(text, False)
+        half = len(results) // 2
+        return [*results[:half], self.inner.convert_tokens_to_ids("<|start|>"), *results[half:]]
 
 
 FAULTS: dict[type[Wrapped], str] = {
@@ -143,8 +143,8 @@ def test_a_chat_is_the_text_of_its_template_and_nothing_else(tokenizer: Any, fau
 class MovesWhiteSpace(Wrapped):
     """As tokenizers do that put their words apart when they decode."""
 
-    def decode(self, ids: list[int], **given: Any) -> str:
-        return self.inner.decode(ids, **given).replace("<|end|>", " <|end|> ")
+    def decode(self, ids: list[int], **arguments: Any) -> str:
+        return self.inner.decode(ids, **arguments).replace("<|end|>", " <|end|> ")
 
 
 def test_white_space_beside_template_tokens_is_no_fault_of_a_chat(tokenizer: Any) -> None:
@@ -168,9 +168,9 @@ def test_a_chat_without_a_template_is_refused(tokenizer: Any) -> None:
 def test_added_tokens_of_the_template_count_though_they_are_not_special(tokenizer: Any) -> None:
     tokenizer.add_tokens(["[[turn]]", "[[other]]"])
     tokenizer.chat_template = CHAT.replace("<|start|>", "[[turn]]")
-    found = template_tokens(tokenizer)
-    assert tokenizer.convert_tokens_to_ids("[[turn]]") in found
-    assert tokenizer.convert_tokens_to_ids("[[other]]") not in found
+    results = template_tokens(tokenizer)
+    assert tokenizer.convert_tokens_to_ids("[[turn]]") in results
+    assert tokenizer.convert_tokens_to_ids("[[other]]") not in results
 
 
 def test_the_declared_kind_says_the_form() -> None:
@@ -186,8 +186,10 @@ def test_an_item_is_asked_with_the_turns_before_it(tokenizer: Any) -> None:
         DialogueTurn(role="assistant", content="b"),
     )
     item = Item(id="i", group="g", kind="k", prompt="short poem", constraint={}, before=before)
-    asked = [*(turn.model_dump() for turn in before), {"role": "user", "content": "short poem"}]
-    assert item_ids(tokenizer, item, EvaluateParameters(), "chat") == list(dialogue_ids(tokenizer, asked, "chat").ids)
+    requests = [*(turn.model_dump() for turn in before), {"role": "user", "content": "short poem"}]
+    assert item_ids(tokenizer, item, EvaluateParameters(), "chat") == list(
+        dialogue_ids(tokenizer, requests, "chat").ids
+    )
     alone = item_ids(tokenizer, item.model_copy(update={"before": ()}), EvaluateParameters(), "chat")
     assert len(alone) < len(item_ids(tokenizer, item, EvaluateParameters(), "chat"))
     wrapped = EvaluateParameters(prompting="wrapped", wrapper="Q: {prompt}")

@@ -11,30 +11,30 @@ from training.rules.finetuning.schedules import steps_of
 
 @pytest.mark.parametrize(("rows", "replicas"), [(12, 2), (13, 2), (14, 4), (4, 4)])
 def test_shards_are_equally_long_and_share_no_row(rows: int, replicas: int) -> None:
-    shards = [shard_of(range(rows), one, replicas) for one in range(replicas)]
-    assert {len(one) for one in shards} == {rows // replicas}
-    assert sorted(row for one in shards for row in one) == list(range(rows - rows % replicas))
+    shards = [shard_of(range(rows), index, replicas) for index in range(replicas)]
+    assert {len(shard) for shard in shards} == {rows // replicas}
+    assert sorted(row for shard in shards for row in shard) == list(range(rows - rows % replicas))
 
 
 def test_steps_are_those_of_each_replica() -> None:
-    given = {"batch_size": 2, "gradient_accumulation": 1, "epochs": 2}
-    assert steps_of(21, given) == 22
-    assert steps_of(21, given | {"distributed": {"replicas": 2}}) == 10
+    arguments = {"batch_size": 2, "gradient_accumulation": 1, "epochs": 2}
+    assert steps_of(21, arguments) == 22
+    assert steps_of(21, arguments | {"distributed": {"replicas": 2}}) == 10
 
 
 def test_a_merged_step_is_that_of_all_tokens() -> None:
-    one = {"step": 3, "epoch": 0.5, "learning_rate": 1e-3, "loss": 1.0, "grad_norm": 1.0, "tokens": 10}
-    other = one | {"loss": 4.0, "grad_norm": 3.0, "tokens": 30, "batches": ["b"], "sketch": [2.0, 4.0]}
-    merged = merged_step([one | {"batches": ["a"], "sketch": [1.0, 2.0]}, other])
+    row = {"step": 3, "epoch": 0.5, "learning_rate": 1e-3, "loss": 1.0, "grad_norm": 1.0, "tokens": 10}
+    other = row | {"loss": 4.0, "grad_norm": 3.0, "tokens": 30, "batches": ["b"], "sketch": [2.0, 4.0]}
+    merged = merged_step([row | {"batches": ["a"], "sketch": [1.0, 2.0]}, other])
     assert (merged["loss"], merged["grad_norm"], merged["tokens"]) == (3.25, 2.0, 40)
     assert (merged["batches"], merged["sketch"], merged["step"]) == (["a", "b"], [1.5, 3.0], 3)
 
 
 def test_a_merged_step_of_pairs_is_the_mean_over_sequences() -> None:
-    one = {"step": 1, "epoch": 0.5, "learning_rate": 1e-3, "loss": 1.0, "grad_norm": 1.0, "tokens": 10, "sequences": 6}
-    one |= {"batches": ["a"], "sketch": [1.0], "margin": 2.0, "reward": None}
-    other = one | {"loss": 4.0, "tokens": 90, "sequences": 2, "margin": 6.0}
-    merged = merged_step([one, other], Merging("sequences", ("margin", "reward", "unknown")))
+    row = {"step": 1, "epoch": 0.5, "learning_rate": 1e-3, "loss": 1.0, "grad_norm": 1.0, "tokens": 10, "sequences": 6}
+    row |= {"batches": ["a"], "sketch": [1.0], "margin": 2.0, "reward": None}
+    other = row | {"loss": 4.0, "tokens": 90, "sequences": 2, "margin": 6.0}
+    merged = merged_step([row, other], Merging("sequences", ("margin", "reward", "unknown")))
     assert (merged["loss"], merged["margin"], merged["tokens"]) == (1.75, 3.0, 100)
     assert "reward" not in merged and "unknown" not in merged
 
@@ -56,7 +56,7 @@ def _row(replica: int, before: str, healed: bool = False, sync: int = 2) -> Repl
 
 def test_a_replica_that_took_over_weights_contributes_those_of_its_donor() -> None:
     rows = [_row(0, "a"), _row(1, "b"), _row(2, "b", healed=True)]
-    assert [donor_of(one, rows) for one in rows] == [0, 1, 1]
+    assert [donor_of(replica_round, rows) for replica_round in rows] == [0, 1, 1]
     assert donor_of(rows[2], [rows[2], _row(3, "b", healed=True), rows[1]]) == 1
     with pytest.raises(ValueError, match="replica 2 took over weights at synchronisation 2"):
         donor_of(rows[2], rows[:1])
@@ -74,6 +74,6 @@ def test_more_than_half_of_the_replicas_must_take_part(replicas: int, quorum: in
 
 
 def test_the_last_round_may_have_fewer_steps() -> None:
-    given = DistributedTraining(replicas=2, sync_every=4)
-    assert given.rounds_of(10) == 3 and [given.last_step(sync, 10) for sync in (1, 2, 3)] == [4, 8, 10]
-    assert given.rounds_of(8) == 2 and given.last_step(2, 8) == 8
+    training = DistributedTraining(replicas=2, sync_every=4)
+    assert training.rounds_of(10) == 3 and [training.last_step(sync, 10) for sync in (1, 2, 3)] == [4, 8, 10]
+    assert training.rounds_of(8) == 2 and training.last_step(2, 8) == 8

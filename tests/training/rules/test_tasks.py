@@ -35,7 +35,7 @@ def item(kind: str, **constraint: str | int) -> Item:
 
 
 @pytest.mark.parametrize(
-    ("asked", "output", "passed"),
+    ("result", "output", "passed"),
     [
         (item("lowercase"), "the sea is deep and salty.", True),
         (item("lowercase"), "The sea is deep and salty.", False),
@@ -67,14 +67,14 @@ def item(kind: str, **constraint: str | int) -> Item:
         (item("lowercase"), "... ,,, ---", False),
     ],
 )
-def test_the_verifier_sees_the_form(asked: Item, output: str, passed: bool) -> None:
-    judged = verify(asked, output)
+def test_the_verifier_sees_the_form(result: Item, output: str, passed: bool) -> None:
+    judged = verify(result, output)
     assert judged.passed is passed
     assert bool(judged.reason) is not passed
 
 
 @pytest.mark.parametrize(
-    ("asked", "output", "place"),
+    ("result", "output", "place"),
     [
         (item("lowercase"), "  the sea is DEEP, Sir.", "DEEP,"),
         (item("uppercase"), "THE SEA is deep.", "is"),
@@ -89,9 +89,9 @@ def test_the_verifier_sees_the_form(asked: Item, output: str, passed: bool) -> N
         (item("x", **constraint_of([("keywords:existence", {"keywords": ["cat"]})])), "No dog.", None),
     ],
 )
-def test_a_reason_names_the_place_of_what_is_wrong(asked: Item, output: str, place: str | None) -> None:
-    task = "format_instructions" if asked.kind in KINDS else "instruction_following"
-    judged = verifier(task)(asked, output)
+def test_a_reason_names_the_place_of_what_is_wrong(result: Item, output: str, place: str | None) -> None:
+    task = "format_instructions" if result.kind in KINDS else "instruction_following"
+    judged = verifier(task)(result, output)
     assert not judged.passed and (judged.span is None) == (place is None)
     assert place is None or output[slice(*(judged.span or ()))] == place
     assert judged.span is None or judged.span[0] == output.index(place or "")
@@ -100,9 +100,9 @@ def test_a_reason_names_the_place_of_what_is_wrong(asked: Item, output: str, pla
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_worked_example_has_the_form_it_shows_and_no_other(kind: str) -> None:
     for constraint in KINDS[kind].values:
-        asked = item(kind, **dict(constraint))
-        _, answer = worked_example("format_instructions", asked)
-        assert verify(asked, answer).passed
+        result = item(kind, **dict(constraint))
+        _, answer = worked_example("format_instructions", result)
+        assert verify(result, answer).passed
         others = [name for name in KINDS if name != kind and verify(item(name, count=2, phrase="Over."), answer).passed]
         assert others == []
 
@@ -117,7 +117,7 @@ def test_no_topic_and_no_prompt_stands_on_both_sides(
     assert len(set(train_topics)) == len(train_topics) and len(set(heldout_topics)) == len(heldout_topics)
     assert not any(topic in ("bread", "a loaf") for topic in (*train_topics, *heldout_topics))
     train, heldout = build_items("t", train_topics), build_items("h", heldout_topics)
-    assert not {one.prompt for one in train} & {one.prompt for one in heldout}
+    assert not {other_item.prompt for other_item in train} & {other_item.prompt for other_item in heldout}
 
 
 def test_the_shipped_data_is_what_the_code_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,14 +161,14 @@ def test_the_leak_is_of_three_kinds_and_keeps_ids_and_groups_apart() -> None:
     train, heldout = build_items("t", TRAIN_TOPICS), build_items("h", HELDOUT_TOPICS)
     extra = leak(train, heldout)[len(train) :]
     assert len(extra) == 9
-    assert sum(one.prompt in {other.prompt for other in heldout} for one in extra) == 3
-    assert not {one.group for one in extra} & {one.group for one in heldout}
+    assert sum(other_item.prompt in {other.prompt for other in heldout} for other_item in extra) == 3
+    assert not {other_item.group for other_item in extra} & {other_item.group for other_item in heldout}
 
 
 def test_the_first_items_of_a_choice_are_of_all_kinds() -> None:
     items = build_items("t", TRAIN_TOPICS)
-    by_kind = sorted(items, key=lambda one: one.kind)
-    assert {one.kind for one in choose(by_kind, 6)} == set(KINDS)
+    by_kind = sorted(items, key=lambda result: result.kind)
+    assert {other_item.kind for other_item in choose(by_kind, 6)} == set(KINDS)
     assert choose(items, None) == choose(items, 10_000)
     assert len(choose(items, 7)) == 7
 
@@ -185,18 +185,18 @@ def examples() -> list[Example]:
 
 
 def test_balancing_takes_every_topic_before_a_topic_twice() -> None:
-    kept = balance(examples(), 3, seed=1)
-    assert {kind: sorted(one.group for one in kept if one.kind == kind) for kind in ("a", "b")} == {
+    selected = balance(examples(), 3, seed=1)
+    assert {kind: sorted(example.group for example in selected if example.kind == kind) for kind in ("a", "b")} == {
         "a": ["x", "y", "z"],
         "b": ["x", "y", "z"],
     }
 
 
 def test_the_seed_and_nothing_else_orders_the_examples() -> None:
-    one, again, other = (
+    items, again, other = (
         balance(list_, 3, seed) for list_, seed in ((examples(), 1), (examples()[::-1], 1), (examples(), 2))
     )
-    assert one == again != other
+    assert items == again != other
     assert len(balance(examples(), None, 1)) == len(examples())
 
 
@@ -209,5 +209,5 @@ def test_an_unknown_task_or_kind_is_an_error() -> None:
 
 def test_items_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "items.jsonl"
-    path.write_text("".join(f"{one.model_dump_json()}\n" for one in prompt_items()), encoding="utf-8")
+    path.write_text("".join(f"{other_item.model_dump_json()}\n" for other_item in prompt_items()), encoding="utf-8")
     assert tuple(load_items(path)) == prompt_items()

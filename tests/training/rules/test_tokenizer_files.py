@@ -19,8 +19,8 @@ def two(folder: Path, **changes: Any) -> tuple[Path, Path]:
     return tokenizer(folder / "base"), tokenizer(folder / "other", **changes)
 
 
-def found(folder: Path, **changes: Any) -> list[tuple[str, str]]:
-    return [(one.what, one.file) for one in differences(*two(folder, **changes)) or ()]
+def list_differences(folder: Path, **changes: Any) -> list[tuple[str, str]]:
+    return [(difference.what, difference.file) for difference in differences(*two(folder, **changes)) or ()]
 
 
 def test_the_same_tokenizer_in_another_spelling_is_the_same(tmp_path: Path) -> None:
@@ -28,13 +28,13 @@ def test_the_same_tokenizer_in_another_spelling_is_the_same(tmp_path: Path) -> N
     config = {"eos_token": {"content": "<end>", "lstrip": False}, "chat_template": "{{ messages }}\n"}
     (other / CONFIG).write_text(json.dumps(config), encoding="utf-8")
     (other / TEMPLATE).unlink()
-    said = json.loads((other / TOKENIZER).read_text(encoding="utf-8")) | {"padding": {"length": 9}}
-    (other / TOKENIZER).write_text(json.dumps(said), encoding="utf-8")
+    answer = json.loads((other / TOKENIZER).read_text(encoding="utf-8")) | {"padding": {"length": 9}}
+    (other / TOKENIZER).write_text(json.dumps(answer), encoding="utf-8")
     assert differences(base, other) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "lines"),
     [
         ({"vocab": {"a": 0, "b": 1, "ba": 2}}, [("vocabularies differ", TOKENIZER)]),
         ({"merges": [["b", "a"]]}, [("merges differ", TOKENIZER)]),
@@ -46,16 +46,16 @@ def test_the_same_tokenizer_in_another_spelling_is_the_same(tmp_path: Path) -> N
     ],
 )
 def test_each_difference_is_named_with_its_file(
-    tmp_path: Path, changes: dict[str, Any], told: list[tuple[str, str]]
+    tmp_path: Path, changes: dict[str, Any], lines: list[tuple[str, str]]
 ) -> None:
-    assert found(tmp_path, **changes) == told
+    assert list_differences(tmp_path, **changes) == lines
 
 
 @pytest.mark.parametrize("name", [TOKENIZER, CONFIG])
 def test_a_file_that_is_missing_is_a_difference(tmp_path: Path, name: str) -> None:
     base, other = two(tmp_path)
     (other / name).unlink()
-    assert ("the file is missing", name) in [tuple(one) for one in differences(base, other) or ()]
+    assert ("the file is missing", name) in [tuple(difference) for difference in differences(base, other) or ()]
 
 
 def test_a_model_without_a_tokenizer_says_nothing(tmp_path: Path) -> None:

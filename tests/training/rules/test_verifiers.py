@@ -131,7 +131,7 @@ def test_what_has_no_letters_is_in_no_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraint", "told"),
+    ("constraint", "output"),
     [
         ({}, "no instruction"),
         ({"1": "keywords:nothing"}, "unknown type"),
@@ -142,17 +142,17 @@ def test_what_has_no_letters_is_in_no_language() -> None:
     ],
 )
 def test_a_constraint_that_cannot_be_judged_is_an_error_and_not_a_verdict(
-    constraint: dict[str, str | int], told: str
+    constraint: dict[str, str | int], output: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=output):
         instructions_of(Item(id="i", group="g", kind="k", prompt="p", constraint=constraint))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300), st.sampled_from(sorted(VERIFIERS)))
 def test_no_text_breaks_a_verifier(text: str, type_: str) -> None:
-    one = next(case for case in cases_of("instruction_following") if case.item.kind == type_)
-    assert instruction_following.verify(one.item, text).passed in (True, False)
+    verifier_case = next(case for case in cases_of("instruction_following") if case.item.kind == type_)
+    assert instruction_following.verify(verifier_case.item, text).passed in (True, False)
 
 
 def test_an_unknown_relation_is_an_error() -> None:

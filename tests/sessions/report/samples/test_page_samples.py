@@ -43,7 +43,7 @@ def test_every_item_is_on_the_page_with_prompt_answers_and_verdicts(closed_quick
     made = on_page.page_samples(History(read_entries(closed_quick / "trail.sqlite"), Store(closed_quick / "store")))
     assert made is not None
     rows = [row for group in made["groups"] for row in group["rows"]]
-    assert len(rows) == N and [one["name"] for one in rows[0]["answers"]] == ["before", "after"]
+    assert len(rows) == N and [answer["name"] for answer in rows[0]["answers"]] == ["before", "after"]
     for row in rows:
         assert row["prompt"] in words and all(each["text"] in words for each in row["answers"])
 
@@ -54,15 +54,15 @@ def test_a_group_is_bounded_and_says_how_many_are_left_out(closed_quick: Path, m
     assert made is not None
     for group in made["groups"]:
         assert len(group["rows"]) <= 5 and len(group["rows"]) + group["left_out"] == group["count"]
-    left = max(group["left_out"] for group in made["groups"])
-    assert left > 0 and f"({left} of them left out here)" in page_of(closed_quick)
+    rest = max(group["left_out"] for group in made["groups"])
+    assert rest > 0 and f"({rest} of them left out here)" in page_of(closed_quick)
 
 
 def test_hostile_answers_are_text_and_long_ones_are_cut(tmp_path: Path) -> None:
     run = plant(small_trail(tmp_path), tmp_path / "planted", HOSTILE + "x" * 5_000)
     page = samples_in(page_of(run))
-    found = Page(page)
-    assert found.tags["script"] == found.tags["img"] == 0 and "<script>alert(1)</script>" in "".join(found.text)
+    result = Page(page)
+    assert result.tags["script"] == result.tags["img"] == 0 and "<script>alert(1)</script>" in "".join(result.text)
     assert "\u202e" not in page and "\u001b" not in page and "characters left out]" in page
     assert len(page) < 200_000
 

@@ -27,40 +27,40 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.more) for seed in (2, 3))]
 
 def pairs(prompts: list[str], turned: bool = False) -> list[dict[str, Any]]:
     """Return a pair for each prompt; ``turned`` swaps every other one's sides."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for place, prompt in enumerate(prompts):
         chosen, rejected = SIDES[::-1] if turned and place % 2 else SIDES
         row = {"prompt": prompt, "chosen": chosen, "rejected": rejected, "group": f"pair-{place}", "source": "given"}
-        found.append(row)
-    return found
+        results.append(row)
+    return results
 
 
 def margins(folder: Path) -> list[float]:
     """Return how much likelier the right side is, at prompts that nothing trained on."""
     model, tokenizer = load(folder)
-    found: list[float] = []
+    results: list[float] = []
     for n in range(8):
         prompt = list(prompt_ids(tokenizer, f"Shall I open window {n}?", "chat").ids)
         sides = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in SIDES]
         with evaluating(model):
             (right, _), (wrong, _) = sums(model, [(prompt + side, len(prompt)) for side in sides])
-        found.append(right - wrong)
-    return found
+        results.append(right - wrong)
+    return results
 
 
 def learned(folder: Path, seed: int, turned: bool) -> tuple[list[float], list[float]]:
     """Train channel dpo on two batches in turns; return its losses, and the margins it gained on the granted model."""
     folder.mkdir()
     tiny_checkpoint(folder / "model", seed=seed)
-    given = {"channels": {"grpo": 0.0, "dpo": 1.0}, "replayed_pairs": {"batch_size": 2}, "seed": seed, "epochs": 5}
-    job = rollout_job(folder, "composer", **given, learning_rate=3e-4, max_new_tokens=2, validation_share=0.0)
+    arguments = {"channels": {"grpo": 0.0, "dpo": 1.0}, "replayed_pairs": {"batch_size": 2}, "seed": seed, "epochs": 5}
+    job = rollout_job(folder, "composer", **arguments, learning_rate=3e-4, max_new_tokens=2, validation_share=0.0)
     # Two batches of two pairs: every other step reads the same ones.
     prompts = ["Shall I shut the door?", "May I sit?", "Do we go?", "Is it time?"]
     write_lines(folder / "pairs.jsonl", pairs(prompts, turned))
     trained(job)
     losses = [row.channels["dpo"].loss for row in read_rows(job.out / "rows.jsonl", RolloutStep)]
     after, before = margins(job.out / "checkpoint"), margins(folder / "model")
-    return losses, [one - other for one, other in zip(after, before, strict=True)]
+    return losses, [number - other for number, other in zip(after, before, strict=True)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -77,8 +77,8 @@ def test_both_batches_improve_and_pairs_that_were_never_seen_too(tmp_path: Path,
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_brings_a_model_nearer_to_what_reads_the_feedback(tmp_path: Path, seed: int) -> None:
     tiny_checkpoint(tmp_path / "model", seed=seed)
-    given = {"self_distillation": {"feedback": "verifier"}, "seed": seed, "epochs": 1, "max_new_tokens": 6}
-    job = rollout_job(tmp_path, "sdpo", **given, learning_rate=1e-3, validation_share=0.0)
+    arguments = {"self_distillation": {"feedback": "verifier"}, "seed": seed, "epochs": 1, "max_new_tokens": 6}
+    job = rollout_job(tmp_path, "sdpo", **arguments, learning_rate=1e-3, validation_share=0.0)
     trained(job)
     # Of the answers of the granted weights, and of those after one step: a gradient with the wrong sign raises it.
     first, second, *_ = (row.channels["sdpo"].loss for row in read_rows(job.out / "rows.jsonl", RolloutStep))

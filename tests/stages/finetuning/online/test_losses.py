@@ -31,10 +31,10 @@ def _given(dtype: Any = None, tokens: int = TOKENS) -> dict[str, Any]:
     }
 
 
-def _grads(value: Any, given: dict[str, Any]) -> list[Any]:
+def _grads(value: Any, arguments: dict[str, Any]) -> list[Any]:
     import torch
 
-    some = [given["student"], given["head"]]
+    some = [arguments["student"], arguments["head"]]
     return [*torch.autograd.grad(value, some, retain_graph=True)]
 
 
@@ -44,18 +44,18 @@ def _grads(value: Any, given: dict[str, Any]) -> list[Any]:
 def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
     beta: float, top_k: int | None, clipped: bool
 ) -> None:
-    given = _given()
-    head = given["head"]
-    both = given["student"] @ head.T, given["teacher"] @ head.T
+    arguments = _given()
+    head = arguments["head"]
+    both = arguments["student"] @ head.T, arguments["teacher"] @ head.T
     # Half of the tokens are above it, none at it.
     clip = 1.001 * float(losses.token_divergence(*both, beta, 0.7, top_k).detach().median()) if clipped else None
-    plain = losses.divergence(*both, given["mask"], beta=beta, temperature=0.7, top_k=top_k, clip=clip)
+    plain = losses.divergence(*both, arguments["mask"], beta=beta, temperature=0.7, top_k=top_k, clip=clip)
     pieces = losses.divergence_in_pieces(
-        given["student"],
+        arguments["student"],
         lambda hidden: hidden @ head.T,
-        given["teacher"],
+        arguments["teacher"],
         lambda hidden: (hidden @ head.T).detach(),
-        given["mask"],
+        arguments["mask"],
         beta=beta,
         temperature=0.7,
         top_k=top_k,
@@ -63,9 +63,9 @@ def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
         piece=5,
     )
     assert plain.item() == pytest.approx(pieces.item(), rel=1e-5) and plain.item() > 0
-    for one, other in zip(_grads(plain, given), _grads(pieces, given), strict=True):
-        assert float((one - other).abs().max()) <= 1e-5 * float(one.abs().max())
-        assert float(one.abs().max()) > 0
+    for grad, other in zip(_grads(plain, arguments), _grads(pieces, arguments), strict=True):
+        assert float((grad - other).abs().max()) <= 1e-5 * float(grad.abs().max())
+        assert float(grad.abs().max()) > 0
 
 
 def test_a_token_above_the_clip_counts_no_more_and_has_no_gradient() -> None:
@@ -75,38 +75,38 @@ def test_a_token_above_the_clip_counts_no_more_and_has_no_gradient() -> None:
     teacher, ones = torch.tensor([[0.0, 9.0], [0.0, 0.0]]), torch.ones(2)
     each = losses.token_divergence(student, teacher, 0.0, 1.0, None).detach()
     assert float(each[0]) > 0.5 > float(each[1]) > 0
-    found = losses.divergence(student, teacher, ones, beta=0.0, clip=0.5)
-    assert found.item() == pytest.approx((0.5 + float(each[1])) / 2)
-    (gradient,) = torch.autograd.grad(found, student)
+    tensor = losses.divergence(student, teacher, ones, beta=0.0, clip=0.5)
+    assert tensor.item() == pytest.approx((0.5 + float(each[1])) / 2)
+    (gradient,) = torch.autograd.grad(tensor, student)
     assert float(gradient[0].abs().max()) == 0 < float(gradient[1].abs().max())
 
 
 def test_pieces_read_no_token_outside_the_mask() -> None:
-    given = _given()
-    head = given["head"]
+    arguments = _given()
+    head = arguments["head"]
 
     def read(hidden: Any) -> Any:
         assert len(hidden) <= 4
         return hidden @ head.T
 
-    poisoned = given["student"].detach().clone()
-    poisoned[~given["mask"]] = math.nan
-    found = losses.divergence_in_pieces(
-        poisoned, read, given["teacher"].detach(), read, given["mask"], beta=0.5, piece=4
+    poisoned = arguments["student"].detach().clone()
+    poisoned[~arguments["mask"]] = math.nan
+    tensor = losses.divergence_in_pieces(
+        poisoned, read, arguments["teacher"].detach(), read, arguments["mask"], beta=0.5, piece=4
     )
-    assert math.isfinite(found.item())
+    assert math.isfinite(tensor.item())
 
 
 def test_without_gradients_there_is_only_a_value() -> None:
     import torch
 
-    given = _given()
-    head = given["head"]
+    arguments = _given()
+    head = arguments["head"]
 
     def both() -> Any:
         layer = head.T.__rmatmul__
         return losses.divergence_in_pieces(
-            given["student"], layer, given["teacher"], layer, given["mask"], beta=0.5, piece=4
+            arguments["student"], layer, arguments["teacher"], layer, arguments["mask"], beta=0.5, piece=4
         )
 
     with torch.no_grad():
@@ -125,10 +125,10 @@ def test_logits_far_apart_have_the_gradient_of_float64(beta: float, top_k: int |
     student[0, :2], teacher[0, :2] = torch.tensor([900.0, 901.0]), torch.tensor([901.0, 900.5])
     exact = student.double().requires_grad_()
     (expected,) = torch.autograd.grad(losses.token_divergence(exact, teacher.double(), beta, 1.0, top_k).sum(), exact)
-    value, found = losses.token_divergence_and_gradient(student, teacher, beta, 1.0, top_k)
+    value, tensor = losses.token_divergence_and_gradient(student, teacher, beta, 1.0, top_k)
     assert bool(value.isfinite().all()) and bool(expected.isfinite().all()) and float(expected.abs().max()) > 0.01
     # A logit of 900 has four digits after the point.
-    assert torch.allclose(found.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    assert torch.allclose(tensor.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
 def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
@@ -138,18 +138,22 @@ def test_the_ends_are_the_two_kl_divergences_in_their_order() -> None:
     student, teacher = torch.randn(4, WORDS), torch.randn(4, WORDS)
     ours, theirs = Categorical(logits=student), Categorical(logits=teacher)
 
-    def found(beta: float, top_k: int | None = None) -> Any:
+    def measure_divergence(beta: float, top_k: int | None = None) -> Any:
         return losses.token_divergence(student, teacher, beta, 1.0, top_k)
 
-    assert torch.allclose(found(0.0), kl_divergence(theirs, ours), atol=1e-5)
-    assert torch.allclose(found(1.0), kl_divergence(ours, theirs), atol=1e-5)
+    assert torch.allclose(measure_divergence(0.0), kl_divergence(theirs, ours), atol=1e-5)
+    assert torch.allclose(measure_divergence(1.0), kl_divergence(ours, theirs), atol=1e-5)
     half = Categorical(probs=(ours.probs + theirs.probs) / 2)
     jensen = (kl_divergence(theirs, half) + kl_divergence(ours, half)) / 2
-    assert torch.allclose(found(0.5), jensen, atol=1e-5) and float(found(0.5).max()) <= math.log(2)
+    assert torch.allclose(measure_divergence(0.5), jensen, atol=1e-5) and float(
+        measure_divergence(0.5).max()
+    ) <= math.log(2)
     # Between the ends it goes to 0 towards them: beta 0 is not a limit of small ones.
-    assert float(found(0.001).max()) < 0.05 * float(found(0.0).min())
+    assert float(measure_divergence(0.001).max()) < 0.05 * float(measure_divergence(0.0).min())
     # Fewer words tell less apart (the data processing inequality), so top k and a tail is another, smaller divergence.
-    assert bool((found(0.0, 3) <= found(0.0) + 1e-6).all()) and not torch.allclose(found(0.0, 3), found(0.0), rtol=0.01)
+    assert bool((measure_divergence(0.0, 3) <= measure_divergence(0.0) + 1e-6).all()) and not torch.allclose(
+        measure_divergence(0.0, 3), measure_divergence(0.0), rtol=0.01
+    )
 
 
 def test_an_objective_over_a_part_of_the_vocabulary_has_another_name() -> None:
@@ -159,32 +163,35 @@ def test_an_objective_over_a_part_of_the_vocabulary_has_another_name() -> None:
 
 
 def test_a_teacher_that_is_the_student_has_no_divergence_and_no_gradient() -> None:
-    given = _given()
-    head = given["head"]
+    arguments = _given()
+    head = arguments["head"]
     for beta in BETAS:
-        logits = given["student"] @ head.T
-        same = losses.divergence(logits, logits.detach(), given["mask"], beta=beta)
+        logits = arguments["student"] @ head.T
+        same = losses.divergence(logits, logits.detach(), arguments["mask"], beta=beta)
         assert abs(same.item()) < 1e-6
-        assert float(_grads(same, given)[0].abs().max()) < 1e-7
+        assert float(_grads(same, arguments)[0].abs().max()) < 1e-7
 
 
 def test_the_teacher_gets_no_gradient() -> None:
     import torch
 
-    given = _given()
+    arguments = _given()
     value = losses.divergence(
-        given["student"] @ given["head"].T, given["teacher"] @ given["head"].T, given["mask"], beta=0.5
+        arguments["student"] @ arguments["head"].T,
+        arguments["teacher"] @ arguments["head"].T,
+        arguments["mask"],
+        beta=0.5,
     )
-    (found,) = torch.autograd.grad(value, [given["teacher"]], allow_unused=True)
-    assert found is None
+    (tensor,) = torch.autograd.grad(value, [arguments["teacher"]], allow_unused=True)
+    assert tensor is None
 
 
 @pytest.mark.parametrize("name", ["divergence", "policy", "dpo", "log probabilities"])
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     import torch
 
-    given = _given(torch.float64, tokens=5)
-    head, teacher = given["head"].detach(), (given["teacher"] @ given["head"].T).detach()
+    arguments = _given(torch.float64, tokens=5)
+    head, teacher = arguments["head"].detach(), (arguments["teacher"] @ arguments["head"].T).detach()
     ids = torch.arange(5) % WORDS
     old = torch.linspace(-3.5, -2.5, 5, dtype=torch.float64)[None]
     advantages, ones = torch.tensor([0.7], dtype=torch.float64), torch.ones(1, 5)
@@ -193,7 +200,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
         return losses.log_probabilities_in_pieces(hidden, lambda some: some @ head.T, ids, piece=2)
 
     functions: dict[str, Callable[[Any], Any]] = {
-        "divergence": lambda hidden: losses.divergence(hidden @ head.T, teacher, given["mask"], beta=0.3),
+        "divergence": lambda hidden: losses.divergence(hidden @ head.T, teacher, arguments["mask"], beta=0.3),
         "policy": lambda hidden: losses.policy_loss(
             logps(hidden)[None], advantages, ones, old=old, reference=old - 0.1, clip=0.2, kl_weight=0.04
         ),
@@ -202,20 +209,20 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
         ),
         "log probabilities": lambda hidden: logps(hidden).sum(),
     }
-    assert torch.autograd.gradcheck(functions[name], (given["student"],))
+    assert torch.autograd.gradcheck(functions[name], (arguments["student"],))
 
 
 @pytest.mark.parametrize("piece", [None, 4])
 def test_log_probabilities_in_pieces_are_the_plain_ones(piece: int | None) -> None:
     import torch
 
-    given = _given()
-    head, ids = given["head"], torch.arange(TOKENS) % WORDS
-    plain = losses.log_probabilities(given["student"] @ head.T, ids)
-    pieces = losses.log_probabilities_in_pieces(given["student"], lambda some: some @ head.T, ids, piece=piece)
+    arguments = _given()
+    head, ids = arguments["head"], torch.arange(TOKENS) % WORDS
+    plain = losses.log_probabilities(arguments["student"] @ head.T, ids)
+    pieces = losses.log_probabilities_in_pieces(arguments["student"], lambda some: some @ head.T, ids, piece=piece)
     assert torch.allclose(plain, pieces, rtol=1e-5)
-    for one, other in zip(_grads(plain.sum(), given), _grads(pieces.sum(), given), strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+    for grad, other in zip(_grads(plain.sum(), arguments), _grads(pieces.sum(), arguments), strict=True):
+        assert torch.allclose(grad, other, rtol=1e-5, atol=1e-6)
 
 
 def test_the_policy_loss_by_hand() -> None:
@@ -225,9 +232,9 @@ def test_the_policy_loss_by_hand() -> None:
     # Ratios 1.5 and 0.5 with a positive advantage, 1.5 and 1.05 with a negative one; the last token does not count.
     logps = old + torch.log(torch.tensor([[1.5, 0.5], [1.5, 1.05]]))
     advantages, mask = torch.tensor([1.0, -2.0]), torch.tensor([[1, 1], [1, 0]])
-    found = losses.policy_loss(logps, advantages, mask, old=old, clip=0.2)
+    tensor = losses.policy_loss(logps, advantages, mask, old=old, clip=0.2)
     # A gain counts up to 1.2 of it, a loss as it is: -(1.2 + 0.5 - 3) / 3.
-    assert float(found) == pytest.approx((-1.2 - 0.5 + 3.0) / 3)
+    assert float(tensor) == pytest.approx((-1.2 - 0.5 + 3.0) / 3)
     assert float(losses.policy_loss(logps, advantages, mask, old=old, clip=0.2, tokens=6)) == pytest.approx(1.3 / 6)
     wide = losses.policy_loss(logps, advantages, mask, old=old, clip=1.0)
     assert float(wide) == pytest.approx((-1.5 - 0.5 + 3.0) / 3)
@@ -237,10 +244,10 @@ def test_the_policy_loss_by_hand() -> None:
     apart = losses.policy_loss(logps, advantages, mask, reference=logps - 1.0, kl_weight=1.0)
     assert float(same) == pytest.approx(0.0) and float(apart) == pytest.approx(math.exp(-1))
     # A ratio of 2, of which 1.2 counts, and a reference that is a third of the present weights' probability.
-    one, ones = torch.tensor([[math.log(2.0)]]), torch.ones(1, 1)
-    given: dict[str, Any] = {"old": torch.zeros(1, 1), "reference": one - math.log(3.0), "kl_weight": 0.5}
-    found = losses.policy_loss(one, torch.tensor([3.0]), ones, **given)
-    assert float(found) == pytest.approx(-1.2 * 3.0 + 0.5 * 2.0 * (1 / 3 + math.log(3.0) - 1), rel=1e-6)
+    result, ones = torch.tensor([[math.log(2.0)]]), torch.ones(1, 1)
+    arguments: dict[str, Any] = {"old": torch.zeros(1, 1), "reference": result - math.log(3.0), "kl_weight": 0.5}
+    tensor = losses.policy_loss(result, torch.tensor([3.0]), ones, **arguments)
+    assert float(tensor) == pytest.approx(-1.2 * 3.0 + 0.5 * 2.0 * (1 / 3 + math.log(3.0) - 1), rel=1e-6)
     with pytest.raises(ValueError, match="reference"):
         losses.policy_loss(logps, advantages, mask, kl_weight=1.0)
 

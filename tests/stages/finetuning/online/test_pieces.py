@@ -65,17 +65,17 @@ def test_the_logits_of_a_piece_are_computed_again_only_for_the_weights_of_the_la
         theirs = layer(teacher)
     leaves = hidden, *(layer[1].parameters() if trained else ())
     plain = torch.autograd.grad(losses.divergence(layer(hidden), theirs, mask, beta=0.3), leaves)
-    found = losses.divergence_in_pieces(hidden, head, teacher, layer, mask, beta=0.3, piece=4)
+    tensor = losses.divergence_in_pieces(hidden, head, teacher, layer, mask, beta=0.3, piece=4)
     assert read == [4, 4, 4, 3]
-    (3 * found).backward(retain_graph=True)
+    (3 * tensor).backward(retain_graph=True)
     assert read == [4, 4, 4, 3] * (2 if trained else 1)
-    for one, leaf in zip(plain, leaves, strict=True):
-        assert leaf.grad is not None and float(one.abs().max()) > 0
-        assert torch.allclose(3 * one, leaf.grad, rtol=1e-5, atol=1e-8)
+    for item, leaf in zip(plain, leaves, strict=True):
+        assert leaf.grad is not None and float(item.abs().max()) > 0
+        assert torch.allclose(3 * item, leaf.grad, rtol=1e-5, atol=1e-8)
     assert teacher.grad is None and layer[0].weight.grad is None
     # What was handed on is not there again: it must not be taken for a gradient of 0, or for one that is scaled twice.
     with pytest.raises(RuntimeError, match="once"):
-        found.backward()
+        tensor.backward()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -90,12 +90,12 @@ def test_a_last_layer_has_the_gradient_of_whole_logits(dtype: str, bias: bool) -
     head, mask, leaves = LastLayer(layer), torch.tensor(MASK), (hidden, *layer.parameters())
     with torch.autocast("cpu", enabled=dtype == "mixed"):
         plain = losses.divergence(head(hidden), head(theirs).detach(), mask, beta=0.3)
-        found = _loss(hidden, head, theirs)
+        result = _loss(hidden, head, theirs)
     near = 1e-5 if dtype == "float32" else 0.02
-    assert found.item() == pytest.approx(plain.item(), rel=near)
-    for one, other in zip(torch.autograd.grad(plain, leaves), torch.autograd.grad(found, leaves), strict=True):
-        assert one.dtype == other.dtype and float(one.abs().max()) > 0
-        assert float((one - other).abs().max()) <= near * float(one.abs().max())
+    assert result.item() == pytest.approx(plain.item(), rel=near)
+    for tensor, other in zip(torch.autograd.grad(plain, leaves), torch.autograd.grad(result, leaves), strict=True):
+        assert tensor.dtype == other.dtype and float(tensor.abs().max()) > 0
+        assert float((tensor - other).abs().max()) <= near * float(tensor.abs().max())
 
 
 def test_the_gradient_of_the_last_layer_is_computed_after_all_others() -> None:
@@ -103,8 +103,8 @@ def test_the_gradient_of_the_last_layer_is_computed_after_all_others() -> None:
 
     body, layer = torch.nn.Linear(WIDTH, WIDTH), _layer()
     order: list[str] = []
-    for name, one in (("body", body), ("last layer", layer)):
-        one.weight.register_post_accumulate_grad_hook(partial(_tell, order, name))
+    for name, linear in (("body", body), ("last layer", layer)):
+        linear.weight.register_post_accumulate_grad_hook(partial(_tell, order, name))
 
     class Told(LastLayer):
         def __call__(self, hidden: Any) -> Any:
@@ -129,5 +129,5 @@ def test_a_layer_that_also_reads_words_gets_both_of_its_gradients() -> None:
     with torch.no_grad():
         taught = layer(theirs)
     plain = torch.autograd.grad(losses.divergence(layer(words(ids)), taught, mask, beta=0.3), words.weight)[0]
-    found = torch.autograd.grad(_loss(words(ids), LastLayer(layer), theirs), words.weight)[0]
-    assert torch.allclose(plain, found, rtol=1e-4, atol=1e-7) and float(plain.abs().max()) > 0
+    tensor = torch.autograd.grad(_loss(words(ids), LastLayer(layer), theirs), words.weight)[0]
+    assert torch.allclose(plain, tensor, rtol=1e-4, atol=1e-7) and float(plain.abs().max()) > 0

@@ -60,17 +60,17 @@ def test_each_kind_trains_real_weights_to_its_end(
     rows = read_rows(job.out / "rows.jsonl", RolloutStep)
     rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
-    for one in rollouts:
-        if one.span and one.span_tokens:
-            said = tokenizer.decode(one.answer_ids[slice(*one.span_tokens)])
-            assert one.text[slice(*one.span)] in said and said in one.text
-    parts = [one.span_tokens for one in rollouts if one.span_tokens and one.span_tokens[1] < len(one.answer_ids)]
+    for rollout in rollouts:
+        if rollout.span and rollout.span_tokens:
+            answer = tokenizer.decode(rollout.answer_ids[slice(*rollout.span_tokens)])
+            assert rollout.text[slice(*rollout.span)] in answer and answer in rollout.text
+    parts = [item.span_tokens for item in rollouts if item.span_tokens and item.span_tokens[1] < len(item.answer_ids)]
     assert bool(parts) == bool(more)
     assert [row.step for row in rows] == [1, 2] and tuple(rows[0].channels) == channels
     assert len(rollouts) == 8 and done.tokens > 0
     for name in channels:
         fired = [row.channels[name] for row in rows if row.channels[name].rows]
-        assert fired and all(one.grad_norm > 0 and one.tokens > 0 for one in fired), name
+        assert fired and all(step.grad_norm > 0 and step.tokens > 0 for step in fired), name
     assert rows[0].sketch != rows[1].sketch
     assert (job.out / "checkpoint" / "model.safetensors").is_file()
     if "dpo" in channels:
@@ -93,16 +93,16 @@ def test_a_right_answer_in_the_prompt_makes_it_likelier_than_another_does(model:
     answer = list(tokenizer(right, add_special_tokens=False)["input_ids"])
 
     def ids(hint: str) -> list[int]:
-        asked = "Write one sentence about winter." + (f"\n\nA right answer is:\n{hint}" if hint else "")
-        return list(prompt_ids(tokenizer, asked, "chat").ids)
+        question = "Write one sentence about winter." + (f"\n\nA right answer is:\n{hint}" if hint else "")
+        return list(prompt_ids(tokenizer, question, "chat").ids)
 
     with torch.no_grad():
         each = [[*ids(hint), *answer] for hint in (right, other, "")]
-        found = [sums(network, [(one, len(one) - len(answer))])[0][0] for one in each]
-        assert found[0] > found[1] + 10 and found[0] > found[2] + 10, found
+        results = [sums(network, [(row, len(row) - len(answer))])[0][0] for row in each]
+        assert results[0] > results[1] + 10 and results[0] > results[2] + 10, results
         bare = states(network, [TokenSequence(each[2], len(each[2]) - len(answer))])
-        told = states(network, [TokenSequence(each[0], len(each[0]) - len(answer))])
+        report = states(network, [TokenSequence(each[0], len(each[0]) - len(answer))])
         layer, mask = head(network), torch.ones(len(bare))
         same = losses.divergence_in_pieces(bare, layer, bare, layer, mask, beta=0.5)
-        apart = losses.divergence_in_pieces(bare, layer, told, layer, mask, beta=0.5)
+        apart = losses.divergence_in_pieces(bare, layer, report, layer, mask, beta=0.5)
     assert float(same) < 1e-6 and float(apart) > 0.01

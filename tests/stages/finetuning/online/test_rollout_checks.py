@@ -17,7 +17,14 @@ from reviews.stages.finetuning.online_checks import _sharers  # pyright: ignore[
 from specs.stages.base.stage import Kind
 from testing.factories.evidence_on_disk import heldout_items, with_manifest, write_rows
 from testing.factories.judged_evidence import results_of
-from testing.factories.rollout_evidence import course, kept, rollout_evidence, rollouts, sampled, witness_reads
+from testing.factories.rollout_evidence import (
+    course,
+    rollout_evidence,
+    rollouts,
+    sampled,
+    validation_rows,
+    witness_reads,
+)
 from testing.fixtures.tiny_training import write_lines
 
 SPANS = {"feedback": "verifier", "target": "span"}
@@ -26,22 +33,22 @@ WANTED = ("training.", "rollouts.", "witness.")
 
 def own(evidence: Evidence) -> dict[str, tuple[str, str]]:
     """Return status and detail of the checks that are about training."""
-    return {id: (one.status, one.detail) for id, one in results_of(evidence).items() if id.startswith(WANTED)}
+    return {id: (check.status, check.detail) for id, check in results_of(evidence).items() if id.startswith(WANTED)}
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"), [("grpo", {}), ("sdpo", {}), ("sdpo", {"self_distillation": SPANS}), ("composer", {})]
+    ("kind", "arguments"), [("grpo", {}), ("sdpo", {}), ("sdpo", {"self_distillation": SPANS}), ("composer", {})]
 )
-def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind, given: dict[str, Any]) -> None:
-    found = own(rollout_evidence(tmp_path, kind, **given))
-    assert {id for id, (status, _) in found.items() if status == "NOT_APPLICABLE"} == {"rollouts.clipped"}
-    assert {id: one for id, one in found.items() if one[0] not in ("PASS", "NOT_APPLICABLE")} == {}
-    assert len(found) == (22 if kind == "composer" else 21)
-    assert found["rollouts.hacking"][1].endswith("kept out 4 were gained and 0 lost")
+def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: Kind, arguments: dict[str, Any]) -> None:
+    results = own(rollout_evidence(tmp_path, kind, **arguments))
+    assert {id for id, (status, _) in results.items() if status == "NOT_APPLICABLE"} == {"rollouts.clipped"}
+    assert {id: pair for id, pair in results.items() if pair[0] not in ("PASS", "NOT_APPLICABLE")} == {}
+    assert len(results) == (22 if kind == "composer" else 21)
+    assert results["rollouts.hacking"][1].endswith("kept out 4 were gained and 0 lost")
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
-    values = {id: (one.value, one.n) for id, one in measure(rollout_evidence(tmp_path)).metrics.items()}
+    values = {id: (metric.value, metric.n) for id, metric in measure(rollout_evidence(tmp_path)).metrics.items()}
     steps = len(course())
     assert values["grpo_steps"] == (steps, steps) and values["grpo_rollouts"][0] == 8 * steps
     # One right answer of four and an end each, then three of four.
@@ -50,7 +57,7 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
     )
     assert (values["grpo_first_verified"][0], values["grpo_last_verified"][0]) == (0.25, 0.75)
     assert values["grpo_first_length"][0] == 9 and values["grpo_ties"][0] == 0
-    count = len(kept())
+    count = len(validation_rows())
     assert values["grpo_kept_prompts"][0] == count
     assert values["grpo_kept_before"] == (0.0, count) and values["grpo_kept_after"][0] == pytest.approx(4 / count)
 
@@ -80,8 +87,8 @@ def _spanned(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Pa
         evidence = rollout_evidence(folder, "sdpo", self_distillation=SPANS)
         path = evidence.outputs["rollouts"]
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        place = next(n for n, one in enumerate(rows) if "span" in one)
-        write_rows(path, [one | (change(one) if n == place else {}) for n, one in enumerate(rows)])
+        place = next(n for n, row in enumerate(rows) if "span" in row)
+        write_rows(path, [row | (change(row) if n == place else {}) for n, row in enumerate(rows)])
         return evidence
 
     return made
@@ -122,7 +129,7 @@ def _fewer_pairs(folder: Path) -> Evidence:
 
 
 def _many_lost() -> list[dict[str, Any]]:
-    return kept(before=len(kept()), after=0)
+    return validation_rows(before=len(validation_rows()), after=0)
 
 
 def _collapsed() -> list[dict[str, Any]]:
@@ -145,17 +152,17 @@ _HELD = heldout_items()[0].prompt
 FLAWS: list[tuple[str, str, str, Callable[[Path], Evidence]]] = [
     ("longer answers pay", "rollouts.hacking", "FAIL", _hacked),
     ("kept-out answers got wrong", "rollouts.hacking", "FAIL", _of(after=_many_lost())),
-    ("kept-out answers as before", "rollouts.hacking", "WARN", _of(after=kept(0, 0))),
-    ("a verdict that no one gives", "rollouts.rewards", "FAIL", _row(lambda one: {"verified": not one["verified"]})),
-    ("a reward that was not earned", "rollouts.rewards", "FAIL", _row(lambda one: {"reward": one["reward"] + 0.1})),
-    ("an advantage of another group", "rollouts.rewards", "FAIL", _row(lambda one: {"advantage": -one["advantage"]})),
+    ("kept-out answers as before", "rollouts.hacking", "WARN", _of(after=validation_rows(0, 0))),
+    ("a verdict that no one gives", "rollouts.rewards", "FAIL", _row(lambda row: {"verified": not row["verified"]})),
+    ("a reward that was not earned", "rollouts.rewards", "FAIL", _row(lambda row: {"reward": row["reward"] + 0.1})),
+    ("an advantage of another group", "rollouts.rewards", "FAIL", _row(lambda row: {"advantage": -row["advantage"]})),
     ("a hint in a stage without a teacher", "rollouts.rewards", "FAIL", _row(lambda _: {"hint": "say it"})),
     ("tokens that no span names", "rollouts.rewards", "FAIL", _row(lambda _: {"span_tokens": (0, 1)})),
-    ("another span", "rollouts.rewards", "FAIL", _spanned(lambda one: {"span": (2, 3)})),
-    ("tokens beyond the answer", "rollouts.rewards", "FAIL", _spanned(lambda one: {"span_tokens": (0, 99)})),
+    ("another span", "rollouts.rewards", "FAIL", _spanned(lambda row: {"span": (2, 3)})),
+    ("tokens beyond the answer", "rollouts.rewards", "FAIL", _spanned(lambda row: {"span_tokens": (0, 99)})),
     ("answers of a step left out", "rollouts.complete", "FAIL", _of(answers=rollouts()[4:])),
     ("a step left out", "rollouts.complete", "FAIL", _of(steps=course()[:-1])),
-    ("a prompt kept out without answers", "rollouts.complete", "FAIL", _of(after=kept()[1:])),
+    ("a prompt kept out without answers", "rollouts.complete", "FAIL", _of(after=validation_rows()[1:])),
     ("a held-out prompt", "rollouts.overlap", "FAIL", _line("prompts", prompt=_HELD)),
     ("a held-out prompt in a pair", "rollouts.overlap", "FAIL", _line("pairs", chosen=_HELD)),
     ("a held-out topic", "rollouts.groups", "FAIL", _line("pairs", group="hg3")),
@@ -174,7 +181,7 @@ FLAWS: list[tuple[str, str, str, Callable[[Path], Evidence]]] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "status", "make"), [one[1:] for one in FLAWS], ids=[one[0] for one in FLAWS])
+@pytest.mark.parametrize(("check", "status", "make"), [flaw[1:] for flaw in FLAWS], ids=[flaw[0] for flaw in FLAWS])
 def test_a_flaw_is_found_by_its_check(
     tmp_path: Path, check: str, status: str, make: Callable[[Path], Evidence]
 ) -> None:
@@ -203,7 +210,7 @@ def test_answers_are_due_of_the_replicas_whose_steps_count(tmp_path: Path) -> No
 def test_every_check_has_a_flaw() -> None:
     known = {check.id for check in CHECKS if check.id.startswith("rollouts.")} | {"witness.rollouts"}
     # Nearness has no limit that a single prompt could pass here; the function is that of dpo.nearest.
-    assert known - {one[1] for one in FLAWS} == {"rollouts.nearest"}
+    assert known - {flaw[1] for flaw in FLAWS} == {"rollouts.nearest"}
 
 
 def test_a_rise_of_the_verified_reward_alone_is_no_hacking(tmp_path: Path) -> None:

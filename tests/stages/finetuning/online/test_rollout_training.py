@@ -72,13 +72,13 @@ def test_a_witness_reads_the_answers_and_trains_the_same_steps(
     trained(job)
     rows = rows_of(job)
     again, answers, facts = replayed(job)
-    assert [why for one in again if (why := differs(rows, one, REPLAYED["float32"]))] == []
+    assert [why for step in again if (why := differs(rows, step, REPLAYED["float32"]))] == []
     assert again[0].step == 1 and ("snapshot_steps" not in changes or again[-1].step == len(rows))
     rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
-    seen = {one.step for one in again}
-    due = {place for place, one in enumerate(rollouts) if one.step in seen}
-    assert {one.row for one in answers if not one.part} == due and len(due) >= 8
-    assert {one.part for one in answers} == {"", "before", "after"}
+    seen = {step.step for step in again}
+    expected = {place for place, rollout in enumerate(rollouts) if rollout.step in seen}
+    assert {row.row for row in answers if not row.part} == expected and len(expected) >= 8
+    assert {row.part for row in answers} == {"", "before", "after"}
     assert list(wrong_rows(digest_bytes(b"end"), answers, "float32")) == []
     assert facts["files"] == [] and same_weights(rows[-1].sketch, facts["saved"])
 
@@ -107,7 +107,7 @@ def test_answers_of_another_model_are_seen(tmp_path: Path) -> None:
         line["text"] = "a" * len(line["answer_ids"])
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     steps, answers, _ = replayed(job)
-    assert all(differs(rows_of(job), one, REPLAYED["float32"]) for one in steps)
+    assert all(differs(rows_of(job), step, REPLAYED["float32"]) for step in steps)
     assert list(wrong_rows(digest_bytes(b"end"), answers, "float32"))
     lines[0]["item"], lines[1]["item"] = "i9", "i9"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -122,24 +122,32 @@ def test_the_loss_is_the_weighted_sum_of_the_channels(tmp_path: Path) -> None:
     assert len(rows) == 4
     for row in rows:
         assert set(row.channels) == set(CHANNELS)
-        assert row.loss == pytest.approx(sum(CHANNELS[name] * one.loss for name, one in row.channels.items()), abs=1e-5)
+        assert row.loss == pytest.approx(
+            sum(CHANNELS[name] * channel.loss for name, channel in row.channels.items()), abs=1e-5
+        )
         assert all(
-            one.rows and one.tokens and one.grad_norm > 0 for name, one in row.channels.items() if name != "grpo"
+            channel.rows and channel.tokens and channel.grad_norm > 0
+            for name, channel in row.channels.items()
+            if name != "grpo"
         )
         assert row.kl is not None and row.entropy is not None
     # The policy still is the reference: an answer in favour of the chosen side has not been learned yet.
     assert rows[0].channels["dpo"].loss == pytest.approx(math.log(2), abs=1e-6)
     assert rows[-1].channels["dpo"].loss < 0.65
     assert rows[0].sketch != rows[-1].sketch and done.effective["divergence"] == "jsd"
-    hinted = [one for one in read_rows(job.out / "rollouts.jsonl", Rollout) if one.hint]
-    assert hinted and all("The reason: it " in (one.hint or "") for one in hinted)
+    hinted = [rollout for rollout in read_rows(job.out / "rollouts.jsonl", Rollout) if rollout.hint]
+    assert hinted and all("The reason: it " in (rollout.hint or "") for rollout in hinted)
     assert len(read_rows(job.out / "kept.jsonl", KeptAnswer)) == 2
 
 
 def test_a_channel_that_learns_from_nothing_ends_the_job(tmp_path: Path) -> None:
     """No answer of a random model is right, so no sibling can teach."""
-    given = {"channels": {"grpo": 0.0, "sdpo": 1.0}, "self_distillation": {"feedback": "sibling"}, "silent_steps": 2}
-    job = rollout_job(tmp_path, "composer", **given)
+    arguments = {
+        "channels": {"grpo": 0.0, "sdpo": 1.0},
+        "self_distillation": {"feedback": "sibling"},
+        "silent_steps": 2,
+    }
+    job = rollout_job(tmp_path, "composer", **arguments)
     with pytest.raises(Silent, match="channel sdpo has learned from no row in 2 steps"):
         trained(job)
     assert not (job.out / "checkpoint").exists()
@@ -163,7 +171,7 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
     folder = tiny_checkpoint(tmp_path / "model")
 
     def reward(completions: Any, **_: Any) -> Any:
-        return [float(len(one[0]["content"]) % 3) for one in completions]
+        return [float(len(completion[0]["content"]) % 3) for completion in completions]
 
     def parameters(plan: ChannelPlan | None) -> dict[str, Any]:
         torch.manual_seed(0)
@@ -173,28 +181,34 @@ def test_channels_without_weight_leave_the_trainer_of_trl_as_it_is(tmp_path: Pat
             learning_rate=1e-2, max_steps=3, report_to="none", use_cpu=True, save_strategy="no", beta=0.04, seed=5,
             disable_tqdm=True, lr_scheduler_type="constant", activation_checkpointing=False,
         )  # fmt: skip
-        rows = [{"prompt": [{"role": "user", "content": one["prompt"]}]} for one in prompt_rows()]
+        rows = [{"prompt": [{"role": "user", "content": row["prompt"]}]} for row in prompt_rows()]
         kind = GRPOTrainer if plan is None else make_channel_trainer(GRPOTrainer, plan)
         trainer: Any = kind(
             model=model.train(), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
         )  # fmt: skip
         trainer.train()
-        return {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
+        return {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
 
     plain, null = parameters(None), parameters(ChannelPlan())
-    assert all(torch.equal(plain[name], one) for name, one in null.items())
+    assert all(torch.equal(plain[name], item) for name, item in null.items())
     ids = [1, 2, 3, 4]
     pair = ReferencePair(TokenSequence([*ids, 5, 6], 4), TokenSequence([*ids, 7], 4), -3.0, -2.0)
     moved = parameters(ChannelPlan(weights=Channels(dpo=0.5), pairs=[pair, pair]))
-    assert not all(torch.equal(plain[name], one) for name, one in moved.items())
+    assert not all(torch.equal(plain[name], item) for name, item in moved.items())
 
 
 @pytest.mark.more
 def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {"channels": CHANNELS, "checkpoint_steps": 2, "epochs": 2, "batch_size": 8, "updates": 2}
+    arguments: dict[str, Any] = {
+        "channels": CHANNELS,
+        "checkpoint_steps": 2,
+        "epochs": 2,
+        "batch_size": 8,
+        "updates": 2,
+    }
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    job = rollout_job(whole, "composer", **given)
+    job = rollout_job(whole, "composer", **arguments)
     trained(job)
 
     class Killed(Exception):
@@ -208,10 +222,10 @@ def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monk
         judge(self, step, *rest)
 
     monkeypatch.setattr(Rollouts, "judge", dies)
-    other = rollout_job(broken, "composer", **given)
+    other = rollout_job(broken, "composer", **arguments)
     with pytest.raises(Killed):
         trained(other)
-    assert sorted(one.name for one in (other.folder / "trainer").glob("checkpoint-*")) == [
+    assert sorted(path.name for path in (other.folder / "trainer").glob("checkpoint-*")) == [
         "checkpoint-2",
         "checkpoint-4",
     ]
@@ -266,12 +280,14 @@ def test_the_loss_of_trl_is_the_plain_one_in_value_and_gradient(tmp_path: Path) 
         "completion_mask": mask, "num_items_in_batch": mask.sum(), "old_per_token_logps": old,
         "ref_per_token_logps": reference,
     }  # fmt: skip
-    some = [one for one in trainer.model.parameters() if one.requires_grad]
+    some = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
     theirs = trainer._compute_loss(trainer.model, inputs)
     ours = losses.policy_loss(logps(), worth, mask, old=old, reference=reference, clip=0.2, kl_weight=0.3)
     assert theirs.item() == pytest.approx(ours.item(), rel=1e-5) and abs(ours.item()) > 0.01
     pairs = zip(torch.autograd.grad(theirs, some), torch.autograd.grad(ours, some), strict=True)
-    assert all(float((one - other).abs().max()) <= 1e-5 * max(1.0, float(other.abs().max())) for one, other in pairs)
+    assert all(
+        float((tensor - other).abs().max()) <= 1e-5 * max(1.0, float(other.abs().max())) for tensor, other in pairs
+    )
     other = losses.policy_loss(logps(), worth, mask, old=old, reference=reference, clip=0.9, kl_weight=0.3)
     assert other.item() != pytest.approx(theirs.item(), rel=1e-3)
 
@@ -289,28 +305,28 @@ def test_two_processes_leave_the_same_rows(tmp_path: Path) -> None:
     for name in ("one", "two"):
         subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True, capture_output=True)
     for name in ("rows", "rollouts", "kept"):
-        one, two = ((tmp_path / each / "job" / "out" / f"{name}.jsonl").read_bytes() for each in ("one", "two"))
-        assert one == two and one, name
+        content, two = ((tmp_path / each / "job" / "out" / f"{name}.jsonl").read_bytes() for each in ("one", "two"))
+        assert content == two and content, name
 
 
 def test_hints_come_from_a_sibling_or_the_verifier() -> None:
     wrong, right = Judgement(False, "has a capital", (0, 1)), Judgement(True)
     late = [Judgement(False), Judgement(False), Judgement(False, "is late")]
 
-    def told(said: list[Judgement], **given: Any) -> list[Hint | None]:
-        return hints(["A", "b", "C"], said, SelfDistillation.model_validate(given))
+    def make_hints(messages: list[Judgement], **arguments: Any) -> list[Hint | None]:
+        return hints(["A", "b", "C"], messages, SelfDistillation.model_validate(arguments))
 
-    said = [wrong, right, wrong]
+    judgements = [wrong, right, wrong]
     sibling = Hint("A right answer is:\nb")
-    assert told(said) == told(said, feedback="both") == [sibling, None, sibling]
-    assert [bool(one) for one in told(said, feedback="sibling")] == [True, False, True]
+    assert make_hints(judgements) == make_hints(judgements, feedback="both") == [sibling, None, sibling]
+    assert [bool(hint) for hint in make_hints(judgements, feedback="sibling")] == [True, False, True]
     text = "This answer was wrong:\nA\nThe reason: it has a capital."
-    assert told(said, feedback="verifier")[:2] == [Hint(text), None]
-    assert told(late, feedback="sibling") == [None] * 3
-    assert [bool(one) for one in told(late)] == [False, False, True]
+    assert make_hints(judgements, feedback="verifier")[:2] == [Hint(text), None]
+    assert make_hints(late, feedback="sibling") == [None] * 3
+    assert [bool(hint) for hint in make_hints(late)] == [False, False, True]
     # A reason that points at nothing teaches nothing where spans are learned from.
-    assert told(said, feedback="verifier", target="span")[:2] == [Hint(text, (0, 1)), None]
-    assert told(late, feedback="verifier", target="span") == [None] * 3
+    assert make_hints(judgements, feedback="verifier", target="span")[:2] == [Hint(text, (0, 1)), None]
+    assert make_hints(late, feedback="verifier", target="span") == [None] * 3
 
 
 def test_a_span_of_characters_is_its_tokens() -> None:
@@ -339,7 +355,7 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
     """Of each pass: the tokens whose hidden states got a gradient, as an answer and a place in it."""
 
     def states(model: Any, sequences: Any) -> Any:
-        read.append([tuple(one.response) for one in sequences])
+        read.append([tuple(sequence.response) for sequence in sequences])
         return hidden_states.states(model, sequences)
 
     def watched(student: Any, *rest: Any, **named: Any) -> Any:
@@ -353,26 +369,30 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(channels, "states", states)
     monkeypatch.setattr(channels, "losses", SimpleNamespace(**vars(losses) | {"divergence_in_pieces": watched}))
-    given = {"feedback": "verifier", "target": "span", "temperature": 2.0, "token_clip": 10.0}
-    job = rollout_job(tmp_path, "sdpo", self_distillation=given, max_new_tokens=30, temperature=0.4)
+    arguments = {"feedback": "verifier", "target": "span", "temperature": 2.0, "token_clip": 10.0}
+    job = rollout_job(tmp_path, "sdpo", self_distillation=arguments, max_new_tokens=30, temperature=0.4)
     done = trained(job)
     assert done.effective["divergence"] == "jsd_at_temperature_2_clipped_at_10"
     rollouts = read_rows(job.out / "rollouts.jsonl", Rollout)
-    assert any(one.span_tokens and one.span_tokens[1] - one.span_tokens[0] < len(one.answer_ids) for one in rollouts)
-    due: list[set[tuple[tuple[int, ...], int]]] = []
+    assert any(
+        item.span_tokens and item.span_tokens[1] - item.span_tokens[0] < len(item.answer_ids) for item in rollouts
+    )
+    expected: list[set[tuple[tuple[int, ...], int]]] = []
     for row in rows_of(job):
         places = set[tuple[tuple[int, ...], int]]()
-        for one in rollouts:
-            if one.step == row.step and one.hint:
-                assert one.span and one.span_tokens and any(map(str.isupper, one.text[slice(*one.span)]))
-                ids = (*one.answer_ids, *([] if one.end_id is None else [one.end_id]))
-                places |= {(ids, n) for n in range(*one.span_tokens)}
-        due += [places] if places else []
+        for rollout in rollouts:
+            if rollout.step == row.step and rollout.hint:
+                assert (
+                    rollout.span and rollout.span_tokens and any(map(str.isupper, rollout.text[slice(*rollout.span)]))
+                )
+                ids = (*rollout.answer_ids, *([] if rollout.end_id is None else [rollout.end_id]))
+                places |= {(ids, n) for n in range(*rollout.span_tokens)}
+        expected += [places] if places else []
         assert row.channels["sdpo"].tokens == len(places)
-    assert reached == due and due
+    assert reached == expected and expected
     monkeypatch.undo()
     steps, _, _ = replayed(job)
-    assert steps and [why for one in steps if (why := differs(rows_of(job), one, REPLAYED["float32"]))] == []
+    assert steps and [why for step in steps if (why := differs(rows_of(job), step, REPLAYED["float32"]))] == []
     path = job.out / "rollouts.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     moved = next(line for line in lines if line.get("span_tokens"))
@@ -383,7 +403,7 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("arguments", "why"),
     [
         ({"batch_size": 6}, "batch_size times gradient_accumulation is 6, not a multiple of generations"),
         ({"method": "lora", "lora_rank": 2, "lora_alpha": 2, "lora_dropout": 0.1, "target_modules": ("q",)}, "dropout"),
@@ -396,6 +416,6 @@ def test_only_the_tokens_of_a_span_have_a_gradient(tmp_path: Path, monkeypatch: 
         ({"channels": {"sdpo": 1.0}, "rewards": {"ended": 1.0}}, "'verified' is among the rewards"),
     ],
 )
-def test_parameters_that_fit_nothing_are_refused(given: dict[str, Any], why: str) -> None:
+def test_parameters_that_fit_nothing_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        ComposerParameters.model_validate(given)
+        ComposerParameters.model_validate(arguments)

@@ -51,22 +51,22 @@ def header_of(folder: Path) -> GgufHeader:
     """Return what a faithful export of a checkpoint states."""
     made = CheckpointFolder(folder)
     config = made.config
-    said: dict[str, Any] = {f"llama.{key}": config.get(name) for name, key in SIZES.items()}
-    said |= {"llama.rope.freq_base": rope_of(config)["rope_theta"], "tokenizer.ggml.add_bos_token": False}
+    answers: dict[str, Any] = {f"llama.{key}": config.get(name) for name, key in SIZES.items()}
+    answers |= {"llama.rope.freq_base": rope_of(config)["rope_theta"], "tokenizer.ggml.add_bos_token": False}
     width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    said |= {
+    answers |= {
         f"llama.{key}": width for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")
     }
     for role in ("bos", "eos"):
         token = made.named_token(f"{role}_token")
         if token is not None:
-            said[f"tokenizer.ggml.{role}_token_id"] = made.token_ids[token]
-    return GgufHeader(said, {})
+            answers[f"tokenizer.ggml.{role}_token_id"] = made.token_ids[token]
+    return GgufHeader(answers, {})
 
 
 def written(folder: Path, name: str, **values: Any) -> None:
-    held = json.loads((folder / name).read_bytes()) | values
-    (folder / name).write_text(json.dumps(held), encoding="utf-8")
+    record = json.loads((folder / name).read_bytes()) | values
+    (folder / name).write_text(json.dumps(record), encoding="utf-8")
 
 
 def flaws_of(folder: Path, change: Callable[[dict[str, Any]], object] = len, *tensors: str) -> set[str]:
@@ -90,8 +90,8 @@ def test_a_faithful_export_has_no_flaw(good: Path) -> None:
 @pytest.mark.parametrize("name", SIZES)
 def test_every_size_that_is_absent_or_other_is_found(good: Path, name: str) -> None:
     key = f"llama.{SIZES[name]}"
-    assert flaws_of(good, lambda said: said.pop(key)) == {"missing_key"}
-    assert flaws_of(good, lambda said: said.update({key: 3})) == {"other_key"}
+    assert flaws_of(good, lambda answers: answers.pop(key)) == {"missing_key"}
+    assert flaws_of(good, lambda answers: answers.update({key: 3})) == {"other_key"}
 
 
 CHANGED: dict[str, tuple[dict[str, Any], str]] = {
@@ -122,8 +122,10 @@ def test_scaling_that_the_export_carries_is_no_flaw(good: Path, tmp_path: Path) 
     written(folder, "config.json", rope_parameters=YARN)
     scaling = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
     scaling |= {"llama.rope.scaling.original_context_length": 64}
-    assert flaws_of(folder, lambda said: said.update(scaling)) == set()
-    assert flaws_of(folder, lambda said: said.update(scaling | {"llama.rope.scaling.factor": 2.0})) == {"other_key"}
+    assert flaws_of(folder, lambda answers: answers.update(scaling)) == set()
+    assert flaws_of(folder, lambda answers: answers.update(scaling | {"llama.rope.scaling.factor": 2.0})) == {
+        "other_key"
+    }
     written(folder, "config.json", rope_parameters=LLAMA3)
     assert flaws_of(folder, len, "rope_freqs.weight") == set()
 
@@ -133,7 +135,7 @@ def test_another_beginning_is_found(good: Path, tmp_path: Path, key: str, value:
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     written(folder, "tokenizer_config.json", bos_token=next(iter(CheckpointFolder(folder).token_ids)))
     assert flaws_of(folder) == set()
-    assert flaws_of(folder, lambda said: said.update({f"tokenizer.ggml.{key}": value})) == {"begin_token"}
+    assert flaws_of(folder, lambda answers: answers.update({f"tokenizer.ggml.{key}": value})) == {"begin_token"}
 
 
 def test_an_end_of_turn_that_is_not_carried_is_found(good: Path, tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_an_end_of_turn_that_is_not_carried_is_found(good: Path, tmp_path: Path)
     ends = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
     written(folder, "generation_config.json", eos_token_id=[ends, other])
     assert flaws_of(folder) == {"end_token"}
-    assert flaws_of(folder, lambda said: said.update({"tokenizer.ggml.eot_token_id": other})) == set()
+    assert flaws_of(folder, lambda answers: answers.update({"tokenizer.ggml.eot_token_id": other})) == set()
 
 
 UNCOMPARED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -26,8 +26,8 @@ def base(good: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return nudged(Path(shutil.copytree(good, tmp_path_factory.mktemp("base") / "model")))
 
 
-def found(folder: Path, base: Path | None) -> set[str]:
-    return {f"{flaw.layer}.{flaw.name}" for one in check_files(folder, base) for flaw in one.flaws}
+def list_flaws(folder: Path, base: Path | None) -> set[str]:
+    return {f"{flaw.layer}.{flaw.name}" for outcome in check_files(folder, base) for flaw in outcome.flaws}
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -35,9 +35,9 @@ def test_a_mutation_is_found_by_its_name(name: str, good: Path, base: Path, tmp_
     mutation = MUTATIONS[name]
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     mutation.spoil(folder)
-    assert found(folder, base if mutation.base else None) == mutation.flaws
+    assert list_flaws(folder, base if mutation.base else None) == mutation.flaws
     # With the base more may be found, but never less.
-    assert found(folder, base) >= mutation.flaws
+    assert list_flaws(folder, base) >= mutation.flaws
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -45,25 +45,25 @@ def test_a_good_checkpoint_has_no_flaw(name: str, good: Path, base: Path, tmp_pa
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     HEALTHY[name](folder)
     outcomes = check_files(folder, base)
-    assert [flaw.line() for one in outcomes for flaw in one.flaws] == []
-    run = {one.layer for one in outcomes if one.status == "PASS"}
+    assert [flaw.line() for outcome in outcomes for flaw in outcome.flaws] == []
+    run = {outcome.layer for outcome in outcomes if outcome.status == "PASS"}
     assert run >= {"structure", "config", "weights", "tokenizer", "template", "generation", "lineage"}
 
 
 def test_a_first_token_that_the_base_writes_twice_too_is_no_fault(good: Path, base: Path, tmp_path: Path) -> None:
     folder, twice = (Path(shutil.copytree(made, tmp_path / name)) for made, name in ((good, "model"), (base, "base")))
     doubled_begin("a template")(folder)
-    assert found(folder, base) >= {"template.begin_twice"}
+    assert list_flaws(folder, base) >= {"template.begin_twice"}
     doubled_begin("a template")(twice)
-    assert found(folder, twice) == set()
+    assert list_flaws(folder, twice) == set()
 
 
 def test_a_first_token_that_the_base_does_not_write_twice_is_a_fault(good: Path, base: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     own_begin(folder)
-    assert found(folder, None) == set()
+    assert list_flaws(folder, None) == set()
     # Without the base it could be Llama 3.
-    assert "template.begin_twice" in found(folder, base)
+    assert "template.begin_twice" in list_flaws(folder, base)
 
 
 def test_models_are_published_with_a_first_token_in_template_and_tokenizer(good: Path, tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def begin_flaws(folder: Path) -> list[str]:
 def test_a_bit_that_leaves_a_possible_weight_is_found_by_its_digest_alone(good: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     listed = {path.name: digest_file(path) for path in good.iterdir()}
-    assert all(one.status != "FAIL" for one in check_files(folder, None, listed))
+    assert all(outcome.status != "FAIL" for outcome in check_files(folder, None, listed))
     flipped(3)(folder)
-    assert found(folder, good) == set()
-    (digests,) = [one for one in check_files(folder, good, listed) if one.layer == "digests"]
+    assert list_flaws(folder, good) == set()
+    (digests,) = [outcome for outcome in check_files(folder, good, listed) if outcome.layer == "digests"]
     assert [(flaw.name, flaw.file) for flaw in digests.flaws] == [("changed", f"'{WEIGHTS}'")]
     (folder / WEIGHTS).unlink()
     (folder / "notes.txt").touch()
-    (digests,) = [one for one in check_files(folder, good, listed) if one.layer == "digests"]
+    (digests,) = [outcome for outcome in check_files(folder, good, listed) if outcome.layer == "digests"]
     assert sorted(flaw.name for flaw in digests.flaws) == ["missing", "unlisted"]
 
 
@@ -107,6 +107,6 @@ def test_a_model_of_another_family_is_not_taken_for_checked(good: Path, tmp_path
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     config = (folder / "config.json").read_text(encoding="utf-8")
     (folder / "config.json").write_text(config.replace('"llama"', '"mamba"'), encoding="utf-8")
-    states = {one.layer: (one.status, one.why) for one in check_files(folder)}
+    states = {outcome.layer: (outcome.status, outcome.why) for outcome in check_files(folder)}
     assert states["config"][0] == states["weights"][0] == "NOT_RUN"
     assert "unknown model_type 'mamba'" in states["config"][1]

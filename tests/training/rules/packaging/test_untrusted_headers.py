@@ -45,8 +45,8 @@ GOOD = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})
 
 
 def test_the_good_file_is_read(tmp_path: Path) -> None:
-    found = tensors(safetensors(tmp_path, GOOD, b"\0" * 8))
-    assert found is not None and found["a"].size == 8
+    results = tensors(safetensors(tmp_path, GOOD, b"\0" * 8))
+    assert results is not None and results["a"].size == 8
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**63, 2**64 - 1, len(GOOD) + 1, len(GOOD) + 9, len(GOOD) - 1])
@@ -77,9 +77,9 @@ def test_a_header_that_does_not_cover_its_file_once_is_refused(header: str, tmp_
 @QUICK
 @given(st.dictionaries(st.text(max_size=4), ENTRY | NUMBERS, max_size=4), st.integers(0, 40))
 def test_any_header_is_read_or_refused(tmp_path: Path, header: dict[str, Any], size: int) -> None:
-    found = tensors(safetensors(tmp_path, json.dumps(header).encode(), b"\0" * size))
+    results = tensors(safetensors(tmp_path, json.dumps(header).encode(), b"\0" * size))
     # What is read lies within the file and covers it once.
-    assert found is None or sum(one.size for one in found.values()) == size
+    assert results is None or sum(item.size for item in results.values()) == size
 
 
 @QUICK
@@ -92,8 +92,8 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
         read_header(tmp_path / "model.gguf")
 
 
-def text(given: bytes) -> bytes:
-    return struct.pack("<Q", len(given)) + given
+def text(content: bytes) -> bytes:
+    return struct.pack("<Q", len(content)) + content
 
 
 def gguf(keys: list[bytes], infos: list[bytes], data: bytes = b"", *, stated: tuple[int, int] | None = None) -> bytes:
@@ -115,8 +115,8 @@ def headed(folder: Path, data: bytes) -> Any:
 
 
 def test_the_good_gguf_is_read(tmp_path: Path) -> None:
-    found = headed(tmp_path, gguf([NAMED], [info()], b"\0" * 32))
-    assert found.metadata == {"general.architecture": "llama"} and found.tensors["t"].end % 32 == 0
+    result = headed(tmp_path, gguf([NAMED], [info()], b"\0" * 32))
+    assert result.metadata == {"general.architecture": "llama"} and result.tensors["t"].end % 32 == 0
 
 
 @pytest.mark.parametrize(
@@ -158,16 +158,16 @@ WHOLE = gguf(
 @example(0, b"\xff")
 def test_a_damaged_gguf_is_read_or_refused(tmp_path: Path, place: int, wrong: bytes) -> None:
     try:
-        found = headed(tmp_path, WHOLE[:place] + wrong + WHOLE[place + len(wrong) :])
+        result = headed(tmp_path, WHOLE[:place] + wrong + WHOLE[place + len(wrong) :])
     except WrongFile:
         return
-    assert all(0 <= one.start <= one.end <= len(WHOLE) + 9 for one in found.tensors.values())
+    assert all(0 <= tensor.start <= tensor.end <= len(WHOLE) + 9 for tensor in result.tensors.values())
 
 
-@pytest.mark.parametrize("kept", range(0, len(WHOLE) - 1, 3))
-def test_a_truncated_gguf_is_refused(kept: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", range(0, len(WHOLE) - 1, 3))
+def test_a_truncated_gguf_is_refused(count: int, tmp_path: Path) -> None:
     with pytest.raises(WrongFile):
-        headed(tmp_path, WHOLE[:kept])
+        headed(tmp_path, WHOLE[:count])
 
 
 @pytest.mark.parametrize("wrong", ["[" * 100_000, '{"a":1,"a":2}', "{", "9" * 5000, b"\xff\xfe\0", "", '"\\ud8"'])
@@ -187,6 +187,8 @@ def test_json_larger_than_allowed_and_what_is_no_file_are_refused(tmp_path: Path
 
 
 @QUICK
-@given(st.recursive(st.none() | st.integers(-(2**53), 2**53) | st.text(max_size=4), lambda one: st.lists(one)))
+@given(
+    st.recursive(st.none() | st.integers(-(2**53), 2**53) | st.text(max_size=4), lambda strategy: st.lists(strategy))
+)
 def test_good_json_is_itself(value: Any) -> None:
     assert parse_json(json.dumps(value).encode(), "file.json") == value

@@ -47,7 +47,7 @@ def read(folder: Path, records: Sequence[dict[str, Any]], name: str = "session.j
     return ingest([folder], forms_only())
 
 
-def said(turns: Sequence[TraceTurn]) -> list[str]:
+def list_texts(turns: Sequence[TraceTurn]) -> list[str]:
     return [getattr(part, "text", None) or getattr(part, "call", "") for turn in turns for part in turn.parts]
 
 
@@ -70,14 +70,14 @@ def test_what_a_partial_compaction_keeps_stands_behind_its_summary(tmp_path: Pat
     records = [record | ({"compactMetadata": about} if record["uuid"] == "b" else {}) for record in COMPACTED]
     made = read(tmp_path, records)
     last = states(made.turns)[-1]
-    assert said(history(by_id(made.turns), last)) == ["Summary: looked.", "c1", "of c1"]
+    assert list_texts(history(by_id(made.turns), last)) == ["Summary: looked.", "c1", "of c1"]
     assert made.account.states == 3, "a state that is kept is not counted twice"
 
 
 def test_a_whole_compaction_leaves_the_summary_alone(tmp_path: Path) -> None:
     records = [*COMPACTED[:-1], answer("a2", "s", [{"type": "text", "text": "I fix it."}])]
     made = read(tmp_path, records)
-    assert said(history(by_id(made.turns), states(made.turns)[-1])) == ["Summary: looked."]
+    assert list_texts(history(by_id(made.turns), states(made.turns)[-1])) == ["Summary: looked."]
 
 
 OPAQUE = (
@@ -112,7 +112,7 @@ def test_two_steps_with_the_id_of_one_message_stay_two(tmp_path: Path) -> None:
         result("r3", "a3", "c3"),
     ]
     acted = states(read(tmp_path, steps).turns)
-    assert [said([state]) for state in acted] == [["c0"], ["c1"], ["c2", "c3"]]
+    assert [list_texts([state]) for state in acted] == [["c0"], ["c1"], ["c2", "c3"]]
     assert not any(state.unanswered for state in acted)
 
 
@@ -125,7 +125,7 @@ def test_parallel_calls_of_one_message_stay_one_step(tmp_path: Path, parent: str
         answer("a1", parent, [call("c1")], id="msg_1") | request_id,
         result("r1", "a1", "c1"),
     ]
-    assert [said([state]) for state in states(read(tmp_path, steps).turns)] == [["c0", "c1"]]
+    assert [list_texts([state]) for state in states(read(tmp_path, steps).turns)] == [["c0", "c1"]]
 
 
 NOT_A_PERSON = (

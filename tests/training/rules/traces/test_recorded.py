@@ -82,13 +82,13 @@ def sent(folder: Path) -> dict[str, list[str]]:
     return {hashlib.sha256(key.encode()).hexdigest()[:32]: in_any_order(value) for key, value in requests.items()}
 
 
-def shown(ingested: IngestResult) -> dict[str, list[str]]:
+def texts_before(ingested: IngestResult) -> dict[str, list[str]]:
     """Return what the reader says that the model had before it in each state."""
     turns = by_id(ingested.turns)
     return {state.id: words(history(turns, state)) for state in states(ingested.turns)}
 
 
-def asked(ingested: IngestResult) -> list[str]:
+def list_requests(ingested: IngestResult) -> list[str]:
     """Return what the reader takes for a person's words, or for a subagent's task."""
     prompts = [turn for turn in ingested.turns if turn.kind == "prompt"]
     return [part.text for turn in prompts for part in turn.parts if isinstance(part, TextPart)]
@@ -98,7 +98,7 @@ def asked(ingested: IngestResult) -> list[str]:
 @pytest.mark.parametrize("version", CLAUDE)
 def test_every_answer_has_before_it_what_its_model_was_sent(version: str, scenario: str) -> None:
     forgotten = [{call, f"result of {call}"} for call in FORGETS.get((version, scenario), ())]
-    expected, actual = sent(RECORDED / version / scenario), shown(read(RECORDED / version / scenario))
+    expected, actual = sent(RECORDED / version / scenario), texts_before(read(RECORDED / version / scenario))
     assert actual.keys() == expected.keys(), "every answer of the model is a state, and nothing else is one"
     for answer, request in expected.items():
         lost = set(actual[answer]) - set(request)
@@ -117,7 +117,9 @@ def test_every_record_is_of_a_known_type_and_nothing_is_learned_but_the_script(v
     answers = [*SCENARIOS[scenario].answers, *SCENARIOS[scenario].helpers]
     assert learned <= {text for answer in answers for text in (answer.text, answer.thinking) if text}
     typed = [prompt for prompt in SCENARIOS[scenario].prompts if not prompt.startswith("/")]
-    assert asked(ingested) == typed + [HELPER_TASK] * bool(SCENARIOS[scenario].helpers), "notes are the program's"
+    assert list_requests(ingested) == typed + [HELPER_TASK] * bool(SCENARIOS[scenario].helpers), (
+        "notes are the program's"
+    )
 
 
 def _rename_answers(record: dict[str, Any]) -> None:
@@ -178,9 +180,11 @@ def test_a_compaction_keeps_the_summary_and_what_its_record_names(version: str, 
     assert ingested.account.compactions == 1 and words([before]) == ["It was read."]
     forgetful = read(edited(tmp_path, version, "compaction", forget))
     assert bool(summary.kept_turns) == bool(kept_by_format)
-    assert (shown(forgetful) != sent(RECORDED / version / "compaction")) == bool(kept_by_format)
+    assert (texts_before(forgetful) != sent(RECORDED / version / "compaction")) == bool(kept_by_format)
     # Without the compaction's own records the history goes on, which no model was sent.
-    assert shown(read(edited(tmp_path / "2", version, "compaction", go_on))) != sent(RECORDED / version / "compaction")
+    assert texts_before(read(edited(tmp_path / "2", version, "compaction", go_on))) != sent(
+        RECORDED / version / "compaction"
+    )
 
 
 @pytest.mark.parametrize("version", CLAUDE)
@@ -203,7 +207,9 @@ def test_an_interrupted_call_has_no_result_of_its_command(version: str, tmp_path
     if outcome == "rejected":
         assert outcomes(edited(tmp_path, version, "interruption", answer_it)) == []
     ingested = read(RECORDED / version / "interruption")
-    assert asked(ingested) == list(SCENARIOS["interruption"].prompts), "notes of an interruption are the program's"
+    assert list_requests(ingested) == list(SCENARIOS["interruption"].prompts), (
+        "notes of an interruption are the program's"
+    )
 
 
 def test_both_ways_to_record_an_interruption_are_there() -> None:
@@ -233,7 +239,7 @@ def test_rollouts_beside_transcripts_are_left_aside_and_change_nothing(tmp_path:
     shutil.copytree(RECORDED / CLAUDE[0] / "tools", tmp_path / "claude")
     shutil.copytree(RECORDED / CODEXES[0] / "tools", tmp_path / "codex")
     together = read(tmp_path)
-    assert shown(together) == shown(alone) and set(together.account.left_aside.values()) == {CODEX}
+    assert texts_before(together) == texts_before(alone) and set(together.account.left_aside.values()) == {CODEX}
 
 
 def test_versions_differ_and_every_scenario_is_there() -> None:
@@ -288,7 +294,7 @@ def test_the_installed_program_is_recorded_again_and_read(name: str, scenario: s
         pytest.skip(f"the agent program '{name}' is not installed: its vendor says how to install it")
     assert record(name, Path(path), SCENARIOS[scenario], tmp_path / "out") == []
     if name == "claude":
-        assert shown(read(tmp_path / "out")) == sent(tmp_path / "out")
+        assert texts_before(read(tmp_path / "out")) == sent(tmp_path / "out")
     else:
         with pytest.raises(UserError, match=rf"\(\d+ {CODEX}\)"):
             read(tmp_path / "out")

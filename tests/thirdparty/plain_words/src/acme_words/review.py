@@ -7,9 +7,9 @@ from reviews.reviewers.vendors.plugin_reviewer import PluginReviewRequest
 from specs.trail.verdict import Finding, Packet, Span, Verdict
 
 
-def review(packet: Packet, asked: PluginReviewRequest) -> Verdict:
+def review(packet: Packet, request: PluginReviewRequest) -> Verdict:
     """Return the checklist's verdict with one finding more."""
-    verdict = Checklist().review(packet, asked.digest)
+    verdict = Checklist().review(packet, request.digest)
     objective = str(packet.registered["objective"])
     if "prove" not in objective.lower():
         return verdict
@@ -17,7 +17,7 @@ def review(packet: Packet, asked: PluginReviewRequest) -> Verdict:
         id="words",
         severity="blocking",
         statement="one session proves nothing: state what is measured",
-        evidence=(Span(artifact=asked.digest, pointer="/registered/objective", quote=objective),),
+        evidence=(Span(artifact=request.digest, pointer="/registered/objective", quote=objective),),
         required_change=FOR_A_PERSON,
     )
     return verdict.model_copy(update={"findings": (*verdict.findings, finding), "approve": False})

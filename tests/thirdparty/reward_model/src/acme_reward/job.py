@@ -21,20 +21,20 @@ from training.rules.tasks import load_items
 
 def run(job: Job) -> StageResult:
     """Take one step a pair; what was saved by an earlier attempt is not done again."""
-    given: Parameters = job.parameters
+    parameters: Parameters = job.parameters
     saved = saved_steps.newest_whole(job.folder / saved_steps.FOLDER)
     model, tokenizer = load(saved or job.inputs["model"])
     rows = _rows(saved) if saved else []
     for row, total in _steps(job, model, tokenizer, len(rows)):
         rows.append(row)
         job.progress(row.step, total, "pairs", loss=row.loss)
-        if row.step % given.save_every == 0:
+        if row.step % parameters.save_every == 0:
             _keep(job.folder / saved_steps.FOLDER / f"checkpoint-{row.step}", model, tokenizer, rows)
     job.write_rows("rows", rows)
     save(model, tokenizer, job.out / "checkpoint")
     saved_steps.clear(job.folder / saved_steps.FOLDER)
     tokens = sum(row.tokens for row in rows)
-    return StageResult(*device_of(model), tokens=tokens, effective=given.model_dump(mode="json"))
+    return StageResult(*device_of(model), tokens=tokens, effective=parameters.model_dump(mode="json"))
 
 
 def replay(job: Job) -> StageResult:
@@ -61,26 +61,26 @@ def _steps(job: Job, model: Any, tokenizer: Any, done: int) -> Iterator[tuple[St
     """Train from a step on; yields each step's row, and how many there are in all."""
     import torch
 
-    given: Parameters = job.parameters
-    pairs = load_items(job.inputs["pairs"]) * given.epochs
-    optimizer = torch.optim.SGD(model.parameters(), lr=given.learning_rate)
+    parameters: Parameters = job.parameters
+    pairs = load_items(job.inputs["pairs"]) * parameters.epochs
+    optimizer = torch.optim.SGD(model.parameters(), lr=parameters.learning_rate)
     for number, item in enumerate(pairs[done:], done + 1):
-        texts = [f"{item.prompt}\n{item.constraint[one]}" for one in ("better", "worse")]
+        texts = [f"{item.prompt}\n{item.constraint[name]}" for name in ("better", "worse")]
         ids = [tokenizer(text, return_tensors="pt").input_ids.to(model.device) for text in texts]
-        better, worse = (-model(input_ids=one, labels=one).loss for one in ids)
+        better, worse = (-model(input_ids=value, labels=value).loss for value in ids)
         loss = -torch.nn.functional.logsigmoid(better - worse)
         loss.backward()
-        gradient = torch.linalg.vector_norm(torch.stack([one.grad.norm() for one in model.parameters()]))
+        gradient = torch.linalg.vector_norm(torch.stack([parameter.grad.norm() for parameter in model.parameters()]))
         optimizer.step()
         optimizer.zero_grad()
         row = Step(
             step=number,
-            epoch=number * given.epochs / len(pairs),
+            epoch=number * parameters.epochs / len(pairs),
             loss=float(loss),
-            learning_rate=given.learning_rate,
+            learning_rate=parameters.learning_rate,
             grad_norm=float(gradient),
-            tokens=sum(one.numel() for one in ids),
-            batches=tuple(hashlib.sha256(repr(one.tolist()).encode()).hexdigest()[:16] for one in ids),
+            tokens=sum(value.numel() for value in ids),
+            batches=tuple(hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:16] for value in ids),
             sketch=sketch(collect_trained_weights(model)),
             item=item.id,
             margin=float(better - worse),

@@ -19,7 +19,7 @@ def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
     """Return the metrics that are declared as ``judged``, by their ids."""
     pairs = read_rows(evidence.inputs.get("pairs"), Item, "pairs")
     trained = {row.item for row in read_rows(evidence.outputs.get("rows"), Step, "steps")}
-    return {"reward_pairs": share(sum(one.id in trained for one in pairs), len(pairs))}
+    return {"reward_pairs": share(sum(item.id in trained for item in pairs), len(pairs))}
 
 
 @CHECKS.add("reward.steps", "Every pair was trained on, in order", source="steps left out of a log")
@@ -36,9 +36,9 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Recompute each loss from its margin."""
     rows = read_rows(evidence.outputs.get("rows"), Step, "steps")
     wrong = [row for row in rows if not math.isclose(row.loss, math.log1p(math.exp(-row.margin)), abs_tol=1e-4)]
-    shown = tuple({"step": row.step, "loss": row.loss, "margin": row.margin} for row in wrong)
+    views = tuple({"step": row.step, "loss": row.loss, "margin": row.margin} for row in wrong)
     if wrong:
-        return CheckOutcome("FAIL", f"{len(wrong)} losses do not follow from their margins", float(len(wrong)), shown)
+        return CheckOutcome("FAIL", f"{len(wrong)} losses do not follow from their margins", float(len(wrong)), views)
     return CheckOutcome(
         "PASS", f"every loss follows from its margin; their mean is {need(metrics, 'reward_loss'):.3f}", 0.0
     )
