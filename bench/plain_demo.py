@@ -9,8 +9,8 @@ RUN, by default that of the last `make demo`; its seconds are those of its trail
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -129,7 +129,9 @@ def seconds_of(run: Path) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Print the seconds of each part and of all."""
-    run = Path(sys.argv[1]) if sys.argv[1:] else RUN
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", type=Path, default=RUN, help="the session (default: that of `make demo`)")
+    run = parser.parse_args().run
     session = seconds_of(run) if (run / TRAIL).exists() else {}
     plain = measure()
     print(f"| | {' | '.join(PARTS)} | plain script |\n|---|{'---|' * (len(PARTS) + 1)}")

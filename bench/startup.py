@@ -8,6 +8,7 @@ minimum. Taken are seconds of the processor, which others on the machine change 
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def time_program(*command: str, runs: int = RUNS) -> list[float]:
 
 def main() -> int:
     """Print the figures; exit code 1 where `--help` is above its limit."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     peer = time_program(*PEER)
     print(f"python -c pass  min {min(peer):.3f} s  median {statistics.median(peer):.3f} s")
     best: dict[str, float] = {}

@@ -15,6 +15,7 @@ limit.
 
 from __future__ import annotations
 
+import argparse
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +92,7 @@ class WitnessPlan(NamedTuple):
 
 def main() -> int:
     """Print the plan of each profile; 1 if the witnesses of one take more than the limit."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     worst = 0.0
     for name, profile in PROFILES:
         spec = load_spec(LIBRARY / f"{name}.yaml", profile).spec

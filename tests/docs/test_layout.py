@@ -63,6 +63,14 @@ def test_a_cycle_of_imports_is_refused(tmp_path: Path, modules: dict[str, str], 
     assert done.returncode == code
 
 
+def test_every_bench_explains_itself_before_it_runs() -> None:
+    """Without a parser `--help` would run the bench for minutes."""
+    programs = {path: path.read_text(encoding="utf-8") for path in (HOME / "bench").rglob("*.py")}
+    programs = {path: text for path, text in programs.items() if 'if __name__ == "__main__"' in text}
+    assert len(programs) > 15
+    assert [path.name for path, text in programs.items() if "ArgumentParser(" not in text] == []
+
+
 def test_every_package_is_typed() -> None:
     """That every module has a docstring is ruff's D100 and D104."""
     assert all((HOME / package / "py.typed").exists() for package in PACKAGES)
