@@ -55,7 +55,7 @@ ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
 @dataclass
-class Target:
+class ServerTarget:
     """The server that is flooded."""
 
     process: psutil.Process
@@ -83,7 +83,7 @@ class Target:
 
 
 @contextmanager
-def serve_target(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]]:
+def serve_target(folder: Path) -> Generator[tuple[ServerTarget, subprocess.Popen[str]]]:
     """Serve a small session over HTTP from a separate process, which ends with the context."""
     run, token = open_quick(folder, EXTERNAL), folder / "token"
     command = [sys.executable, "-m", "testing.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
@@ -102,7 +102,7 @@ def serve_target(folder: Path) -> Generator[tuple[Target, subprocess.Popen[str]]
     ):
         try:
             url = _wait(lambda: re.search(r"http://\S+/mcp", (folder / "stderr.txt").read_text(encoding="utf-8")))
-            yield Target(psutil.Process(server.pid), url[0], token.read_text(encoding="ascii").strip()), server
+            yield ServerTarget(psutil.Process(server.pid), url[0], token.read_text(encoding="ascii").strip()), server
         finally:
             with suppress(ProcessLookupError):
                 server.send_signal(signal.SIGINT)
@@ -120,7 +120,7 @@ def _wait(look: Callable[[], Any], most_s: float = BACK_S) -> Any:
     return result
 
 
-def half_open(target: Target, stack: ExitStack, seed: int) -> str:
+def half_open(target: ServerTarget, stack: ExitStack, seed: int) -> str:
     """Open many connections and say nothing."""
     until = time.monotonic() + OPENING_S
     for _ in range(HALF_OPEN):
@@ -131,14 +131,14 @@ def half_open(target: Target, stack: ExitStack, seed: int) -> str:
     return f"{HALF_OPEN} connections that say nothing"
 
 
-def slow_headers(target: Target, stack: ExitStack, seed: int) -> str:
+def slow_headers(target: ServerTarget, stack: ExitStack, seed: int) -> str:
     """Begin requests and send their headers byte by byte, as long as someone listens."""
     started_at = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     _drip(target, stack, seed, started_at, b"X")
     return f"{SLOW} connections whose headers never end"
 
 
-def slow_bodies(target: Target, stack: ExitStack, seed: int) -> str:
+def slow_bodies(target: ServerTarget, stack: ExitStack, seed: int) -> str:
     """Send whole headers without the token, and then a body byte by byte."""
     host, port = target.address()
     data = f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000000000\r\n\r\n".encode()
@@ -146,7 +146,7 @@ def slow_bodies(target: Target, stack: ExitStack, seed: int) -> str:
     return f"{SLOW} connections without the token whose body never ends"
 
 
-def _drip(target: Target, stack: ExitStack, seed: int, data: bytes, piece: bytes) -> None:
+def _drip(target: ServerTarget, stack: ExitStack, seed: int, data: bytes, piece: bytes) -> None:
     connections: list[socket.socket] = []
     until = time.monotonic() + OPENING_S
     for _ in range(SLOW):
@@ -164,7 +164,7 @@ def _drip(target: Target, stack: ExitStack, seed: int, data: bytes, piece: bytes
         time.sleep(0.5)
 
 
-def abandoned_sessions(target: Target, stack: ExitStack, seed: int) -> str:
+def abandoned_sessions(target: ServerTarget, stack: ExitStack, seed: int) -> str:
     """Open sessions with the token and never come back, as a client does that is started again and again."""
     with httpx2.Client(headers=ACCEPT | target.bearer, timeout=30) as http:
         for _ in range(SESSIONS):
@@ -183,7 +183,7 @@ REFUSED: tuple[tuple[dict[str, str], str], ...] = (
 
 
 def survives(
-    target: Target, driver: Driver, base: int, flood: Callable[[Target, ExitStack, int], str], seed: int
+    target: ServerTarget, driver: Driver, base: int, flood: Callable[[ServerTarget, ExitStack, int], str], seed: int
 ) -> str:
     """Flood the server, and return what went wrong; empty if nothing did."""
     with ExitStack() as stack:
@@ -226,7 +226,7 @@ def run(seed: int, folder: Path) -> Outcome:
     return outcome
 
 
-def _attack(target: Target, server: subprocess.Popen[str], seed: int, outcome: Outcome) -> None:
+def _attack(target: ServerTarget, server: subprocess.Popen[str], seed: int, outcome: Outcome) -> None:
     # The client of a stopped server ends with its own error.
     with suppress(Exception), connected(target.client()) as driver:
         driver.begin("brief").result(ANSWER_S)

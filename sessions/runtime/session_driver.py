@@ -36,7 +36,7 @@ TOLD_WITHIN_S = 600.0
 """Over HTTP, where no end of a client is seen, a closed session waits this long for a client to hear its end."""
 
 
-class Target(NamedTuple):
+class SessionTarget(NamedTuple):
     """A run folder, and the spec to open it with if it is missing."""
 
     run: Path
@@ -44,24 +44,24 @@ class Target(NamedTuple):
     profile: str | None = None
 
 
-def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
+def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> SessionTarget:
     """Return the run or spec a person means, an open session of a spec too; UserError if no client may drive it."""
     if is_run(run := run_folder(Path(named), runs)):
         _require_external(read_history(run).opening.builder, run.resolve())
-        return Target(run.resolve())
+        return SessionTarget(run.resolve())
     spec = find_spec(named)
     resolved = load_spec(spec, profile, unconfined="trusted" if needs_signature(spec) else "named")
     _require_external(resolved.spec.builder.vendor, spec)
     run = (runs / session_name(name, resolved.spec.name)).resolve()
     if not is_run(run):
-        return Target(run, spec, profile)
+        return SessionTarget(run, spec, profile)
     opened = read_history(run).opening
     if opened.registration != resolved.registration():
         message = f"the session was opened with {opened.registration}, the spec is {resolved.registration()} now"
         hint = "name the run folder to continue it, or choose another --name"
         raise UserError(message, where=str(run), hint=hint)
     _require_external(opened.builder, run)
-    return Target(run)
+    return SessionTarget(run)
 
 
 class Serving:
@@ -76,7 +76,7 @@ class Serving:
         self._session: Session | None = None
         self._wall: Redactor | None = None
 
-    def serve(self, target: Target) -> Path:
+    def serve(self, target: SessionTarget) -> Path:
         """Run the session until it is closed and the client knows, or the client leaves; returns the run folder.
 
         Raises:

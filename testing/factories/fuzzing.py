@@ -34,7 +34,7 @@ from testing.fixtures.tlog_proofs import parse_proof, verify_proof
 TRAIL, STORE = "trail.sqlite", "store"
 
 
-class Target(NamedTuple):
+class FuzzTarget(NamedTuple):
     """Something that reads bytes of others."""
 
     name: str
@@ -74,7 +74,7 @@ WORDS = (
 )  # fmt: skip
 
 
-def targets(run: Path, exported: Path, work: Path) -> Iterator[Target]:
+def targets(run: Path, exported: Path, work: Path) -> Iterator[FuzzTarget]:
     """Yield every parser of a run folder's trail and of its export; ``work`` is an empty folder to write in."""
     whole = walk_trail(read_trail(run / TRAIL))
     assert not whole.damage and whole.policy is not None
@@ -83,7 +83,7 @@ def targets(run: Path, exported: Path, work: Path) -> Iterator[Target]:
     yield from _trails(run, work / "runs")
 
 
-def _parsers(run: Path, exported: Path, work: Path, whole: TrailVerification) -> Iterator[Target]:
+def _parsers(run: Path, exported: Path, work: Path, whole: TrailVerification) -> Iterator[FuzzTarget]:
     policy = whole.policy
     assert policy is not None
     envelopes = read_bundles(exported, whole.tree.size)
@@ -155,18 +155,18 @@ def _parsers(run: Path, exported: Path, work: Path, whole: TrailVerification) ->
     proof_file = next((exported / PROOFS).glob(f"{verdict:06}-*")).read_bytes()
     proven = parse_proof(proof_file)
     key = (run.parent / ".peergate" / "keys" / "log.pem").read_bytes()
-    yield Target("entry", envelopes[verdict], entry, 6)
-    yield Target("envelope", envelopes[verdict], envelope, 10)
-    yield Target("statement", open_envelope(envelopes[verdict]).payload, statement, 20)
-    yield Target("note", str(original).encode(), note, 10)
-    yield Target("anchor", str(original).encode(), anchor, 4)
-    yield Target("proof", proof_file, proof, 10)
-    yield Target("policy", policy.canonical(), kept_policy, 6)
-    yield Target("public key", str(log_keys([policy])[0]).encode(), public, 4)
-    yield Target("private key", key, private, 4)
+    yield FuzzTarget("entry", envelopes[verdict], entry, 6)
+    yield FuzzTarget("envelope", envelopes[verdict], envelope, 10)
+    yield FuzzTarget("statement", open_envelope(envelopes[verdict]).payload, statement, 20)
+    yield FuzzTarget("note", str(original).encode(), note, 10)
+    yield FuzzTarget("anchor", str(original).encode(), anchor, 4)
+    yield FuzzTarget("proof", proof_file, proof, 10)
+    yield FuzzTarget("policy", policy.canonical(), kept_policy, 6)
+    yield FuzzTarget("public key", str(log_keys([policy])[0]).encode(), public, 4)
+    yield FuzzTarget("private key", key, private, 4)
 
 
-def _exports(exported: Path, copy: Path, whole: TrailVerification) -> Iterator[Target]:
+def _exports(exported: Path, copy: Path, whole: TrailVerification) -> Iterator[FuzzTarget]:
     """Every file of an export that is parsed, through the verification of the whole."""
     shutil.copytree(exported, copy)
 
@@ -187,7 +187,7 @@ def _exports(exported: Path, copy: Path, whole: TrailVerification) -> Iterator[T
     for path in sorted(path for path in copy.rglob("*") if path.is_file() and STORE not in path.parts):
         if path.suffix != ".html":
             name = f"export: {path.relative_to(copy).as_posix()}"
-            yield Target(name, path.read_bytes(), changing(path))
+            yield FuzzTarget(name, path.read_bytes(), changing(path))
     page = copy / "report.html"
     seed = page.read_bytes()
 
@@ -200,10 +200,10 @@ def _exports(exported: Path, copy: Path, whole: TrailVerification) -> Iterator[T
         finally:
             page.write_bytes(seed)
 
-    yield Target("export: report.html", seed, another_page)
+    yield FuzzTarget("export: report.html", seed, another_page)
 
 
-def _trails(run: Path, runs: Path) -> Iterator[Target]:
+def _trails(run: Path, runs: Path) -> Iterator[FuzzTarget]:
     """The trail file and its seal, through the verification, the reading commands and a session that goes on."""
     shutil.copytree(run, runs / run.name)
     shutil.copytree(run.parent / ".peergate", runs / ".peergate")
@@ -246,10 +246,10 @@ def _trails(run: Path, runs: Path) -> Iterator[Target]:
                 journal.unlink()
             seal.write_bytes(sealed)
 
-    yield Target("trail file: verified", file, verified)
-    yield Target("trail file: read", file, read)
-    yield Target("trail file: gone on with", file, continued)
-    yield Target("seal", sealed, another_seal)
+    yield FuzzTarget("trail file: verified", file, verified)
+    yield FuzzTarget("trail file: read", file, read)
+    yield FuzzTarget("trail file: gone on with", file, continued)
+    yield FuzzTarget("seal", sealed, another_seal)
 
 
 def _differ(path: Path, file: bytes) -> bool:

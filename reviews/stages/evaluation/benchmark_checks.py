@@ -11,7 +11,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.right_answers import targets_of
 from reviews.evidence.row_lines import answer_of
 from reviews.stages.evaluation.benchmark import BenchmarkSample, log_of, read_benchmark_samples
-from reviews.stages.evaluation.verifier_probes import ATTACKS, Target, run_attacks
+from reviews.stages.evaluation.verifier_probes import ATTACKS, ProbeTarget, run_attacks
 from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
@@ -222,7 +222,7 @@ def _scorer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if len({text for _, text in texts}) < 2:
         return CheckOutcome("WARN", f"'{scorer}' cannot be carried out here: it was not attacked with wrong answers")
     others = {text: texts[place - 1][1] for place, (_, text) in enumerate(texts) if texts[place - 1][1] != text}
-    targets = [Target(item, text, others.get(text, "")) for item, text in texts]
+    targets = [ProbeTarget(item, text, others.get(text, "")) for item, text in texts]
     outcome = run_attacks(scorer, judge, [attack for attack in ATTACKS if attack.fails], targets)
     if outcome is None:
         return CheckOutcome("PASS", f"'{scorer}' refuses every attack on {len(targets)} items", 0.0)

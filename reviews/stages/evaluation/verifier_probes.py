@@ -54,7 +54,7 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
 """Forms in which verifiers look for a value."""
 
 
-class Target(NamedTuple):
+class ProbeTarget(NamedTuple):
     """An item under attack."""
 
     item: Item
@@ -66,14 +66,14 @@ class Target(NamedTuple):
     """The answer of the task's worked example."""
 
 
-Build = Callable[[Target], Sequence[str]]
+Build = Callable[[ProbeTarget], Sequence[str]]
 
 
-def _build_nothing(_: Target) -> Sequence[str]:
+def _build_nothing(_: ProbeTarget) -> Sequence[str]:
     return ()
 
 
-def _build_other(target: Target) -> Sequence[str]:
+def _build_other(target: ProbeTarget) -> Sequence[str]:
     return (target.other,)
 
 
@@ -107,7 +107,7 @@ def _attack_letters(build: Callable[[str], Sequence[str]]) -> Build:
     return lambda target: build(target.right.upper()) if target.right.upper() in _BEGINNINGS else ()
 
 
-def _list_other_numbers(target: Target) -> Sequence[str]:
+def _list_other_numbers(target: ProbeTarget) -> Sequence[str]:
     number = int(target.right)
     return (str(number + 1), str(2 * number), "lorem")
 
@@ -186,7 +186,7 @@ def probe_wrong_answers(task: str, items: Sequence[Item]) -> CheckOutcome | None
 
 
 def run_attacks(
-    name: str, judge: Callable[[Sequence[Asked]], list[bool]], attacks: Sequence[Attack], targets: Sequence[Target]
+    name: str, judge: Callable[[Sequence[Asked]], list[bool]], attacks: Sequence[Attack], targets: Sequence[ProbeTarget]
 ) -> CheckOutcome | None:
     """Return the first attack that succeeds and closes a gate, else the first that warns; None without any."""
     attempts = [
@@ -211,7 +211,7 @@ class Attempt(NamedTuple):
     """An attack on an item."""
 
     attack: Attack
-    target: Target
+    target: ProbeTarget
     texts: tuple[str, ...]
     controls: tuple[str, ...]
 
@@ -238,7 +238,7 @@ def _is_beyond_chance(tried: Sequence[Attempt], successful: Sequence[Attempt], m
     return passed > 1 and Fraction(passed, len(tried)) > relative_limit(most, Fraction(common, len(tried)))
 
 
-def _find_targets(task: str, items: Sequence[Item]) -> tuple[list[Target], list[Item]]:
+def _find_targets(task: str, items: Sequence[Item]) -> tuple[list[ProbeTarget], list[Item]]:
     """Return every item with its right value and a wrong one (another item's), and the items without a right value.
 
     The first spelling in which most values pass is taken for all items where it passes.
@@ -252,11 +252,11 @@ def _find_targets(task: str, items: Sequence[Item]) -> tuple[list[Target], list[
     for item, _, _, text in best:
         right.setdefault(item.id, text)
     if len(set(right.values())) < 2:
-        return [Target(item) for item in items], [item for item in items if item.id not in right]
+        return [ProbeTarget(item) for item in items], [item for item in items if item.id not in right]
     texts = list(dict.fromkeys(right.values()))
     others = {text: texts[(place + 1) % len(texts)] for place, text in enumerate(texts)}
     targets = [
-        Target(item, right.get(item.id, ""), others.get(right.get(item.id, ""), ""), _find_example(task, item))
+        ProbeTarget(item, right.get(item.id, ""), others.get(right.get(item.id, ""), ""), _find_example(task, item))
         for item in items
     ]
     return targets, [item for item in items if item.id not in right]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testing.factories.fuzzing import Target, mutated, targets
+from testing.factories.fuzzing import FuzzTarget, mutated, targets
 from testing.fixtures.command_sessions import called as peergate
 
 HOME = Path(__file__).parents[3]
@@ -33,11 +33,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def parsers(session: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Target]:
+def parsers(session: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> list[FuzzTarget]:
     return list(targets(*session, tmp_path_factory.mktemp("work")))
 
 
-def test_what_was_not_changed_is_believed(parsers: list[Target]) -> None:
+def test_what_was_not_changed_is_believed(parsers: list[FuzzTarget]) -> None:
     """Otherwise refusing everything would pass."""
     fooled = {target.name for target in parsers if target.is_fooled(target.seed)}
     read_only = {"statement", "note", "anchor", "proof", "policy", "public key", "private key"}
@@ -47,7 +47,7 @@ def test_what_was_not_changed_is_believed(parsers: list[Target]) -> None:
 @pytest.mark.parametrize(
     "count", [300, pytest.param(1000, marks=pytest.mark.slow), pytest.param(100_000, marks=NIGHTLY)]
 )
-def test_changed_bytes_are_refused(parsers: list[Target], count: int) -> None:
+def test_changed_bytes_are_refused(parsers: list[FuzzTarget], count: int) -> None:
     chance = random.Random(11)
     shares = [parser.share for parser in parsers]
     tried: Counter[str] = Counter()
@@ -87,7 +87,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))
-def test_a_file_of_another_make_is_refused(parsers: list[Target], tmp_path: Path, number: int) -> None:
+def test_a_file_of_another_make_is_refused(parsers: list[FuzzTarget], tmp_path: Path, number: int) -> None:
     """Whole databases that SQLite finds nothing wrong with, and that are not trail."""
     readers = {target.name: target for target in parsers if target.name.startswith("trail file")}
     made = tmp_path / "made.sqlite"
@@ -98,7 +98,7 @@ def test_a_file_of_another_make_is_refused(parsers: list[Target], tmp_path: Path
     assert not fooled, STATEMENTS[number]
 
 
-def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[Target]) -> None:
+def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[FuzzTarget]) -> None:
     for file in (target for target in parsers if target.name.startswith("trail file")):
         for name in (b"payload TEXT", b"CREATE TABLE entry", b"INDEX entry_key ON entry (json_extract"):
             assert name in file.seed
@@ -106,7 +106,7 @@ def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[Target]) -> No
 
 
 @pytest.mark.parametrize("change", [b'{"file":"x",', b"{ ", b'{"more":1,', b"[" * 5000 + b"{"])
-def test_a_seal_has_one_spelling(parsers: list[Target], change: bytes) -> None:
+def test_a_seal_has_one_spelling(parsers: list[FuzzTarget], change: bytes) -> None:
     """Of two values of one name the last counts, so another text could say the same."""
     seal = next(target for target in parsers if target.name == "seal")
     assert not seal.is_fooled(change + seal.seed[1:])
@@ -114,7 +114,7 @@ def test_a_seal_has_one_spelling(parsers: list[Target], change: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_any_bytes_are_refused(parsers: list[Target], data: st.DataObject) -> None:
+def test_any_bytes_are_refused(parsers: list[FuzzTarget], data: st.DataObject) -> None:
     target = data.draw(st.sampled_from([parser for parser in parsers if parser.share > 1]))
     start = data.draw(st.integers(0, len(target.seed)))
     end = data.draw(st.integers(start, len(target.seed)))

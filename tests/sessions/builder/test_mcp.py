@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from agents.external_builder import BuilderExchange, CallAnswer
 from reviews.trail.chain.store import Store
 from sessions.mcp.tool_server import what_was_launched
-from sessions.runtime.session_driver import Target, find_target
+from sessions.runtime.session_driver import SessionTarget, find_target
 from specs.system.errors import UserError
 from specs.system.vendors.conversation import ToolResult
 from testing.factories.evidence_on_disk import heldout_items
@@ -259,9 +259,9 @@ def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
 
 def test_a_spec_opens_its_session_once_and_only_for_an_external_builder(tmp_path: Path) -> None:
     run, spec = opened(tmp_path), tmp_path / "spec.yaml"
-    assert find_target("small", run.parent, None) == Target(run.resolve())
-    assert find_target(str(spec), run.parent, None) == Target(run.resolve())
-    assert find_target(str(spec), run.parent, "other") == Target((run.parent / "other").resolve(), spec)
+    assert find_target("small", run.parent, None) == SessionTarget(run.resolve())
+    assert find_target(str(spec), run.parent, None) == SessionTarget(run.resolve())
+    assert find_target(str(spec), run.parent, "other") == SessionTarget((run.parent / "other").resolve(), spec)
     text = spec.read_text(encoding="utf-8")
     spec.write_text(text.replace("alpha: 0.05", "alpha: 0.04"), encoding="utf-8")
     with pytest.raises(UserError, match="the session was opened with sha256"):

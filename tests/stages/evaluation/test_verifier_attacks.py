@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.stages.evaluation import verifier_probes
-from reviews.stages.evaluation.verifier_probes import ATTACKS, Target, probe_wrong_answers
+from reviews.stages.evaluation.verifier_probes import ATTACKS, ProbeTarget, probe_wrong_answers
 from specs.stages.base.artifacts import Item
 from training.rules.tasks.exact_answer import verify as exact_verify
 from training.rules.tasks.format_instructions import Judgement
@@ -152,6 +152,6 @@ def test_half_of_a_kind_that_nothing_meets_is_named(attack: Run) -> None:
 
 def test_each_attack_has_a_name_of_its_own_and_makes_texts() -> None:
     assert len({entry.name for entry in ATTACKS}) == len(ATTACKS)
-    targets = [Target(items([right])[0], right, other, "an example") for right, other in
+    targets = [ProbeTarget(items([right])[0], right, other, "an example") for right, other in
                (("amber 12", "birch 7"), ("6", "12"), ("A", "B"))]  # fmt: skip
     assert not [entry.name for entry in ATTACKS if not any(entry.build(target) for target in targets)]
