@@ -40,3 +40,14 @@ def keeping_metrics(trainer: Any) -> Generator[None]:
     yield
     if stored is not None:
         trainer._stored_metrics = stored
+
+
+def score_labelled_tokens() -> None:
+    """Have TRL's output layer leave out tokens without a label on every device.
+
+    Without Triton it projects all of a padded batch to the vocabulary, prompts too.
+    """
+    from trl.trainer import utils
+
+    # The only question that this module asks of it is whether to leave them out; the kernels have their own name.
+    utils._use_triton = lambda _: True

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from testing.fixtures.small_text import small_model
 from training.compat import torch_internals, torchft_internals, transformers_internals, trl_internals
 from training.engines.checkpoint import load
@@ -64,6 +66,40 @@ def test_trl_has_what_trainers_extend_and_read() -> None:
     with trl_internals.keeping_metrics(trainer):
         trainer._stored_metrics["train"].append(2.0)
     assert trl_internals.passes_of(trainer) == 4 and trainer._stored_metrics == {"train": [1.0]}
+
+
+def test_only_labelled_tokens_are_scored_and_loss_and_gradients_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    utils: Any = import_module("trl.trainer.utils")
+    assert inspect.getsource(utils).count("_use_triton(") == 1
+    scored: list[int] = []
+    apply = utils._ChunkedLogProbFunction.apply
+
+    def count_tokens(hidden: Any, *arguments: Any) -> Any:
+        scored.append(len(hidden))
+        return apply(hidden, *arguments)
+
+    monkeypatch.setattr(utils, "_use_triton", utils._use_triton)
+    monkeypatch.setattr(utils._ChunkedLogProbFunction, "apply", count_tokens)
+    ids = torch.arange(24).reshape(3, 8) % 50
+    labels = ids.masked_fill(torch.arange(8) < 5, -100)
+    losses: list[float] = []
+    gradients: list[Any] = []
+    for patched in (False, True):
+        if patched:
+            trl_internals.score_labelled_tokens()
+        model = load(small_model(tmp_path / "model"))[0]
+        utils.add_fused_lm_head(model)
+        loss = model(input_ids=ids, labels=labels, fused_lm_head=True).loss
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    assert scored == [21, 9]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6) and float(gradients[0].abs().max()) > 1e-3
+    assert float((gradients[0] - gradients[1]).abs().max()) < 1e-5
 
 
 def test_a_method_that_is_gone_is_noticed() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.compat.trl_internals import score_labelled_tokens
 from training.jobs.finetuning.forward_capture import ForwardCapture
 from training.jobs.finetuning.loss_comparison import GrantMismatch, LossComparison, compare
 from training.jobs.finetuning.loss_masks import BatchCounts, MaskProof
@@ -75,6 +76,7 @@ def start(kind: type[Any], job: Job[Any], **built_from: Any) -> Any:
     from datasets import disable_progress_bars
     from transformers.utils import logging
 
+    score_labelled_tokens()
     disable_progress_bars()
     logging.set_verbosity_error()
     reports = _reports(job)
