@@ -54,7 +54,7 @@ def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
     "The builder's claims equal the measurements",
     source="real numbers in the wrong cell; pilots called passed against their own rows",
 )
-def _claims(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_claims(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare what the builder states with what was measured."""
     if evidence.claims is None:
         return CheckOutcome("NOT_APPLICABLE", "nothing was handed in with the attempt")

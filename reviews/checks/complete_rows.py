@@ -22,7 +22,7 @@ CHECKS = CheckRegistry(("generate", "evaluate", "multi_turn", "inspect", "lm_eva
     "Everything ordered has a row",
     source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
 )
-def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
     rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
     if "prompts" not in evidence.stage.inputs:
@@ -51,7 +51,7 @@ def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int
     source="gates without a number: 30 examples instead of the requested 100 to 200, and scaled to 15,000 anyway",
     kinds=lambda kind: kind.required_output,
 )
-def _something(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_kept(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Count what later stages will read; instructions that are held-out prompts are not among it."""
     declared = kind_of(evidence.stage).required_output
     if declared is None:

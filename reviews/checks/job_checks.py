@@ -22,7 +22,7 @@ _SPARE_USD = 1e-6
 
 
 @CHECKS.add("jobs.exit", "The job exited normally, without an error", source="crash messages taken for results")
-def _exit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_exit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     record = evidence.exit
     if record is None:
         raise EvidenceMissing("the job left no exit record: it is lost")
@@ -77,7 +77,7 @@ def _check_grant(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("jobs.outputs", "The outputs are those the job wrote", source="results edited after the run")
-def _outputs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_outputs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     expected = set(outputs_of(evidence.stage.kind, evidence.stage.parameters))
     missing = sorted(expected - evidence.output_digests.keys())
@@ -99,7 +99,7 @@ def _outputs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("jobs.effective", "The effective settings are the granted ones", source="silent fallbacks")
-def _effective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_effective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     left_out = NotReadBack.names(kind_of(evidence.stage).parameters)
     compared = [
@@ -133,7 +133,7 @@ def _same(granted: Any, effective: Any) -> bool:
     kinds=lambda kind: not kind.runs_code,
     source="CPU instead of GPU",
 )
-def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     manifest = manifest_of(evidence)
     if kind_of(evidence.stage).without_precision:
         return CheckOutcome("NOT_APPLICABLE", "the stage runs no model, so it has no precision")
@@ -164,7 +164,7 @@ def _granted_type(evidence: Evidence, device: str) -> str:
 
 
 @CHECKS.add("jobs.cost", "The attempt cost no more than its cap", source="spending reported in two ways")
-def _cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what the attempt cost, by its wall time, with the cap that was reserved for it before it began."""
     record, grant = evidence.exit, evidence.grant
     if record is None or grant is None:
@@ -185,7 +185,7 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     threshold=f"within {SHORT_TOLERANCE_S:g} s and half of the observed time, or {CLOCK_TOLERANCE_S:g} s and "
     f"{CLOCK_TOLERANCE_SHARE:g} of it, whichever is less",
 )
-def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the time that the exit record states with how long the orchestrator saw, or could have seen, the job.
 
     The record is a file of the job's folder. What it states beyond that is not paid for, and its stage is not believed.
@@ -208,7 +208,7 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="an exit record of another run: its length fits, its hours do not",
     threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of the observed time",
 )
-def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare start and end of the exit record, and the wall time of the manifest, with what the trail notes.
 
     The clock of another machine may be wrong as a whole, and that of this one may have been set meanwhile: where that

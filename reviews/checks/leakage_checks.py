@@ -368,7 +368,7 @@ def _texts(evidence: Evidence) -> Iterable[tuple[str, str]]:
 
 
 @CHECKS.add("leakage.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
-def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     taught = [example.completion for example in _examples(evidence)]
     return overlap_of(_texts(evidence), evidence.reserved_items, evidence.resolved.spec.thresholds, taught)
 
@@ -379,12 +379,12 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source=NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return nearest_pairs(_texts(evidence), evidence.reserved_items)
 
 
 @CHECKS.add("leakage.groups", "Training and held-out share no group", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return groups_of(_examples(evidence), evidence.reserved_items)
 
 
@@ -395,6 +395,6 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=REPEATS,
 )
-def _duplicates(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_duplicates(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows = ((*earlier_turn_texts(example), example.prompt, example.completion) for example in _examples(evidence))
     return duplicates_of(rows, evidence.resolved.spec.thresholds)

@@ -34,7 +34,7 @@ def _check_registration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
     "The measuring code equals the registered code",
     source="a metric that was changed until the same data passed: 46.7 % runaway answers became 0 %",
 )
-def _code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the code that measures and judges with the code registered before any data existed."""
     now = measuring_code(evidence.resolved)
     if evidence.measured_by is None:
@@ -56,7 +56,7 @@ def _code(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=lambda kind: kind.only_measures,
     source="a swapped evaluation set",
 )
-def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     reference = evidence.stage.inputs.get("items", "heldout")
     if reference != "heldout":
         return _data(evidence, reference)
@@ -86,7 +86,7 @@ def _data(evidence: Evidence, reference: str) -> CheckOutcome:
     "The weights equal the pinned weights",
     source="an instruct checkpoint in place of the base model",
 )
-def _model(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_model(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the weights a stage began from with the digest that the spec pins, where it reads the model itself."""
     pinned = evidence.resolved.spec.model.digest
     if pinned is None or evidence.stage.inputs.get("model") != "model":
@@ -104,7 +104,7 @@ def _model(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="many tries, one reported (multiplicity)",
     blocking=False,
 )
-def _evaluations(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_evaluations(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     spec = evidence.resolved.spec
     planned = len(evaluating(spec))
     count = evidence.evaluations_of_heldout
@@ -122,7 +122,7 @@ def _evaluations(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="sessions on one split until one shows a gain (reuse: Dwork et al. 2015, doi:10.1126/science.aaa9375)",
     blocking=False,
 )
-def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count earlier looks of other sessions at the same split, as the trail noted them when the job ended.
 
     A new question has an own split, or a test that allows for all of these.
@@ -144,7 +144,7 @@ def _workspace(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 @CHECKS.add(
     "registration.attempts", "Every attempt of the stage is on record", source="failed attempts left out of the report"
 )
-def _attempts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_attempts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     numbers = [record["attempt"] for record in evidence.attempts]
     if numbers != list(range(1, evidence.attempt + 1)):
         return CheckOutcome(

@@ -30,7 +30,7 @@ _SHOWN = 4
         for dtype, gap in SCORE_GAP.items()
     ),
 )
-def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what a witness scored, rows drawn after the job had ended, with what the job stated of them."""
     kind = kind_of(evidence.stage)
     outputs = kind.scores_of(evidence.parse_parameters(kind.parameters))

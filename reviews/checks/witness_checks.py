@@ -40,7 +40,7 @@ _LEAST = 1e-12
     )
     + f"drawn at p >= {FALSE_ALARM:g}",
 )
-def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare what a witness read, with rows drawn after the job had ended, with what the stage was granted."""
     kind = kind_of(evidence.stage)
     if not kind.answers_count(evidence.parse_parameters(kind.parameters)):

@@ -32,7 +32,7 @@ class CurvePoint(NamedTuple):
     source="ten times the data bought on a hope; Hestness et al. 2017, arXiv:1712.00409",
     blocking=False,
 )
-def _forecast(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_forecast(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Fit the registered curve to the arms and the treatment, and read it at the registered number of examples."""
     curve = evidence.resolved.spec.analysis.learning_curve
     if curve is None:

@@ -27,7 +27,7 @@ SOURCE = "a test that was chosen after its data were seen"
 
 
 @CHECKS.add("drift.kept", "No protected capability fell", source=DRIFT_SOURCE)
-def _drift(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_kept(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Test whether the trained model still can do what the untrained one could, item by item: non-inferiority."""
     plan = evidence.resolved.spec.evaluation
     registered = [drift for drift in (plan.drift if plan else ()) if drift.after == evidence.stage.name]

@@ -30,7 +30,7 @@ def _baseline(evidence: Evidence) -> Manifest:
 
 
 @CHECKS.add("parity.items", "Both arms answered the same items", source="arms on different items")
-def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     ours, theirs = manifest_of(evidence).inputs.get("items"), _baseline(evidence).inputs.get("items")
     if ours is None or ours != theirs:
         return CheckOutcome("FAIL", f"the treatment read {ours}, the baseline {theirs}", repairable=False)
@@ -40,7 +40,7 @@ def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 @CHECKS.add(
     "parity.settings", "Both arms were evaluated the same way", source="prompt format or decoding changed between arms"
 )
-def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     treatment, baseline = manifest_of(evidence), _baseline(evidence)
     compared: list[tuple[str, Any, Any]] = [
         ("granted parameters", evidence.parameters, evidence.baseline_parameters),
@@ -66,7 +66,7 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "Both arms read the same prompts",
     source="prompts of 22 tokens in one arm and 57 in the other: a chat template that reads the clock",
 )
-def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare item by item the token ids that the arms read; witnesses derive them again from what was granted."""
     _baseline(evidence)
     differing = different_prompts(evidence, evidence.baseline_rows, evidence.outputs.get("rows"))
@@ -115,7 +115,7 @@ def judge_baseline(spec: Design) -> CheckOutcome:
 @CHECKS.add(
     "parity.models", "The arms are different weights, and no stage made the baseline worse", source=BASELINE_SOURCE
 )
-def _models(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_models(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the weights of the arms, where they come from, and the baseline with what it was made from."""
     ours, theirs = manifest_of(evidence).inputs.get("model"), _baseline(evidence).inputs.get("model")
     if ours == theirs:
@@ -158,7 +158,7 @@ def _worn(evidence: Evidence, metrics: MetricSet | None, start: str) -> str:
     source="an evaluation length cap produced an '18 % lift'",
     limits=(CheckLimit("<=", "thresholds.learned_stops"),),
 )
-def _truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there.
 
     If the spec registers that the model is to learn to stop, answers that only the baseline has cut off stay in, up to
@@ -187,7 +187,7 @@ ARMS_SOURCE = "a gain over the start that another way of training, measured othe
 
 
 @CHECKS.add("arms.alike", "Further arms were measured as the treatment was, on other weights", source=ARMS_SOURCE)
-def _further_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare each arm with the treatment: the same items, prompts, settings and code, and other weights."""
     arms = evidence.resolved.spec.analysis.arms
     if not arms:
@@ -209,7 +209,7 @@ def _further_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("arms.compared", "The treatment is better than the arms it must beat", source=ARMS_SOURCE, blocking=False)
-def _compare_arms(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_compared(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare all arms in one table, adjusted together (Holm); the registered hypothesis decides."""
     table, alpha = compare_arms(evidence), evidence.resolved.spec.analysis.alpha
     if not table:
@@ -238,7 +238,7 @@ CONTROL_SOURCE = "a gain in conversations that was there without their history t
 @CHECKS.add(
     "controls.alike", "Controls differ from the arms in the history alone", source=CONTROL_SOURCE, kinds=_has_controls
 )
-def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_controls_alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare each control with its arm: the same weights, items, code and settings, and another history."""
     controls = evidence.resolved.spec.analysis.controls
     if not controls:
@@ -287,7 +287,7 @@ def _differing(value: Manifest, granted: dict[str, Any], arm: Manifest, requests
     blocking=False,
     kinds=_has_controls,
 )
-def _excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_excess(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the gain under each control with the gain of the arms; the registered hypothesis decides."""
     controls = pair_controls(evidence)
     if not controls:

@@ -101,7 +101,7 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> CheckOutcome:
 
 
 @CHECKS.add("power.n", "The registered number of items was evaluated", source="optional stopping")
-def _n(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_n(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if not evidence.stage.reads_heldout:
         return CheckOutcome("NOT_APPLICABLE", "the stage does not read the held-out split")
     items = need(metrics, arm_of(evidence.stage).count)
@@ -114,7 +114,7 @@ def _n(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("power.headroom", "The baseline leaves room for the effect", source="ceiling effects", limits=_EFFECT)
-def _headroom(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_headroom(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     analysis = evidence.resolved.spec.analysis
     if evidence.stage.name != analysis.baseline:
         return CheckOutcome("NOT_APPLICABLE", "only the baseline needs headroom")
@@ -133,7 +133,7 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     source="McNemar 1947; the right test for paired binary data",
     only_treatment=True,
 )
-def _test(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_test(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Report the registered test; of several answers to an item it tests the change in their share of right ones."""
     name = evidence.resolved.spec.analysis.p_metric
     p, gain = need(metrics, name), require_metric(metrics, "accuracy_gain")
@@ -156,7 +156,7 @@ def _test(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     only_treatment=True,
     limits=_EFFECT,
 )
-def _margin(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_margin(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     gain, least = require_metric(metrics, "accuracy_gain"), evidence.resolved.spec.analysis.minimum_effect
     low = gain.interval[0] if gain.interval else gain.value
     if holds(gain.exact(), ">=", least) and not holds(low, ">=", least):
@@ -170,7 +170,7 @@ GAP_SOURCE = "a base model that had 300 of 300 right before it was trained, once
 
 
 @CHECKS.add("gap.before_training", "The untrained model fails, and the task is solvable", source=GAP_SOURCE)
-def _gap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_before_training(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Judge the gap where its last stage has run; the lint of evaluations has that before any training."""
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None

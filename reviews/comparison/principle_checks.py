@@ -56,7 +56,7 @@ def list_kept(principle: Principle, answers: Sequence[Answered]) -> list[bool | 
 
 
 @CHECKS.add("strata.principles", "Each principle is kept more often than before", source=SOURCE, blocking=False)
-def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the answers that keep to each principle of the constitution that names instructions, in every arm.
 
     The least and the greatest gain show the balance over principles. An arm that is trained without one of them shows

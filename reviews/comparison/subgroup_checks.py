@@ -55,7 +55,7 @@ def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
     source=SOURCE,
     limits=(CheckLimit(">=", "analysis.minimum_effect"), CheckLimit(">=", "thresholds.kind_dependence")),
 )
-def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Leave out each constraint kind in turn; what remains should still show a good part of the registered effect.
 
     Where it does not, one kind carries the result. That is a true effect in a part of what was registered, so it warns,
@@ -106,7 +106,7 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     source="an overall gain that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
     blocking=False,
 )
-def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Test each constraint kind separately, adjusted for their number: an overall gain may hide a loss in a part."""
     worse = need(metrics, "kinds_lost")
     pairs = pairs_of(evidence)
@@ -135,7 +135,7 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     source="instruction-level accuracy, Zhou et al. 2023, arXiv:2311.07911",
     blocking=False,
 )
-def _instructions(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_instructions(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count each type of instruction separately: an item is right only where all of its instructions are followed."""
     if task_of(evidence) != "instruction_following":
         return CheckOutcome("NOT_APPLICABLE", "the items of the task have no instructions of several types")
@@ -180,7 +180,7 @@ def _name_single_values(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> st
     "The gain holds when whole groups are drawn",
     source="items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
 )
-def _groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_groups(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
     analysis = evidence.resolved.spec.analysis
     alpha, pairs = analysis.alpha, pairs_of(evidence)

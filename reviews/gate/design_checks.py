@@ -54,7 +54,7 @@ def design_checks(
     source="underpowered comparisons; exact McNemar test, McNemar 1947",
     limits=(CheckLimit(">=", "analysis.power"),),
 )
-def _power(design: DesignEvidence) -> CheckOutcome:
+def _check_power(design: DesignEvidence) -> CheckOutcome:
     """Compute the power of the registered test at the registered minimum effect and compare it with the asked one.
 
     A test that mostly finds something where nothing is has power for free, so its level has a limit.
@@ -86,7 +86,7 @@ def _check_paired_tests(design: DesignEvidence) -> CheckOutcome:
     source=transfer.SOURCE,
     limits=leakage_checks.SIMILARITY,
 )
-def _transfer(design: DesignEvidence) -> CheckOutcome:
+def _check_transfer(design: DesignEvidence) -> CheckOutcome:
     """Compare its prompts with each other and with the held-out ones, and compute the power of its test."""
     return transfer.design_of(design.resolved.spec, design.heldout, design.data)
 
@@ -97,7 +97,7 @@ def _transfer(design: DesignEvidence) -> CheckOutcome:
     source=leakage_checks.SOURCE,
     limits=leakage_checks.SIMILARITY,
 )
-def _overlap(design: DesignEvidence) -> CheckOutcome:
+def _check_overlap(design: DesignEvidence) -> CheckOutcome:
     """Compare every text that a model learns from or is prompted with with the held-out prompts and right answers.
 
     They are training prompts, what is taught, the objective, parameters that are texts, scripts and the constitution.
@@ -129,7 +129,7 @@ def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
     source=leakage_checks.NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(design: DesignEvidence) -> CheckOutcome:
+def _check_nearest(design: DesignEvidence) -> CheckOutcome:
     """Look for training prompts that may be paraphrases: they share rare words with a held-out prompt.
 
     The reviewer is shown the pairs and judges whether they ask the same.
@@ -143,7 +143,7 @@ def _nearest(design: DesignEvidence) -> CheckOutcome:
     source="a test set of 350 items, only 180 of them distinct",
     limits=leakage_checks.SIMILARITY,
 )
-def _unique(design: DesignEvidence) -> CheckOutcome:
+def _check_unique(design: DesignEvidence) -> CheckOutcome:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows.
 
     Prompts that nearly repeat another may ask something else ("3 + 4", "3 + 5"): the reviewer sees them. Where more
@@ -180,7 +180,7 @@ def _unique(design: DesignEvidence) -> CheckOutcome:
     source=subgroup_checks.SOURCE,
     limits=item_checks.ITEMS_PER_KIND,
 )
-def _strata(design: DesignEvidence) -> CheckOutcome:
+def _check_strata(design: DesignEvidence) -> CheckOutcome:
     """Count the held-out items of each constraint kind: a kind with a handful of items proves nothing alone."""
     return item_checks.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
@@ -190,7 +190,7 @@ def _strata(design: DesignEvidence) -> CheckOutcome:
     "Every instruction that a principle names is in a held-out item",
     source=principle_checks.SOURCE,
 )
-def _principles(design: DesignEvidence) -> CheckOutcome:
+def _check_principles(design: DesignEvidence) -> CheckOutcome:
     """Look each instruction that a principle names up in the held-out items: no answer could be counted by another."""
     principles = principle_checks.counted_principles(design.constitution)
     if not principles:
@@ -204,20 +204,20 @@ def _principles(design: DesignEvidence) -> CheckOutcome:
 
 
 @DESIGN_CHECKS.add("design.drawn", "The held-out split is what its pool and rule draw", source=item_checks.DRAWN_SOURCE)
-def _draw_again(design: DesignEvidence) -> CheckOutcome:
+def _check_drawn(design: DesignEvidence) -> CheckOutcome:
     """Draw the split again from its registered pool: picked items, or easy ones, are other items."""
     pool = design.resolved.spec.heldout.pool
     return item_checks.drawn_again(pool, design.data.get(pool.data, ()) if pool else (), design.heldout)
 
 
 @DESIGN_CHECKS.add("design.items", "Every held-out item can be passed and failed", source=item_checks.SOURCE)
-def _items(design: DesignEvidence) -> CheckOutcome:
+def _check_items(design: DesignEvidence) -> CheckOutcome:
     """Run each held-out item's verifier on known answers: an item that nothing or everything meets shows nothing."""
     return item_checks.soundness(design.resolved.spec, design.reserved_items)
 
 
 @DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.TOLD_SOURCE)
-def _answers(design: DesignEvidence) -> CheckOutcome:
+def _check_answers(design: DesignEvidence) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
     return label_checks.judge_design_labels(design.resolved.spec, design.reserved_items, design.data)
 
@@ -228,7 +228,7 @@ def _answers(design: DesignEvidence) -> CheckOutcome:
     source=label_checks.COMMON_SOURCE,
     limits=label_checks.COMMON_LIMITS,
 )
-def _common_answer(design: DesignEvidence) -> CheckOutcome:
+def _check_common_answer(design: DesignEvidence) -> CheckOutcome:
     """Count the items of which the most common right answer is right: accuracy shows little where one word passes."""
     return label_checks.common_answer(design.resolved.spec, design.heldout, design.data, design.texts())
 
@@ -236,7 +236,7 @@ def _common_answer(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.distinct", "Right answers that differ are not compared as one", source=label_checks.DISTINCT_SOURCE
 )
-def _distinct(design: DesignEvidence) -> CheckOutcome:
+def _check_distinct(design: DesignEvidence) -> CheckOutcome:
     """Look for right answers of `exact_answer` that differ in what it ignores, and for rationales in their place."""
     return label_checks.distinct_answers(design.resolved.spec, design.heldout, design.data)
 
@@ -244,7 +244,7 @@ def _distinct(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.scorer", "The scorers are admitted", source=scorer_checks.SOURCE, limits=scorer_checks.LIMITS
 )
-def _scorer(design: DesignEvidence) -> CheckOutcome:
+def _check_scorer(design: DesignEvidence) -> CheckOutcome:
     """Compare each verifier of answers with known answers, and the task's own with labels of people too."""
     spec = design.resolved.spec
     results = [scorer_checks.check_admission(spec, task, design.data, design.heldout) for task in _tasks(spec)]
@@ -274,7 +274,7 @@ def _check_brought_rows(design: DesignEvidence) -> CheckOutcome:
 
 
 @DESIGN_CHECKS.add("design.verdicts", "Verifiers agree with themselves", source=label_checks.TWICE_SOURCE)
-def _verdicts(design: DesignEvidence) -> CheckOutcome:
+def _check_verdicts(design: DesignEvidence) -> CheckOutcome:
     """Judge the same answers twice in two orders: a verdict must not depend on chance or on order."""
     return label_checks.agrees_with_itself(_tasks(design.resolved.spec), design.heldout)
 
@@ -299,7 +299,7 @@ def _every(design: DesignEvidence) -> list[Item]:
     "Training and held-out share no group, and held-out items have enough of them",
     source="leakage through topics; items that are not independent",
 )
-def _groups(design: DesignEvidence) -> CheckOutcome:
+def _check_groups(design: DesignEvidence) -> CheckOutcome:
     """Compare the groups (topics) of the training data with those of the held-out split, and count the latter."""
     count = subgroup_checks.independent_groups(design.heldout, design.resolved.spec.analysis.alpha)
     result = leakage_checks.groups_of(_every(design), design.reserved_items)
@@ -314,7 +314,7 @@ def _groups(design: DesignEvidence) -> CheckOutcome:
     source="Lee et al. 2022, arXiv:2107.06499",
     limits=leakage_checks.REPEATS,
 )
-def _duplicates(design: DesignEvidence) -> CheckOutcome:
+def _check_duplicates(design: DesignEvidence) -> CheckOutcome:
     """Count training prompts that the data repeat: above the registered share is a warning.
 
     More than half is a failure, unless the spec registers that share: most of the data are then not what they count as.
@@ -333,7 +333,7 @@ def _duplicates(design: DesignEvidence) -> CheckOutcome:
     "Builder and reviewer are of different vendors",
     source="reviews of an agent's work by the same agent",
 )
-def _independence(design: DesignEvidence) -> CheckOutcome:
+def _check_independence(design: DesignEvidence) -> CheckOutcome:
     """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
     spec = design.resolved.spec
     reviewers = spec.reviewers()
@@ -352,7 +352,7 @@ def _independence(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.baseline", "The baseline is what the treatment started from", source=parity_checks.BASELINE_SOURCE
 )
-def _baseline(design: DesignEvidence) -> CheckOutcome:
+def _check_baseline(design: DesignEvidence) -> CheckOutcome:
     """Follow the weights of both arms through the stages of the spec."""
     return parity_checks.judge_baseline(design.resolved.spec)
 
@@ -363,7 +363,7 @@ def _baseline(design: DesignEvidence) -> CheckOutcome:
     source="sessions that end half-way",
     limits=(CheckLimit("<=", "budget.max_cost_usd"),),
 )
-def _cost(design: DesignEvidence) -> CheckOutcome:
+def _check_cost(design: DesignEvidence) -> CheckOutcome:
     """Add up what one attempt of each stage costs at its time limit and compare it with the budget."""
     spec = design.resolved.spec
     exactly = sum(exact(cost) for cost in design.costs.values())
@@ -380,7 +380,7 @@ def _cost(design: DesignEvidence) -> CheckOutcome:
     source="a warm-up longer than the run: the rate never reaches its peak",
     limits=scaling_checks.LIMITS,
 )
-def _schedule(design: DesignEvidence) -> CheckOutcome:
+def _check_schedule(design: DesignEvidence) -> CheckOutcome:
     """Compare the warm-up of each training with the most steps that its data can make.
 
     A warm-up as long as all of them is a failure, unless the builder may change what decides it.
@@ -393,7 +393,7 @@ def _schedule(design: DesignEvidence) -> CheckOutcome:
     "A training from scratch can get the tokens that its registered rule asks for",
     source="a run from scratch on 0.04 tokens a parameter, paid for without comparing the two",
 )
-def _scaling(design: DesignEvidence) -> CheckOutcome:
+def _check_scaling(design: DesignEvidence) -> CheckOutcome:
     """Compare the most distinct tokens that each training with a rule can get with it: under half is a failure."""
     return scaling_checks.planned_tokens(design.resolved.spec, design.data)
 
@@ -421,7 +421,7 @@ def _check_unused_training(design: DesignEvidence) -> CheckOutcome:
 @DESIGN_CHECKS.add(
     "design.seeds", "Variation between seeds is measured", source="results of one lucky seed", blocking=False
 )
-def _seeds(design: DesignEvidence) -> CheckOutcome:
+def _check_seeds(design: DesignEvidence) -> CheckOutcome:
     """Count the registered seeds; with one, the variation between seeds stays unknown."""
     count = len(design.resolved.spec.analysis.seeds)
     if count < 2:

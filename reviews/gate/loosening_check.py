@@ -29,7 +29,7 @@ _UNMET = "the hypothesis at "
     "No limit that just failed is loosened",
     source="thresholds that were moved after the results until they passed",
 )
-def _loosens(history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign) -> CheckOutcome:
+def _check_loosens(history: RecordedHistory, old: ResolvedDesign, new: ResolvedDesign) -> CheckOutcome:
     """Compare the limits of the checks and of the hypothesis that failed last with those of the amended spec.
 
     `peergate amend --override` puts such a change in force in a person's name, with a reason.

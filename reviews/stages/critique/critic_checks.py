@@ -102,7 +102,7 @@ def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
     source="critiques labelled good and confident although confidence was never tested",
 )
 @_of_critic
-def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute every verdict again from its log-probabilities."""
     parameters = critic_parameters(evidence)
     every = _every(evidence)
@@ -129,7 +129,7 @@ def rubric_of(evidence: Evidence) -> Rubric:
     source="the stored prompt differed from the prompt used; several scorers with rubrics of their own",
 )
 @_of_critic
-def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the rubric and the row's texts, and compare its digest with the scored one."""
     rubric, parameters = rubric_of(evidence), critic_parameters(evidence)
     digest = rubric.content_digest()
@@ -179,7 +179,7 @@ def _subjects(evidence: Evidence) -> list[Subject]:
     source="an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
 )
 @_of_critic
-def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows with what was to be judged: a rate over rows that were filtered before means nothing."""
     if evidence.stage.kind == "revise":
         revise_parameters = ReviseParameters.model_validate(evidence.parameters)
@@ -287,7 +287,7 @@ def samples_of(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckOutco
     limits=(CheckLimit(">=", "thresholds.critic_kappa"), CheckLimit(">=", "thresholds.labelled_items")),
 )
 @_of_critic
-def _calibration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_calibration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the critic with the person who labelled the sample: without agreement what it accepts is not evidence."""
     thresholds = evidence.resolved.spec.thresholds
     result = calibration_of(evidence)
@@ -317,7 +317,7 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=(CheckLimit("<=", "thresholds.swap_inconsistency"),),
 )
 @_of_critic
-def _swap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_swap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Count rows whose verdict turns when the labels change places: then a label was answered, and not the question."""
     most = evidence.resolved.spec.thresholds.swap_inconsistency
     rate = need_exact(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
@@ -342,7 +342,7 @@ def _swap(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     kinds=("critique_responses",),
     source=SOURCE,
 )
-def _selection(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_selection(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare how often kept and dropped responses are right by the task's verifier (Fisher's exact test)."""
     from scipy.stats import fisher_exact
 

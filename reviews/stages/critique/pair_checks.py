@@ -60,7 +60,7 @@ def _chains(evidence: Evidence) -> tuple[RevisionRow, ...]:
 
 
 @CHECKS.add("revise.follows", "Faults and final texts follow from the raw texts", source="invented provenance")
-def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute what is wrong with each revision, and what each chain comes to, again from its texts."""
     revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
     wrong = [
@@ -73,7 +73,7 @@ def _follows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("revise.complete", "Every example has its chain", source="rates over rows that had been filtered before")
-def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the chains with the examples they were to be made of."""
     revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
     examples = spread(
@@ -103,7 +103,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "Principles are those of the registered constitution, and balanced",
     source="principles drawn by chance, so that one category dominates (Bai et al. 2022, arXiv:2212.08073)",
 )
-def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compute the plan of principles again; count how often each category was used."""
     revise_parameters, rows = evidence.parse_parameters(ReviseParameters), _chains(evidence)
     constitution, digest = constitution_of(evidence)
@@ -130,7 +130,7 @@ def _principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 @CHECKS.add(
     "revise.prompts", "Each prompt follows from its texts", source="the stored prompt differed from the prompt used"
 )
-def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Write every prompt again from the texts of its row."""
     rules = {principle.id: principle for principle in constitution_of(evidence)[0].principles}
     writer = PromptWriter.of(evidence.parse_parameters(ReviseParameters), evidence.resolved.spec.model.kind)
@@ -159,7 +159,7 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source=OVERLAP,
     limits=SIMILARITY,
 )
-def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the texts of the principles' worked examples with the held-out prompts."""
     used = {revision_round.principle for row in _chains(evidence) for revision_round in row.rounds}
     pairs = [
@@ -175,7 +175,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("revise.examples", "The kept examples are the final revisions", source="edited training data")
-def _examples(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_examples(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the examples that were kept with the final texts of usable chains."""
     examples = collect_revised_examples(revision_rows(evidence))
     rows = read_rows(evidence.outputs.get("examples"), Example, "revised examples", may_be_empty=True)
@@ -192,7 +192,7 @@ def _examples(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=("best_of_n_verified",),
     source="labels that come from nowhere; rates over samples that had been filtered before",
 )
-def _verdicts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_verdicts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge every sample again and compare the verdicts."""
     verified_rows = due_verdicts(evidence)
     rows = read_rows(evidence.outputs.get("rows"), VerifiedRow, "verdicts of the verifier")
@@ -250,7 +250,7 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=_PAIRS,
     source="literal line-end escapes in the prompts of pairs; pairs of equal texts",
 )
-def _whole(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_whole(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Check each pair separately, and look for pairs that occur twice."""
     pairs = preferences_of(evidence)
     if not pairs:
@@ -277,7 +277,7 @@ def _whole(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=_PAIRS,
     source="pairs of one prompt in training and validation",
 )
-def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for groups and prompts on both sides of the split."""
     pairs = preferences_of(evidence)
     sides: dict[str, tuple[set[str], set[str]]] = {}
@@ -308,7 +308,7 @@ def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="preferences that teach length (Singhal et al. 2023, arXiv:2310.03716)",
     limits=(CheckLimit("<=", "thresholds.length_bias"),),
 )
-def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the lengths of chosen and rejected: training on pairs would teach the difference before all else."""
     most = evidence.resolved.spec.thresholds.length_bias
     pairs = preferences_of(evidence)
@@ -335,27 +335,27 @@ def _judge_kept_pairs(evidence: Evidence) -> tuple[list[JudgedPair], bool]:
 
 
 @CHECKS.add("pairs.direction", "Chosen answers are right more often than rejected ones", kinds=_MADE, source=SOURCE)
-def _direction(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_direction(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge both sides by the task's verifier; where it cannot, a judge has to, or a person has to say so."""
     (judged, has_judge), name = _judge_kept_pairs(evidence), evidence.stage.name
     return check_direction(judged, name, has_judge=has_judge, waived=is_waived(evidence.resolved.spec, name))
 
 
 @CHECKS.add("pairs.copies", "The two sides of a pair say something different", kinds=_MADE, source=SOURCE)
-def _copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count pairs whose sides are the same but for case, marks or a word in ten, where nothing tells them apart."""
     judged, has_judge = _judge_kept_pairs(evidence)
     return check_copies(judged, has_judge=has_judge)
 
 
 @CHECKS.add("pairs.answers", "Chosen answers answer their prompt", kinds=_MADE, source=SOURCE)
-def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for chosen answers that speak of the request, answer several prompts, or share nothing with theirs."""
     return check_answers(_judge_kept_pairs(evidence)[0])
 
 
 @CHECKS.add("revise.gain", "Revisions make answers better, by each principle", source=SOURCE)
-def _gain(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_gain(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge each used revision before and after; the p-values of principles are adjusted for their number."""
     steps = [step for row in revision_rows(evidence) for step in _list_steps(row)]
     answers = [GivenAnswer(step.prompt, text) for step in steps for text in (step.before, step.after)]

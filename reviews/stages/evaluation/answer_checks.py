@@ -54,7 +54,7 @@ def _check_truncation(evidence: Evidence, metrics: MetricSet | None) -> CheckOut
     source="outputs without a visible character",
     limits=(CheckLimit("<=", "thresholds.empty_answers"),),
 )
-def _empty(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_empty(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if evidence.stage.kind == "multi_turn":
         turns = [
             turn
@@ -75,7 +75,7 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     source="label-only outputs",
     limits=(CheckLimit("<=", "thresholds.label_answers"),),
 )
-def _labels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_labels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers of one or two words: labels instead of answers, unless right answers are as short."""
     threshold = evidence.resolved.spec.thresholds.label_answers
     right = right_answers_of(evidence)
@@ -95,7 +95,7 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="mode collapse",
     limits=(CheckLimit("<=", "thresholds.identical_answers"),),
 )
-def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_collapse(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the most frequent answer; the limit lies above the share of items that have one right answer.
 
     Where right answers are known, an untrained model that repeats one is no more than a weak baseline: a warning.
@@ -127,7 +127,7 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.near_answers"), CheckLimit("<", "thresholds.prompt_similarity")),
 )
-def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers that nearly repeat one to an earlier item; a label is right for many."""
     if task_of(evidence) == "exact_answer":
         return CheckOutcome("NOT_APPLICABLE", "the answers are short by the task")
@@ -159,7 +159,7 @@ def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.off_topic"),),
 )
-def _topic(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_topic(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count accepted answers that share no word with what is special to their prompt, or that repeat the prompt.
 
     A word is special where at most a tenth of the prompts have it. Only a form is judged without regard to its topic.
@@ -206,7 +206,7 @@ def _changes_with_time(evidence: Evidence) -> bool:
     source="swapped instruct checkpoints; prompts that change with the time of day",
     reads_weights=True,
 )
-def _template(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_template(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     declared, manifest = kind_read(evidence.resolved.spec, evidence.stage), manifest_of(evidence)
     has = manifest.facts.get("chat_template") != digest_bytes(b"")
     if declared == "instruct" and not has:

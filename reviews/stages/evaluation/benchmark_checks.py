@@ -39,7 +39,7 @@ def _rows(evidence: Evidence) -> tuple[BenchmarkSample, ...]:
 
 
 @CHECKS.add("benchmark.sandbox", "The task ran in a sandbox", source="benchmarks that download arbitrary files")
-def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the manifest, which Peergate's own process next to the sandbox wrote."""
     sandbox = _read_library_facts(evidence).get("sandbox")
     if not isinstance(sandbox, str) or not sandbox or sandbox == "none":
@@ -48,7 +48,7 @@ def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("benchmark.log", "The rows equal the log", source="samples dropped or scores edited after the run")
-def _log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every row with the sample of its item in the log, and the log's samples with the items."""
     log, rows = log_of(evidence), _rows(evidence)
     if log.status != "success":
@@ -97,7 +97,7 @@ def _plain(value: str | bool | float | None) -> tuple[str, Any]:
 
 
 @CHECKS.add("benchmark.task", "The registered task ran as granted", source="another task under a benchmark's name")
-def _task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_task(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare task, arguments, environment and requests with what was granted, and with the baseline's."""
     arguments, log, stated = _parse_parameters(evidence), log_of(evidence), _read_library_facts(evidence)
     args = arguments.args if isinstance(arguments, InspectParameters) else {}
@@ -147,7 +147,7 @@ def _count_dropped_draws(rows: Sequence[BenchmarkSample]) -> int:
     "The model was asked the items, and their answers were the targets",
     source="a task with other data",
 )
-def _items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for each item's prompt in the request, and compare the target with the item's answers.
 
     A task may write the question in its own words, or the target in another form: that is a warning, with the items.
@@ -181,7 +181,7 @@ def _is_due(target: str, item: Item) -> bool:
 
 
 @CHECKS.add(SCORES, "The scores follow from the answers", source="a benchmark's number, believed without recomputation")
-def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Carry the registered scorer out again where it is one of the library's plain ones; else it stays a claim."""
     rows, log = _rows(evidence), log_of(evidence)
     results = {answer_of(row.row): _again(log, evidence, row) for row in rows}
@@ -208,7 +208,7 @@ def _scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="scorers that look for the target anywhere in an answer: naming every option passes",
     blocking=False,
 )
-def _scorer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_scorer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Attack the registered scorer as verifiers are attacked, where it can be carried out here without the library."""
     log, rows = log_of(evidence), [row for row in _rows(evidence) if row.row.sample == 0][:MOST_ATTACKED]
     scorer, options = log.scorers.get(_parse_parameters(evidence).score, ("", {}))

@@ -215,7 +215,7 @@ def sizes_of(heldout: Iterable[Item], least: int) -> CheckOutcome:
     source=SOURCE,
     limits=(CheckLimit(">=", "thresholds.ceiling_kind"),),
 )
-def _ceiling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_ceiling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Require that a model known to be able passes some items of each kind."""
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None

@@ -29,7 +29,7 @@ LIMITS = (
     source="preferences of a judge that was never compared with people",
     limits=LIMITS,
 )
-def _judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the judge with the labels of people before its preferences count."""
     labelled = calibration(evidence)
     sides, thresholds = Counter(value.label for value in labelled), evidence.resolved.spec.thresholds
@@ -58,7 +58,7 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.swap_inconsistency"),),
 )
-def _order(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_order(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     flips, most = need_exact(metrics, "order_flips"), evidence.resolved.spec.thresholds.swap_inconsistency
     detail = f"the judge changes its mind with the order on {float(flips):.3f} of the items"
     return CheckOutcome("PASS" if holds(flips, "<=", most) else "WARN", detail, float(flips))
@@ -70,7 +70,7 @@ def _order(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     source="Dubois et al. 2024, arXiv:2404.04475",
     blocking=False,
 )
-def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the win rate with the win rate at equal lengths: if that crosses one half, length decided."""
     raw, controlled = need(metrics, "win_rate"), need(metrics, "win_rate_controlled")
     detail = f"win rate {raw:.3f}, at equal length {controlled:.3f}"
@@ -85,7 +85,7 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     source="a claim about conversations that rests on one kind of them",
     limits=ITEMS_PER_KIND,
 )
-def _kinds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_kinds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count the conversations of each kind, all four of which are due."""
     items = items_of(evidence)
     missing = [kind for kind in KINDS if kind not in {item.kind for item in items}]

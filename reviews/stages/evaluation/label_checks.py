@@ -338,7 +338,7 @@ def _references(task: str, item: Item) -> list[str]:
 
 
 @CHECKS.add("scorer.repeats", "The verifier agrees with itself", source=TWICE_SOURCE)
-def _repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge the answers of the stage twice, the second time in another order."""
     pairs = [(judged_row.item, judged_row.text) for judged_row in judged_rows(evidence, evidence.outputs.get("rows"))]
     wrong = [

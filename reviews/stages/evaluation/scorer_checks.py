@@ -199,7 +199,7 @@ def _check_admission(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     only_treatment=True,
     limits=(CheckLimit("<=", "thresholds.scorer_matched"),),
 )
-def _length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Repeat the registered test on the items that both arms answered at nearly equal length.
 
     Where wrong answers hold the right one, repeat it with them counted as right: a remaining gain is not one of form.

@@ -44,7 +44,7 @@ def fact(evidence: Evidence, name: str) -> float:
 
 
 @CHECKS.add("training.data", "All of the granted data was used", kinds=("sft",), source="silently smaller data set")
-def _data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count again what should have been trained on: every example not kept out, or the granted number of each kind."""
     expected = _count_expected_examples(evidence)
     used = manifest_of(evidence).facts.get("examples_by_kind")
@@ -62,7 +62,7 @@ def _data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("training.length", "Nothing was cut or left out", source="cut-off answers trained on; rows dropped")
-def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count sequences longer than ``max_length``: their ends were cut, or nothing of the response was left."""
     cut, dropped = fact(evidence, "cut"), fact(evidence, "dropped")
     most = evidence.parameters.get("max_length")
@@ -130,7 +130,7 @@ def _count_expected_examples(evidence: Evidence) -> dict[str, int]:
 
 
 @CHECKS.add("training.steps", "Every planned step was done exactly once", source="early stop; small data begun again")
-def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the logged steps with what data, batch size and epochs imply, and with where a registered rule ends."""
     rows, effective, stop = steps_of(evidence), manifest_of(evidence).effective, stop_of(evidence)
     planned, done = effective.get("planned_steps"), effective.get("steps")
@@ -166,7 +166,7 @@ def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("training.mask", "Loss is on the response only", source="loss on prompt tokens")
-def _mask(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_mask(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at what the job saw in every batch, and at its sample of sequences token by token."""
     masked = fact(evidence, "masked_tokens")
     carried = sum(row.tokens for row in steps_of(evidence))
@@ -219,7 +219,7 @@ def _is_masked(value: dict[str, Any]) -> bool:
     source="labels masked, but the loss still included the prompts",
     threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
 )
-def _objective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_objective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the trainer's loss with the closed form over the responses of the same batch."""
     difference = fact(evidence, "loss_difference")
     most = most_difference(str(manifest_of(evidence).effective.get("precision")))
@@ -228,7 +228,7 @@ def _objective(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("training.batches", "Batches differ", source="one batch memorised")
-def _batches(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_batches(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     count, distinct = fact(evidence, "batches"), fact(evidence, "distinct_batches")
     epochs = evidence.parameters.get("epochs", 1)
     if count > 1 and distinct < count / epochs:
@@ -298,7 +298,7 @@ def _too_far(evidence: Evidence, message: str, figure: float, rows: tuple[dict[s
     source="60 hidden steps between two logged ones, accepted four times of four",
     threshold="<= the most that Adam's step can move a weight at the logged rate",
 )
-def _path(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_path(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the single weights that consecutive rows state with what one step of Adam at the logged rates can do."""
     far, share = far_steps(evidence)
     if not far:

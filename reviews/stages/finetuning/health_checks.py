@@ -56,7 +56,7 @@ def slope_of(losses: Sequence[float]) -> float:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.warmup_share"),),
 )
-def _decay(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_decay(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the granted schedule with the planned steps: how much of it is warm-up, and where it ends."""
     rows, arguments = steps_of(evidence), evidence.require_parameters()
     peak, steps = require_parameter(evidence, "learning_rate"), len(rows)
@@ -84,7 +84,7 @@ def _decay(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<", "thresholds.idle_steps"),),
 )
-def _plateau(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_plateau(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look whether the loss is flat in the last half of the steps, and how many steps had next to no rate."""
     rows = steps_of(evidence)
     peak = require_parameter(evidence, "learning_rate")
@@ -109,7 +109,7 @@ def _plateau(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.loss_rise"),),
 )
-def _rise(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_rise(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the last fifth of the steps with the fifth whose mean loss is lowest."""
     rows = steps_of(evidence)
     size = len(rows) // 5
@@ -136,7 +136,7 @@ def _rise(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=(*TRAINED, *ONLINE),
     source="a GPU that was paid for while the CPU trained; attention that fell back to the slow one",
 )
-def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the device with the granted resources, and the attention that was built with what the model has."""
     manifest = manifest_of(evidence)
     resources = evidence.grant.resources if evidence.grant is not None else None
@@ -161,7 +161,7 @@ def _device(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit(">=", "thresholds.training_speed"),),
 )
-def _speed(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_speed(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the median time of a step with its operations at the speed that forecasts take.
 
     The first step, which loads and compiles, does not count.
@@ -204,7 +204,7 @@ def seconds_of(evidence: Evidence) -> list[float]:
     source="a checkpoint with another tokenizer: every later stage reads other tokens than were trained on",
     reads_weights=True,
 )
-def _tokenizer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_tokenizer(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare vocabulary, merges, added tokens, end token and chat template of the two folders."""
     if "checkpoint" not in evidence.outputs:
         raise EvidenceMissing("no checkpoint was left")

@@ -26,7 +26,7 @@ def family_in(source: str) -> str | None:
     "The model does not learn from its own family",
     source="teachers of the family that wrote the traces, or of the student's: circular imitation",
 )
-def _circular(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_circular(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the families that wrote chosen responses with the model's, and with what a person accepted."""
     role = next((name for name in ("preferences", "pairs") if name in evidence.inputs), None)
     if role is None:

@@ -37,7 +37,7 @@ _ROUNDING = 2e-3
 
 
 @CHECKS.add("rollouts.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
-def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare prompts and pairs, and the answers and hints that were learned from."""
     rows = read_rows(evidence.outputs.get("rollouts"), Rollout, "rollouts", may_be_empty=True)
     learned = [(row.item, text) for row in rows for text in (row.text, row.hint) if text]
@@ -65,12 +65,12 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     source=NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return nearest_pairs(_texts(evidence), evidence.reserved_items)
 
 
 @CHECKS.add("rollouts.groups", "Prompts, pairs and held-out items share no group", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     items, kept_items = prompts_of(evidence)
     return groups_of([*(items | kept_items).values(), *_pairs(evidence)], evidence.reserved_items)
 
@@ -80,7 +80,7 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "Every planned step was done with all of its answers",
     source="answers left out of the rows; an early stop",
 )
-def _complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare steps and answers with what prompts, batch size and epochs imply."""
     grpo_parameters, (items, kept_items) = given_of(evidence), prompts_of(evidence)
     rows, count = steps_of(evidence), planned_steps(len(items), grpo_parameters.model_dump())
@@ -127,7 +127,7 @@ def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
     "Judging every answer again gives the same reward",
     source="rewards that the rows do not earn; an advantage against another group",
 )
-def _rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_rewards(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge every answer again, and compute rewards, advantages and hints from that."""
     wrong: list[dict[str, Any]] = []
     every = worths(evidence)
@@ -164,7 +164,7 @@ def _in_answer(row: Rollout) -> bool:
     "Every channel learned from something, and what it learned reached the weights",
     source="a channel that is zero all the time and 'works'",
 )
-def _channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for channels without rows, and for steps in which rows made no gradient."""
     grpo_parameters, rows = given_of(evidence), steps_of(evidence)
     weights: dict[str, float] = grpo_parameters.weights.model_dump()
@@ -195,7 +195,7 @@ def _channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=("composer",),
     blocking=False,
 )
-def _whole_pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the pairs that were read with the granted ones; of long ones the beginning of the prompt is cut."""
     rows, grpo_parameters = _pairs(evidence), given_of(evidence)
     if not rows or not isinstance(grpo_parameters, ComposerParameters):

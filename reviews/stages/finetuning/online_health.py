@@ -45,7 +45,7 @@ def _mean(rows: Sequence[RolloutStep], of: Callable[[RolloutStep], float | None]
     limits=(CheckLimit("<=", "thresholds.rollout_kl"),),
     blocking=False,
 )
-def _kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at the KL divergence of a token in the last fifth of the steps."""
     last = _mean(_fifths(steps_of(evidence))[1], lambda row: row.kl)
     if last is None:
@@ -61,7 +61,7 @@ def _kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=(CheckLimit(">=", "thresholds.entropy_left"),),
     blocking=False,
 )
-def _entropy(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_entropy(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the entropy of a token in the last fifth of the steps with the first."""
     first, last = (_mean(some, lambda row: row.entropy) for some in _fifths(steps_of(evidence)))
     if not first or last is None:
@@ -77,7 +77,7 @@ def _entropy(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=(CheckLimit("<=", "thresholds.rollout_length"),),
     blocking=False,
 )
-def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the mean tokens of answers in the last fifth of the rounds with the first, either way."""
     every = worths(evidence)
     first = fmean(len(worth.row.answer_ids) for worth in every if worth.first)
@@ -94,7 +94,7 @@ def _length(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=(CheckLimit("<=", "thresholds.tied_groups"),),
     blocking=False,
 )
-def _ties(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_ties(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count answers of groups in which every reward is the same."""
     every = worths(evidence)
     share = sum(worth.tied for worth in every) / len(every)
@@ -146,7 +146,7 @@ def _rise(every: Sequence[Worth], size: int, of: Callable[[Worth], float]) -> _R
     source="reward hacking: Skalse et al. 2022, arXiv:2209.13085; Gao et al. 2022, arXiv:2210.10760",
     limits=(CheckLimit(">=", "thresholds.verified_rise"),),
 )
-def _hacking(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_hacking(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the rise of the reward with what the verifier explains of it, and with prompts that were kept out."""
     grpo_parameters, every, remaining = given_of(evidence), worths(evidence), kept_of(evidence)
     least = evidence.resolved.spec.thresholds.verified_rise

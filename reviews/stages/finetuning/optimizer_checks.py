@@ -37,7 +37,7 @@ _SURE = 10
     source="a channel that is zero all the time and 'works'",
     limits=(CheckLimit("<=", "thresholds.gradient_spike"),),
 )
-def _gradient(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_gradient(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for steps whose gradient is zero, and compare each norm with the steps before it."""
     rows = steps_of(evidence)
     norms = [row.grad_norm for row in rows]
@@ -77,7 +77,7 @@ def _ratios(norms: list[float]) -> list[float]:
     source="a rate that never decayed; a rate that reached zero early; a scheduler other than the approved one",
     limits=(CheckLimit("<=", "thresholds.schedule_deviation"),),
 )
-def _schedule(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_schedule(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every step's learning rate with the granted peak, warm-up and scheduler.
 
     Some trainers log the rate of the step, others the rate of the next step; either is accepted.
@@ -128,7 +128,7 @@ def granted_curve(evidence: Evidence, steps: int) -> list[float]:
     source="a plateau, or a loss that rose; an optimiser that is dead, with a loss that moves as batches do",
     limits=(CheckLimit(">=", "thresholds.loss_drop"),),
 )
-def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
 
     A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
@@ -210,7 +210,7 @@ def _possible_drop(evidence: Evidence) -> float:
     limits=(CheckLimit("<=", "thresholds.passes"), CheckLimit("<=", "thresholds.parameters_per_token")),
     reads_weights=True,
 )
-def _starvation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_starvation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare passes over the data, and trained parameters for each distinct token that carries loss, with limits.
 
     The default of the second is what the largest known model did with few examples: LIMA tuned 6.5e10 parameters on

@@ -30,7 +30,7 @@ _ERRORS = 2.0
 
 
 @CHECKS.add("dpo.overlap", "No held-out prompt is trained on", source=SOURCE, limits=SIMILARITY)
-def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     chosen = [pair.chosen for pair in split_pairs(evidence)[2]]
     return overlap_of(_texts(evidence), evidence.reserved_items, evidence.resolved.spec.thresholds, chosen)
 
@@ -45,18 +45,18 @@ def _texts(evidence: Evidence) -> list[tuple[str, str]]:
     source=NEAREST_SOURCE,
     blocking=False,
 )
-def _nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_nearest(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return nearest_pairs(_texts(evidence), evidence.reserved_items)
 
 
 @CHECKS.add("dpo.groups", "Pairs and held-out items share no group", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for groups of the held-out split among the pairs."""
     return groups_of(split_pairs(evidence)[2], evidence.reserved_items)
 
 
 @CHECKS.add("dpo.split", "Pairs that were kept out are of other groups", source="pairs of one prompt in both splits")
-def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Divide the pairs again and compare: the job trained on all of one side and scored all of the other."""
     train, validation, pairs = split_pairs(evidence)
     facts = manifest_of(evidence).facts
@@ -89,7 +89,7 @@ def _split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="a reference that moved, or of other responses",
     threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
 )
-def _reference(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_reference(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the reference log-probabilities of the trainer with those computed without it."""
     loss = require_parameter(evidence, "loss")
     if loss in REFERENCE_FREE:
@@ -107,7 +107,7 @@ def _reference(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="chosen responses that get rarer with the rejected ones; Pal et al. 2024, arXiv:2402.13228",
     blocking=False,
 )
-def _learnt(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_learnt(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Look at the pairs that were kept out: the order should hold there, and chosen responses not get rarer."""
     if require_parameter(evidence, "learning_rate") == 0:
         return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt")

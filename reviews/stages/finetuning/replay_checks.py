@@ -44,7 +44,7 @@ CHECKS = CheckRegistry(kinds=lambda kind: kind.replay_job)
         for dtype, most in REPLAYED.items()
     ),
 )
-def _training(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_training(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare batches, loss, gradient and the weights' movement of each replayed step with the job's row of it."""
     if not kind_of(evidence.stage).replay_job:
         return _not_replayed(evidence.stage)
@@ -88,7 +88,7 @@ def _not_replayed(stage: Stage) -> CheckOutcome:
     threshold=f"saved as after the last step, their norm within {SAVED_APART:g}; merged within "
     + ", ".join(f"{most:g} ({dtype})" for dtype, most in MERGED_APART.items()),
 )
-def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the saved weights with the last step's, the merged with base and adapters, and what they read."""
     witness, rows = witness_of(evidence), steps_of(evidence)
     assert witness.manifest is not None

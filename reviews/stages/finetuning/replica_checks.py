@@ -66,7 +66,7 @@ def _of_replicas(check: Callable[[Evidence, DistributedTraining], CheckOutcome])
     source="an all-reduce that does nothing; replicas that begin with other weights and never agree",
 )
 @_of_replicas
-def _equal(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
+def _check_equal(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the digests of all weights: at the start, after each synchronisation, and where the next round begins."""
     rounds = _rounds(evidence)
     wrong = list(_differing(rounds))
@@ -97,7 +97,7 @@ def _differing(rounds: Mapping[int, Sequence[ReplicaRound]]) -> Iterator[dict[st
     source="one replica copied, or all of them on the same shard",
 )
 @_of_replicas
-def _apart(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
+def _check_apart(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the digests of the replicas before each synchronisation, and look for replicas that did not move."""
     if evidence.parameters.get("learning_rate") == 0:
         return CheckOutcome("NOT_APPLICABLE", "with a learning rate of 0 no replica moves")
@@ -119,7 +119,7 @@ def _apart(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     source="a group that is cut off and trains a separate model; a restart that begins at step 0 and reports success",
 )
 @_of_replicas
-def _quorum(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
+def _check_quorum(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
     """Compare synchronisations, steps and replicas with the granted parameters."""
     rounds, steps = _rounds(evidence), len(steps_of(evidence))
     wrong: list[dict[str, Any]] = []
@@ -172,7 +172,7 @@ def _history(evidence: Evidence) -> str:
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
 @_of_replicas
-def _samples(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
+def _check_samples(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
     """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
     rounds, steps = _rounds(evidence), steps_of(evidence)
     each, sequences = dict.fromkeys(range(arguments.replicas), 0), 0
@@ -207,7 +207,7 @@ def _samples(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome
     source="adapters trained, and the whole base sent at every synchronisation",
 )
 @_of_replicas
-def _bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
+def _check_bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the bytes of each synchronisation with the trained parameters, and all of them with data-parallel's."""
     trained = manifest_of(evidence).effective.get("trained_parameters")
     if not isinstance(trained, int):
@@ -228,7 +228,7 @@ def _bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     limits=(CheckLimit("<=", "thresholds.lost_sequences"),),
 )
 @_of_replicas
-def _single(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
+def _check_single(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     """Compare the tokens with those of the stage in one process, of the same model and data, that the spec has."""
     stages = [stage for stage in evidence.resolved.spec.stages if _is_single(stage, evidence)]
     single = next((stage for stage in stages if stage.name in evidence.earlier), None)

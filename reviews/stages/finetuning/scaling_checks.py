@@ -135,7 +135,7 @@ def planned_tokens(spec: Design, data: Mapping[str, tuple[Item, ...]]) -> CheckO
     source="data starvation of a model from scratch; Hoffmann et al. 2022, arXiv:2203.15556",
     reads_weights=True,
 )
-def _scaling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_scaling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Divide the tokens that carried loss, repeats counted for less, by the weights; compare with a registered rule."""
     parameters = evidence.parse_parameters(SftParameters)
     has, rule = parameters_of(evidence.outputs.get("checkpoint")), parameters.scaling

@@ -38,7 +38,7 @@ _NONE = CheckOutcome("NOT_APPLICABLE", "the spec keeps no example out of trainin
     "Examples that were kept out are of other groups",
     source="examples of one prompt in both splits: a loss on rows that were trained on shows no overfitting",
 )
-def _validation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_validation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Divide the examples again and compare: all of one side were read at every step that is due, none of the other."""
     if not evidence.parameters.get("validation_share"):
         return _NONE
@@ -78,7 +78,7 @@ def _text(example: Example) -> tuple[str, str]:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.loss_rise"),),
 )
-def _overfit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overfit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the loss of the saved weights over the kept examples with the lowest one, paired by group."""
     if not evidence.parameters.get("validation_share"):
         return _NONE
@@ -137,7 +137,7 @@ def _error(before: list[ValidationRow], after: list[ValidationRow]) -> float:
     kinds=("sft", "dpo"),
     source="a checkpoint chosen after a look at the results; Prechelt 1998, doi:10.1007/3-540-49430-8_3",
 )
-def _stop(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_stop(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Decide again by the recorded readings of what was kept out of training, and say what was not spent."""
     stop = stop_of(evidence)
     if stop is None:

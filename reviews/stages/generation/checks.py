@@ -47,7 +47,7 @@ _BASE_NAME = re.compile(r"(?:^|[-_/.\s])base(?:$|[-_/.\s])", re.IGNORECASE)
     "Bare prompts are encoded as they are",
     source="a guard that compared counts, on a path that could not add tokens: it could not fail",
 )
-def _encoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_encoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the ids of every bare prompt, token by token, with and without special tokens, and with its text."""
     bare = rows_of_form(guard_rows(evidence), "declared", "completion")
     faults = [(row, wrong) for row in bare if (wrong := encoding_fault(row))]
@@ -65,7 +65,7 @@ def _encoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="sentinels without a positive control: right answers passed",
     limits=(CheckLimit(">=", "thresholds.control_follows"),),
 )
-def _control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Require that the control trips the sentinels with its chat template."""
     least = evidence.resolved.spec.thresholds.control_follows
     inputs = manifest_of(evidence).inputs
@@ -91,7 +91,7 @@ def _control(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="a base model that already did what was to be taught",
     limits=(CheckLimit("<=", "thresholds.base_follows"), CheckLimit(">=", "thresholds.control_follows")),
 )
-def _kind(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_kind(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the declared kind with what the model does."""
     thresholds, declared = evidence.resolved.spec.thresholds, evidence.resolved.spec.model.kind
     check_rows = rows_of_form(guard_rows(evidence), "declared", "completion" if declared == "base" else "chat")
@@ -113,7 +113,7 @@ def _kind(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("base_model_check.name", "The model's name fits its declared kind", source="swapped checkpoints")
-def _name(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_name(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the kind of model off its source, where that says one."""
     model = evidence.resolved.spec.model
     says = "base" if _BASE_NAME.search(model.source) else "instruct" if _INSTRUCT_NAME.search(model.source) else ""
@@ -163,7 +163,7 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=_WRITING,
     source="the stored prompt differed from the prompt used",
 )
-def _prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Build every prompt again: form by the declared kind, instructions shown as drawn, examples as registered."""
     form = form_of(evidence.resolved.spec.model.kind)
     expected: list[tuple[str, str, str, str]] = []
@@ -243,7 +243,7 @@ def _check_completion(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     kinds=("self_instruct",),
     source="sampling that was never seeded",
 )
-def _repeatable(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_repeatable(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare repeated calls: the same seed has to give the same text, another seed another."""
     same, other = probes(recompute_instructions(evidence).rows)
     if not same:
@@ -266,7 +266,7 @@ def _repeatable(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source=SOURCE,
     limits=(*SIMILARITY, CheckLimit("<=", "thresholds.written_heldout")),
 )
-def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare instructions, and the seeds or worked pairs shown before them, with the held-out prompts.
 
     Residue that a model wrote is removed before a later stage reads it, and a little of it is a warning.
@@ -310,7 +310,7 @@ def _check_written_instructions(evidence: Evidence, result: RecomputedInstructio
     source="38 % of the answers ended in '###', and quality control looked for '###END###' only",
     limits=(CheckLimit("<=", "thresholds.delimiters"), CheckLimit("<=", "thresholds.refusals")),
 )
-def _residue(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_residue(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look at the kept answers for delimiters of any kind, refusals and the words of an evaluator."""
     thresholds = evidence.resolved.spec.thresholds
     remaining = [as_kept(example) for example in recompute_responses(evidence).examples]

@@ -74,7 +74,7 @@ def _judge_share(visible: tuple[dict[str, Any], ...], total: int, most: float, w
     source="38 % of the completions ended in '###', and quality control looked for '###END###' only",
     limits=(CheckLimit("<=", "thresholds.delimiters"),),
 )
-def _delimiters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_delimiters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for chat tokens, role marks, pieces of ``###END###`` and answers that break off at a colon."""
     most = evidence.resolved.spec.thresholds.delimiters
     return _check_marks(evidence, DELIMITERS, most, "carry a delimiter no one asked for")
@@ -86,7 +86,7 @@ def _delimiters(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="boilerplate refusals in preference data",
     limits=(CheckLimit("<=", "thresholds.refusals"),),
 )
-def _refusals(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_refusals(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for refusals, for "as an AI" and for the words of someone who marks an answer."""
     most = evidence.resolved.spec.thresholds.refusals
     return _check_marks(evidence, REFUSALS, most, "refuse or speak as an evaluator")
@@ -99,7 +99,7 @@ def _refusals(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.repeated_edges"),),
 )
-def _edges(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_edges(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count first and last words over all completions and over each kind, without what the constraints ask for."""
     most = evidence.resolved.spec.thresholds.repeated_edges
     remaining = kept_of(evidence)
@@ -126,7 +126,7 @@ def _edges(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         CheckLimit("<", "thresholds.contained_words"),
     ),
 )
-def _copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for completions that repeat their prompt, whole or nearly, or the worked example shown while sampling."""
     thresholds, task = evidence.resolved.spec.thresholds, evidence.resolved.spec.task
     remaining, with_example = kept_of(evidence), bool(evidence.parameters.get("worked_example"))
@@ -150,7 +150,7 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source=_REPEATED,
     limits=(CheckLimit("<=", "thresholds.copies"), CheckLimit("<=", "thresholds.identical_answers")),
 )
-def _often(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_variety_copies(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Count how often the most frequent completion was kept, whatever its prompt, case and marks.
 
     Where right answers are labels, as many as an evaluation allows of equal answers may be kept.
@@ -175,7 +175,7 @@ def _often(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source=f"{_REPEATED}; Lee et al. 2022, arXiv:2107.06499",
     limits=(CheckLimit("<=", "thresholds.near_duplicates"), CheckLimit("<", "thresholds.prompt_similarity")),
 )
-def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for completions that nearly repeat an earlier one (MinHash, confirmed by their true similarity)."""
     thresholds = evidence.resolved.spec.thresholds
     remaining = kept_of(evidence)
@@ -205,7 +205,7 @@ def _near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.length_spread"),),
 )
-def _lengths(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_lengths(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the long end of the accepted completions with their median; a tail of runaways stretches it."""
     most = evidence.resolved.spec.thresholds.length_spread
     rows = [judged_row.row for judged_row in judged_rows(evidence) if judged_row.accepted]

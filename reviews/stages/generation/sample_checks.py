@@ -41,7 +41,7 @@ def _check_accepted_examples(evidence: Evidence, _: MetricSet | None) -> CheckOu
     blocking=False,
     limits=(CheckLimit("<=", "thresholds.truncated_samples"),),
 )
-def _cut(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_samples(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     rate = need_exact(metrics, "generate_truncation_rate")
     rows = [judged_row.row for judged_row in judged_rows(evidence)]
     visible = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)

@@ -33,7 +33,7 @@ def _rates(evidence: Evidence, run: str) -> list[float]:
 
 
 @CHECKS.add("bench.rounds", "Every registered round was timed", source="the best of several timings, reported as one")
-def _rounds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_rounds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows, rounds = _rows(evidence), evidence.parse_parameters(BenchParameters).rounds
     if [(row.round, row.run) for row in rows] != [
         (n, run) for n in range(1, rounds + 1) for run in ("engine", "plain")
@@ -51,7 +51,7 @@ def _rounds(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     limits=(CheckLimit("<=", "thresholds.speed_spread"),),
     blocking=False,
 )
-def _steady(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_steady(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     spread = need(metrics, "speed_spread")
     message = f"the rates spread by {spread:.1%} of their mean"
     if _is_steady(evidence, metrics):
@@ -67,7 +67,7 @@ def _is_steady(evidence: Evidence, metrics: MetricSet | None) -> bool:
 @CHECKS.add(
     "bench.floor", "The model writes at least the registered tokens a second", source="a model too slow for its use"
 )
-def _floor(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_floor(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     floor, median = evidence.parse_parameters(BenchParameters).floor, need(metrics, "tokens_per_second")
     rate = median if _is_steady(evidence, metrics) else min(_rates(evidence, "engine"))
     message = f"{rate:.4g} tokens a second, the floor is {floor:g}"
@@ -79,7 +79,7 @@ def _floor(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     "The engine is as fast as the registered share of a plain run",
     source="an absolute floor that says more of the machine than of the model",
 )
-def _ratio(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_ratio(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     least, ratio = evidence.parse_parameters(BenchParameters).least_ratio, need(metrics, "speed_ratio")
     if not _is_steady(evidence, metrics):
         ratio = min(_rates(evidence, "engine")) / max(_rates(evidence, "plain"))
@@ -92,7 +92,7 @@ def _ratio(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     "The timed rounds fit into the time that the job was seen to take",
     source="timings of another run",
 )
-def _times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_times(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if evidence.observed is None:
         raise EvidenceMissing("the duration of the job was not observed")
     timed = sum(row.seconds for row in _rows(evidence))

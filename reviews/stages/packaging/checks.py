@@ -38,7 +38,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     source="another checkpoint shipped",
     reads_weights=True,
 )
-def _weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the package with the checkpoint of the registered comparison: weights, configuration and tokenizer."""
     before, after = evidence.inputs.get("model"), evidence.outputs.get("package")
     if before is None or after is None:
@@ -104,7 +104,7 @@ def _described_otherwise(before: Path, after: Path) -> list[str]:
     source="a package that samples at 1.0 with a repetition penalty, evaluated greedily without one",
     blocking=False,
 )
-def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the package's own generation settings, which its users get, with the evaluated decoding."""
     package, spec = evidence.outputs.get("package"), evidence.resolved.spec
     if package is None:
@@ -133,7 +133,7 @@ def _decoding(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("package.probes", "The registered probes were answered", source="a package that was never loaded")
-def _probes(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_probes(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     probes = need(metrics, "probes")
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     texts = [item.id for item in evidence.heldout][: evidence.parameters.get("probe_items", 0)]

@@ -46,7 +46,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     source="a GGUF file that loads and reads other text: no pre-tokenizer, no rope base, another end token",
     reads_weights=True,
 )
-def _file(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_file(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the header of the file, and compare it and every number with the checkpoint that was granted.
 
     A number may differ by what its type rounds it to: nothing in 32 bits, 2**-11 of itself in 16, 0.56 of a step in 8.
@@ -74,7 +74,7 @@ def _file(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "llama.cpp reads text as the checkpoint's tokenizer does",
     source="numbers read as other tokens than in training, under another name of the pre-tokenizer",
 )
-def _tokens(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_tokens(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     if evidence.parse_parameters(ExportParameters).verify != "llama_cpp":
         return CheckOutcome("NOT_APPLICABLE", _UNREAD)
     need(metrics, "same_token_ids")
@@ -93,7 +93,7 @@ def _tokens(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     "llama.cpp continues as the checkpoint does",
     source="an export that loads and computes another model",
 )
-def _answers(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_answers(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     export_parameters = evidence.parse_parameters(ExportParameters)
     if export_parameters.verify != "llama_cpp":
         return CheckOutcome("NOT_APPLICABLE", _UNREAD)

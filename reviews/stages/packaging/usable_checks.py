@@ -35,7 +35,7 @@ CHECKS = CheckRegistry(_leaves_checkpoint)
     source="a checkpoint that trained well and could not be loaded, encoded for, or stopped",
     reads_weights=True,
 )
-def _files(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_files(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Apply the rules of the ship gate to every checkpoint that the stage leaves."""
     artifact_kinds = outputs_of(evidence.stage.kind, evidence.stage.parameters)
     names = [name for name, kind in artifact_kinds.items() if kind == "checkpoint"]

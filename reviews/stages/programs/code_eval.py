@@ -144,7 +144,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
     "Every problem has the registered number of answers",
     source="a score over the problems that were finished",
 )
-def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     eval_parameters = evidence.parse_parameters(CodeEvalParameters)
     rows = read_rows(evidence.outputs.get("rows"), CodeRow, "code rows")
     pairs = [(item.id, sample) for item in problems_of(evidence) for sample in range(eval_parameters.samples)]
@@ -165,7 +165,7 @@ def _answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     "The tests accept the problems' own solutions and no empty function",
     source="a harness that moved a score from 34 to 87 %, and tests that pass whatever is written",
 )
-def _harness(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_harness(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Run the solution of each problem that brings one, and of every problem a function that only returns."""
     problems = problems_of(evidence)
     solved = [item for item in problems if isinstance(item.constraint.get("solution"), str)]
@@ -196,7 +196,7 @@ def _program(item: Item, text: str) -> Program:
     source="a score of 0 that came from how programs were looked for in answers",
     blocking=False,
 )
-def _programs(_: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_programs(_: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     valid = need(metrics, "python_validity")
     if valid == 0:
         return CheckOutcome("WARN", "no answer is a program: look at the answers before the score", valid)

@@ -34,7 +34,7 @@ def trained_role(evidence: Evidence) -> str | None:
     source="another model under the name of the trained one; weights that never moved",
     reads_weights=True,
 )
-def checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_checkpoint(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the weights of base and checkpoint and compare what differs with what the manifest states."""
     role = trained_role(evidence)
     if role is None:
@@ -114,7 +114,7 @@ def _find_copied_input(evidence: Evidence, role: str, folder: Path) -> str:
 @CHECKS.add(
     "recipe.data", "Nothing held out was given to training", source="training on the test set", limits=SIMILARITY
 )
-def data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_data(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare every text in what a training script was given with the held-out prompts and right answers."""
     if trained_role(evidence) is None:
         return CheckOutcome("NOT_APPLICABLE", _NONE)

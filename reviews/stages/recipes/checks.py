@@ -48,7 +48,7 @@ def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 @CHECKS.add(SANDBOX, "The builder's code ran in a sandbox", source="agents that read the answers")
-def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Read the manifest, which Peergate's own process next to the sandbox wrote."""
     sandbox = manifest_of(evidence).facts.get("sandbox")
     if not isinstance(sandbox, str) or not sandbox:
@@ -59,7 +59,7 @@ def _sandbox(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("recipe.kept", "All outputs were kept", source="links out of a sandbox", blocking=False)
-def _left_out(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_kept(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     facts = manifest_of(evidence).facts
     links, log = facts.get("left_out"), facts.get("log_bytes_left_out")
     if not isinstance(links, int) or not isinstance(log, int):
@@ -72,7 +72,7 @@ def _left_out(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("recipe.rows", "The rows are complete", source="claims without a form")
-def _rows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_rows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
     return CheckOutcome("PASS", f"{len(rows)} rows, which are claims: nothing is measured from them", float(len(rows)))
 
@@ -83,7 +83,7 @@ def _rows(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="held-out items read by agents",
     limits=SIMILARITY,
 )
-def _heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_heldout(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for held-out prompts in the script and in everything it left, for answers and near prompts in the script.
 
     Case and spacing do not count. Prompts that someone encoded are not found: the sandbox has to keep them away.

@@ -35,7 +35,7 @@ def _read_curated_examples(evidence: Evidence) -> tuple[Example, ...]:
 
 
 @CHECKS.add("recipe.curated", "Curated examples are rows of their source", source="training data of unknown origin")
-def _of_source(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_curated(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows byte for byte: a changed row does not count as a row of its source."""
     if (role := curated_role(evidence)) is None:
         return _NONE
@@ -57,7 +57,7 @@ def _of_source(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     source="training on the test set",
     limits=SIMILARITY,
 )
-def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
     texts = dict.fromkeys(
@@ -69,7 +69,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("recipe.groups", "Curated examples share no group with the held-out split", source="leakage through topics")
-def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
     return _for_the_builder(groups_of(_read_curated_examples(evidence), evidence.reserved_items))
@@ -82,7 +82,7 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     blocking=False,
     limits=REPEATS,
 )
-def _repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_repeats(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if curated_role(evidence) is None:
         return _NONE
     rows = (

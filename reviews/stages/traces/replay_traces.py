@@ -152,7 +152,7 @@ def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
     "The pairs follow from the answers",
     source="pairs that no one agreed on; provenance that was lost or improved on the way",
 )
-def _pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Make the pairs again from the raw answers, with whose outputs they are."""
     preferences, pairs = _recompute_pairs(evidence), list(_read_pairs(evidence))
     if pairs != preferences:

@@ -51,8 +51,8 @@ import json
 def verify(item, answer):
     """Return whether an answer is one JSON object with exactly the keys that were asked for."""
     # ValueError and TypeError mean no; any other error closes the gate.
-    found = json.loads(answer)
-    return isinstance(found, dict) and set(found) == set(item.constraint["keys"].split())
+    parsed = json.loads(answer)
+    return isinstance(parsed, dict) and set(parsed) == set(item.constraint["keys"].split())
 '''
 
 TRL_FILE = """\

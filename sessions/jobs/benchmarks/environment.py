@@ -35,12 +35,12 @@ _ASK = """
 import json, sys
 from hashlib import sha256
 from importlib import metadata
-found, files = {}, {}
-for one in metadata.distributions():
-    name = one.metadata["Name"].lower().replace("_", "-")
-    found[name] = one.version
-    files[name] = sha256((one.read_text("RECORD") or "").encode()).hexdigest()
-print(json.dumps({"prefix": sys.prefix, "base": sys.base_prefix, "packages": found, "files": files}))
+packages, files = {}, {}
+for distribution in metadata.distributions():
+    name = distribution.metadata["Name"].lower().replace("_", "-")
+    packages[name] = distribution.version
+    files[name] = sha256((distribution.read_text("RECORD") or "").encode()).hexdigest()
+print(json.dumps({"prefix": sys.prefix, "base": sys.base_prefix, "packages": packages, "files": files}))
 """
 
 

@@ -89,7 +89,7 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     drive(quick_session(run), {"answer": "retry", "reason": "amended", "by": "ada", "expires": None})
     entries = read_entries(run / "trail.sqlite")
     again = gather(run, History(entries, Store(run / "store")), "sample", 2)
-    assert registration_checks._code(again, None).status == "PASS"  # pyright: ignore[reportPrivateUsage]
+    assert registration_checks._check_code(again, None).status == "PASS"  # pyright: ignore[reportPrivateUsage]
     assert overview(run).state == "closed" and damage(run) == []
 
 
@@ -120,7 +120,7 @@ def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick:
 
 
 def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
-    outcome = registration_checks._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
+    outcome = registration_checks._check_code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
     assert outcome.status == "NOT_APPLICABLE"
 
 

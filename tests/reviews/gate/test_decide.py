@@ -542,7 +542,7 @@ def test_lifting_a_check_is_as_if_it_were_not_asked(
     st.permutations([finding("/stage", change=MOVE), finding("/nowhere"), finding("/checks/0", "note")]), some_checks
 )
 def test_the_order_of_findings_does_not_matter(results: list[Finding], checks: tuple[CheckResult, ...]) -> None:
-    decision, other = decided(checks, result=verdict(*results)), decided(checks, said=verdict(*reversed(results)))
+    decision, other = decided(checks, result=verdict(*results)), decided(checks, result=verdict(*reversed(results)))
     assert (decision.outcome, decision.required_changes, sorted(decision.reasons)) == (
         other.outcome,
         other.required_changes,

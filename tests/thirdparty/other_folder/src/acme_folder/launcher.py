@@ -47,8 +47,8 @@ class Processes:
                 list(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, start_new_session=True
             )
         pid = self._mine[handle].pid
-        report = {"pid": pid, "started": psutil.Process(pid).create_time()}
-        (self._folder / handle).write_text(json.dumps(report), encoding="utf-8")
+        record = {"pid": pid, "started": psutil.Process(pid).create_time()}
+        (self._folder / handle).write_text(json.dumps(record), encoding="utf-8")
         return handle
 
     def find(self, key: str) -> str | None:
@@ -75,8 +75,8 @@ class Processes:
         return b""
 
     def _process(self, handle: str) -> psutil.Process | None:
-        report = json.loads((self._folder / handle).read_text(encoding="utf-8"))
+        record = json.loads((self._folder / handle).read_text(encoding="utf-8"))
         with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(report["pid"])
-            return process if abs(process.create_time() - report["started"]) < 1 else None
+            process = psutil.Process(record["pid"])
+            return process if abs(process.create_time() - record["started"]) < 1 else None
         return None

@@ -67,7 +67,7 @@ def _steps(job: Job, model: Any, tokenizer: Any, done: int) -> Iterator[tuple[St
     for number, item in enumerate(pairs[done:], done + 1):
         texts = [f"{item.prompt}\n{item.constraint[name]}" for name in ("better", "worse")]
         ids = [tokenizer(text, return_tensors="pt").input_ids.to(model.device) for text in texts]
-        better, worse = (-model(input_ids=value, labels=value).loss for value in ids)
+        better, worse = (-model(input_ids=text_ids, labels=text_ids).loss for text_ids in ids)
         loss = -torch.nn.functional.logsigmoid(better - worse)
         loss.backward()
         gradient = torch.linalg.vector_norm(torch.stack([parameter.grad.norm() for parameter in model.parameters()]))
@@ -79,8 +79,8 @@ def _steps(job: Job, model: Any, tokenizer: Any, done: int) -> Iterator[tuple[St
             loss=float(loss),
             learning_rate=parameters.learning_rate,
             grad_norm=float(gradient),
-            tokens=sum(value.numel() for value in ids),
-            batches=tuple(hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:16] for value in ids),
+            tokens=sum(text_ids.numel() for text_ids in ids),
+            batches=tuple(hashlib.sha256(repr(text_ids.tolist()).encode()).hexdigest()[:16] for text_ids in ids),
             sketch=sketch(collect_trained_weights(model)),
             item=item.id,
             margin=float(better - worse),

@@ -23,7 +23,7 @@ def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
 
 
 @CHECKS.add("reward.steps", "Every pair was trained on, in order", source="steps left out of a log")
-def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
+def _check_steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the steps with those that follow from the granted parameters."""
     rows = read_rows(evidence.outputs.get("rows"), Step, "steps")
     if [row.step for row in rows] != list(range(1, len(rows) + 1)):
@@ -32,13 +32,15 @@ def _steps(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 @CHECKS.add("reward.loss", "The losses are those of the margins", source="a loss that was edited")
-def _loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
+def _check_loss(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Recompute each loss from its margin."""
     rows = read_rows(evidence.outputs.get("rows"), Step, "steps")
     wrong = [row for row in rows if not math.isclose(row.loss, math.log1p(math.exp(-row.margin)), abs_tol=1e-4)]
-    views = tuple({"step": row.step, "loss": row.loss, "margin": row.margin} for row in wrong)
+    wrong_rows = tuple({"step": row.step, "loss": row.loss, "margin": row.margin} for row in wrong)
     if wrong:
-        return CheckOutcome("FAIL", f"{len(wrong)} losses do not follow from their margins", float(len(wrong)), views)
+        return CheckOutcome(
+            "FAIL", f"{len(wrong)} losses do not follow from their margins", float(len(wrong)), wrong_rows
+        )
     return CheckOutcome(
         "PASS", f"every loss follows from its margin; their mean is {need(metrics, 'reward_loss'):.3f}", 0.0
     )
