@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 VERSION = "1.16"
@@ -47,7 +48,10 @@ def score_labelled_tokens() -> None:
 
     Without Triton it projects all of a padded batch to the vocabulary, prompts too.
     """
-    from trl.trainer import utils
+    utils: Any = import_module("trl.trainer.utils")
+    # This module asks it only whether to leave them out; the kernels ask under their own name.
+    utils._use_triton = _always
 
-    # The only question that this module asks of it is whether to leave them out; the kernels have their own name.
-    utils._use_triton = lambda _: True
+
+def _always(_: object) -> bool:
+    return True

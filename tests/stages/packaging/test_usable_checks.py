@@ -10,7 +10,7 @@ import pytest
 
 from reviews.evidence.evidence import Evidence
 from reviews.stages.packaging.usable_checks import (
-    _files,  # pyright: ignore[reportPrivateUsage]
+    _check_files,  # pyright: ignore[reportPrivateUsage]
 )
 from specs.stages.recipes.parameters import RecipeParameters
 from testing.fixtures.line_writer import line_writer
@@ -28,7 +28,7 @@ def flawed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def status(output: Path, **inputs: Path) -> str:
     stage = SimpleNamespace(kind="recipe", parameters=RecipeParameters(trains="start"))
     evidence: Any = SimpleNamespace(stage=stage, outputs={"checkpoint": output}, inputs=inputs)
-    return _files(cast(Evidence, evidence), None).status
+    return _check_files(cast(Evidence, evidence), None).status
 
 
 @pytest.mark.parametrize("role", ["model", "start"])
