@@ -10,6 +10,7 @@ import pytest
 
 from reviews.checks.definition import CheckOutcome, apply, run_guarded
 from reviews.gate.check_list import CHECKS, run_checks
+from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.gate.measurer import measure
 from specs.stages.base.stage import NotReadBack
 from specs.stages.critique.parameters import BestOfNParameters
@@ -31,6 +32,11 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path, stage: str) -> None
 def test_every_check_belongs_to_a_stage_and_its_id_is_unique() -> None:
     assert len({check.id for check in CHECKS}) == len(CHECKS)
     assert all(check.kinds and check.title and check.source for check in CHECKS)
+
+
+def test_every_check_is_found_by_its_name() -> None:
+    names = {check.id: getattr(check.run, "__name__", "") for check in (*CHECKS, *DESIGN_CHECKS)}
+    assert {id: name for id, name in names.items() if not name.startswith("_check_")} == {}
 
 
 @pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship", "look"])
