@@ -20,7 +20,7 @@ def normalised(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         for field in ("id", "arg"):
             if isinstance(name := getattr(node, field, None), str):
                 setattr(node, field, names.setdefault(name, f"v{len(names)}"))
-    return "\n".join(ast.dump(stmt) for stmt in body)
+    return "\n".join(ast.dump(statement) for statement in body)
 
 
 def functions(path: Path) -> Iterator[tuple[str, str]]:

@@ -98,8 +98,8 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     entries = entries_of(run)
     resolved = History(entries, Store(run / "store")).resolved
     entry = last_question(History(entries))
-    outs = answers_to(History(entries, Store(run / "store")), entry, "small")
-    assert outs[0].effect.startswith("has the design reviewed once more") and len(outs) == 3
+    ways_out = answers_to(History(entries, Store(run / "store")), entry, "small")
+    assert ways_out[0].effect.startswith("has the design reviewed once more") and len(ways_out) == 3
     # As older trails have it too, where such an answer ended the session.
     assert answer_effect(resolved, History(entries), entry, "retry") == {"opens": None, "waives": []}
 
@@ -111,8 +111,8 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     assert outcomes(run) == {"decision/design.1": "escalate"}
     before = keys(run)
     entries, store = entries_of(run), Store(run / "store")
-    outs = answers_to(History(entries, store), last_question(History(entries)), "small")
-    assert not [out for out in outs if "retry" in out.commands[0]]
+    ways_out = answers_to(History(entries, store), last_question(History(entries)), "small")
+    assert not [out for out in ways_out if "retry" in out.commands[0]]
     with pytest.raises(UserError, match=r"cannot answer 'retry': the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before

@@ -79,10 +79,10 @@ class Benchmarks(QuickLauncher):
     def _rows(self, order: JobOrder) -> list[dict[str, Any]]:
         if order.kind != "inspect":
             return healthy_rows(order)
-        raws = arm_rows(order)
+        raw_rows = arm_rows(order)
         if self._edited and order.grant.stage == "base":
-            raws[0] = raws[0] | {"scores": {"match": "C"}, "correct": True}
-        return raws
+            raw_rows[0] = raw_rows[0] | {"scores": {"match": "C"}, "correct": True}
+        return raw_rows
 
     def start(self, folder: Path) -> None:
         """Write what a job leaves, and its log."""

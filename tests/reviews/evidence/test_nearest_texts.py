@@ -48,16 +48,16 @@ def test_the_cosine_is_that_of_squared_weights_by_hand() -> None:
 
 
 def test_a_training_text_comes_once_and_empty_sides_have_no_pairs() -> None:
-    nearests = nearest_of(TRAIN, HELDOUT, GROUPS)
-    assert len({nearest.train for nearest in nearests}) == len(nearests)
+    neighbours = nearest_of(TRAIN, HELDOUT, GROUPS)
+    assert len({nearest.train for nearest in neighbours}) == len(neighbours)
     assert nearest_of([], HELDOUT, GROUPS) == nearest_of(TRAIN, [], []) == ()
     assert [nearest.similarity for nearest in nearest_of(["..."], ["!"], ["a"])] == [0.0]
 
 
 def test_more_held_out_texts_than_are_compared_at_once() -> None:
     many = [f"question number {place} of topic{place}" for place in range(150)]
-    nearests = nearest_of(["something else on topic149 entirely"], many, [str(place) for place in range(150)])
-    assert [(nearest.train, nearest.heldout) for nearest in nearests] == [(0, 149)]
+    neighbours = nearest_of(["something else on topic149 entirely"], many, [str(place) for place in range(150)])
+    assert [(nearest.train, nearest.heldout) for nearest in neighbours] == [(0, 149)]
 
 
 def test_few_pairs_are_compared_as_the_table_compares_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,21 +208,21 @@ def members(bench: Bench, packet: Packet) -> list[Spoken]:
 
 
 def test_a_panel_is_merged_from_what_its_members_signed(bench: Bench, packet: Packet) -> None:
-    spokens = members(bench, packet)
+    statements = members(bench, packet)
     bench.begin_anew()
     digest = packet.content_digest()
-    merged = reviewer_proxy.merge(bench.process, digest, 1, spokens)
+    merged = reviewer_proxy.merge(bench.process, digest, 1, statements)
     assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("checklist", True), ("openai:m", None)]
     assert (merged.approve, merged.no_verdict) == (True, None)
     bench.record("verdict/base.1", bench.body(packet, merged, members=2))
-    why = reviewer_proxy.merge(bench.process, digest, 2, spokens).no_verdict
+    why = reviewer_proxy.merge(bench.process, digest, 2, statements).no_verdict
     assert why is not None and why.cause == "no_quorum"
     assert why.what == "1 of 2 members of the panel gave a verdict, 2 required; openai:m: down"
 
 
 def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Packet) -> None:
     """The attack: the session writes a member's approval itself, with a key it has."""
-    spokens = members(bench, packet)
+    statements = members(bench, packet)
     approving = no_verdict("openai:m", DOWN).model_copy(update={"approve": True, "no_verdict": None})
     body = bench.body(packet, approving)
     for role in ("log", "builder", "human"):
@@ -231,10 +231,10 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
             payload=row.payload.decode(), signatures=row.signatures.decode(), verdict=approving.canonical().decode()
         )
         with pytest.raises(ReviewerUnavailable, match="not signed with the reviewer's key"):
-            reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [spokens[0], forged])
+            reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [statements[0], forged])
     # What the reviewer did sign, in another session of the workspace.
     row = signed(entry("verdict", body, session="other"), bench.trail.keys, "reviewer")
-    foreign = spokens[1].model_copy(
+    foreign = statements[1].model_copy(
         update={
             "payload": row.payload.decode(),
             "signatures": row.signatures.decode(),
@@ -243,11 +243,11 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
     )
     with pytest.raises(ReviewerUnavailable, match="not a verdict of session 'small'"):
         reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [foreign])
-    swapped = spokens[0].model_copy(update={"verdict": approving.canonical().decode()})
+    swapped = statements[0].model_copy(update={"verdict": approving.canonical().decode()})
     with pytest.raises(ReviewerUnavailable, match="records another verdict"):
         reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [swapped])
     with pytest.raises(ReviewerUnavailable, match="the panel's on"):
-        reviewer_proxy.merge(bench.process, OTHER, 1, spokens)
+        reviewer_proxy.merge(bench.process, OTHER, 1, statements)
 
 
 def test_a_person_of_a_panel_is_believed_by_their_own_key(bench: Bench, packet: Packet) -> None:
@@ -281,14 +281,14 @@ def test_the_same_evidence_gets_the_verdict_that_was_signed_before(bench: Bench,
 
 
 def test_what_was_signed_before_a_key_was_replaced_is_still_believed(bench: Bench, packet: Packet) -> None:
-    spokens = members(bench, packet)
+    statements = members(bench, packet)
     keys = bench.trail.keys
     keys.path("reviewer").rename(keys.path("reviewer.old-0123456789abcdef"))
     keys.make("reviewer")
     bench.begin_anew()
-    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, spokens)
+    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, statements)
     assert merged.approve
     keys.path("reviewer.old-0123456789abcdef").unlink()
     bench.begin_anew()
     with pytest.raises(ReviewerUnavailable, match="not signed with"):
-        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, spokens)
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, statements)

@@ -128,10 +128,10 @@ def test_kappa_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
 def _exact_quantiles(values: list[int]) -> tuple[Any, Any]:
     """Return (sums, cumulated probability) of as many draws with replacement as there are values."""
     low = min(values)
-    ndarray = np.bincount(np.array(values) - low) / len(values)
+    probabilities = np.bincount(np.array(values) - low) / len(values)
     every = np.ones(1)
     for _ in values:
-        every = np.convolve(every, ndarray)
+        every = np.convolve(every, probabilities)
     return np.arange(len(every)) + low * len(values), np.cumsum(every)
 
 
@@ -173,8 +173,12 @@ def test_the_controlled_win_rate_is_scikit_learns_logistic_regression(pairs: lis
     design = np.column_stack([np.full(len(x), 10.0), 5 * x])
     model = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-8, max_iter=1000)
     weights = np.concatenate([won, 1 - won])
-    ndarray = weights > 0
-    model.fit(np.vstack([design, design])[ndarray], np.repeat([1, 0], len(x))[ndarray], sample_weight=weights[ndarray])
+    is_positive = weights > 0
+    model.fit(
+        np.vstack([design, design])[is_positive],
+        np.repeat([1, 0], len(x))[is_positive],
+        sample_weight=weights[is_positive],
+    )
     first, second = model.coef_[0]
     rate = win_rate([float(item) for item in won], [float(item) for item in longer])
     assert rate.controlled == pytest.approx(1 / (1 + math.exp(-10 * first)), abs=1e-4)

@@ -62,7 +62,9 @@ def leaves(group: Any, above: str = "") -> dict[str, Any]:
 def test_every_command_that_names_a_session_takes_runs() -> None:
     requests = {name: command for name, command in leaves(get_command(app)).items() if not name.startswith("pod ")}
     without = {
-        name for name, command in requests.items() if not any("--runs" in param.opts for param in command.params)
+        name
+        for name, command in requests.items()
+        if not any("--runs" in parameter.opts for parameter in command.params)
     }
     assert without == {
         "init",
@@ -81,13 +83,15 @@ def test_every_command_that_names_a_session_takes_runs() -> None:
         "traces show",
         "traces replay",
     }
-    variables = {param.envvar for command in requests.values() for param in command.params if "--runs" in param.opts}
+    variables = {
+        parameter.envvar for command in requests.values() for parameter in command.params if "--runs" in parameter.opts
+    }
     assert variables == {"PEERGATE_RUNS"}
 
 
 def test_the_first_argument_of_every_command_on_a_session_is_the_same() -> None:
     first = {
-        name: next((param for param in command.params if param.param_type_name == "argument"), None)
+        name: next((parameter for parameter in command.params if parameter.param_type_name == "argument"), None)
         for name, command in leaves(get_command(app)).items()
         if name.split()[0] not in WITHOUT_RUN and name not in WITHOUT_RUN
     }

@@ -49,7 +49,7 @@ def test_an_installation_is_whole_and_is_made_once(tmp_path: Path, monkeypatch: 
     with pod(tmp_path / "pod") as machine:
         house = machine.durable / "wheelhouse"
         house.mkdir()
-        wanted = [Requirement(require) for require in distribution("peergate").requires or []]
+        wanted = [Requirement(requirement) for requirement in distribution("peergate").requires or []]
         names = {
             requirement.name
             for requirement in wanted

@@ -38,8 +38,8 @@ def waits(folder: Path, rows: Rows = cut) -> Path:
 
 def offered(run: Path) -> list[str]:
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
-    outs = answers_to(History(entries, store), last_question(History(entries)), "small")
-    return [out.commands[0].removeprefix("peergate ") for out in outs]
+    ways_out = answers_to(History(entries, store), last_question(History(entries)), "small")
+    return [out.commands[0].removeprefix("peergate ") for out in ways_out]
 
 
 LIFT, STOP = "override small --gate --reason WHY", "resume small --answer stop --reason WHY"

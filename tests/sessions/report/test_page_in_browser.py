@@ -95,10 +95,10 @@ def measured(pages: dict[str, str], folder: Path) -> dict[str, Measured]:
             break
     else:
         raise AssertionError("the browser did not measure the page")
-    measureds: dict[str, Measured] = {name: {} for name in pages}
+    measurements: dict[str, Measured] = {name: {} for name in pages}
     for load in json.loads(html.unescape(match_object[1])):
-        measureds[load["page"]][load["width"], load["scheme"]] = load
-    return measureds
+        measurements[load["page"]][load["width"], load["scheme"]] = load
+    return measurements
 
 
 def wrong_with(results: dict[str, Any]) -> list[str]:

@@ -214,7 +214,7 @@ def test_counts_have_whole_ticks_and_everything_fits(
     report = compared(0.5, (0.3, 0.6), kinds, "preference_rate_of_a_judge_with_a_long_name_indeed")
     assert tuple(plots.draw(tmp_path, report, {"sft, attempt 1": [1.0] * steps})) == plots.NAMES
     for name, axis in (("loss.svg", "xaxis"), ("pairs.svg", "yaxis")):
-        labels = [ticklabel.get_text() for ticklabel in getattr(figures[name].axes[0], axis).get_ticklabels()]
+        labels = [label.get_text() for label in getattr(figures[name].axes[0], axis).get_ticklabels()]
         views = [label for label in labels if label]
         assert views and all(re.fullmatch(r"\d+", label) for label in views), (name, labels)
     for name, figure in figures.items():

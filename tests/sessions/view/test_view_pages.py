@@ -229,8 +229,8 @@ def test_a_damaged_trail_is_named_on_every_page(closed_quick: Path, tmp_path: Pa
     assert "This trail is damaged" not in sound.get("/s/small/").text
     # The list is quick and does not verify; what it asks for afterwards does.
     for item, state in ((client, "damaged"), (sound, "closed")):
-        small = item.get("/sessions.json?name=small").json()["small"]
-        assert small["damaged"] is (state == "damaged") and f'data-state="{state}"' in item.get("/").text
+        session = item.get("/sessions.json?name=small").json()["small"]
+        assert session["damaged"] is (state == "damaged") and f'data-state="{state}"' in item.get("/").text
 
 
 def test_a_trail_that_changed_since_it_was_verified_is_not_called_sound(

@@ -55,9 +55,11 @@ def made(text: str, inputs: TrainingInputs = EXAMPLES) -> AsScript:
 
 def settings(script: AsScript) -> dict[str, Any]:
     expression = next(
-        stmt.value
-        for stmt in ast.parse(script.text).body
-        if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name) and stmt.target.id == "SETTINGS"
+        statement.value
+        for statement in ast.parse(script.text).body
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and statement.target.id == "SETTINGS"
     )
     assert expression is not None
     return ast.literal_eval(expression)

@@ -210,9 +210,9 @@ def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
 
 
 def test_a_stage_keeps_judged_pairs_and_one_negative_a_prompt() -> None:
-    nparameters = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
-    judge = Scripted("comparison", nparameters, lambda place: (2.0, 2.0))
-    pairs = all_pairs(judge.comparisons(pairs_to_compare(candidates())), nparameters).pairs
+    loose = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
+    judge = Scripted("comparison", loose, lambda place: (2.0, 2.0))
+    pairs = all_pairs(judge.comparisons(pairs_to_compare(candidates())), loose).pairs
     assert [preference.source for preference in pairs].count("best_of_n") == 12
     assert [preference.negative_type for preference in pairs].count("verbosity") == 3
     assert [preference.negative_type for preference in pairs].count("off_topic") == 3

@@ -245,12 +245,12 @@ def test_one_of_three_that_is_behind_takes_over_the_weights_of_the_others(tmp_pa
     _wait_for(lambda: len(rounds_in(folder_of(tmp_path, 0))) >= 2)
     # What replicas send each other is pickled: no port of theirs is open to another machine.
     ports = [
-        pconn
+        connection
         for worker in workers
-        for pconn in psutil.Process(worker.pid).net_connections()
-        if pconn.status == "LISTEN"
+        for connection in psutil.Process(worker.pid).net_connections()
+        if connection.status == "LISTEN"
     ]
-    assert len(ports) >= 2 * 4 and {pconn.laddr.ip for pconn in ports} == {"127.0.0.1"}
+    assert len(ports) >= 2 * 4 and {connection.laddr.ip for connection in ports} == {"127.0.0.1"}
     workers.append(start(folder_of(tmp_path, 2), 2, address_of(lighthouse), training, steps=steps))
     lines = [worker.communicate(timeout=120) for worker in workers]
     lighthouse.shutdown()

@@ -130,8 +130,8 @@ def test_the_harvest_says_which_shard_was_broken_off() -> None:
 def test_an_index_that_grows_finds_what_a_search_over_all_finds(threshold: float) -> None:
     texts = [f"tell a tale of {n % 7} old owls and the {n % 3} bees by the sea {'!' * (n % 2)}" for n in range(60)]
     index = NearIndex(threshold)
-    nears = [index.add(text) for text in texts]
-    assert [(place, near.of, near.similarity) for place, near in enumerate(nears) if near] == [
+    neighbours = [index.add(text) for text in texts]
+    assert [(place, near.of, near.similarity) for place, near in enumerate(neighbours) if near] == [
         tuple(repeat) for repeat in near_repeats(texts, threshold=threshold)
     ]
 

@@ -251,15 +251,15 @@ def test_the_most_a_spec_with_models_costs_counts_jobs_builder_and_reviews() -> 
 def test_start_tells_what_it_may_cost_before_anything_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    string_io = io.StringIO()
+    stream = io.StringIO()
 
     def registers(*_: Any) -> None:
-        raise InterruptedError(string_io.getvalue())
+        raise InterruptedError(stream.getvalue())
 
     monkeypatch.setattr(runtime, "register", registers)
     path = write_spec(tmp_path)
     with pytest.raises(InterruptedError) as before:
-        runtime.start(path, tmp_path / "runs", None, Terminal(Console(file=string_io, width=1000)))
+        runtime.start(path, tmp_path / "runs", None, Terminal(Console(file=stream, width=1000)))
     lines = list(estimate(loads(path)).lines())
     assert lines[0].startswith("at most, an attempt of each stage: ") and " USD" in lines[0]
     assert [line.partition(" ")[2] for line in str(before.value).splitlines()] == lines
