@@ -25,7 +25,7 @@ from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
 from sessions.jobs.sandbox.sandbox import why_not
 from specs.system.confinement.bubblewrap import this_host
 from testing.factories.recipe_session import recipe_session
-from testing.fixtures.recipe_process import Ended
+from testing.fixtures.recipe_process import EndedProcess
 from testing.fixtures.recipe_process import run as run_recipe
 
 LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
@@ -106,22 +106,22 @@ def _output(folder: Path, name: str, script: str, change: str) -> tuple[bool, st
     return not strange and not much and not quiet and _well_ended(ended), f"{name}: {len(paths)} kept, {_last(ended)}"
 
 
-def _recipe(folder: Path, name: str, script: str, change: str) -> Ended:
+def _recipe(folder: Path, name: str, script: str, change: str) -> EndedProcess:
     session = recipe_session(folder / name.replace(" ", "-").replace("/", "-"))
     (session.run / "secret").write_text("secret")
     try:
         return run_recipe(session, script, change=change, **LIMITS)
     except subprocess.TimeoutExpired as error:
-        return Ended(124, "no one ended it", session.run, error.timeout)
+        return EndedProcess(124, "no one ended it", session.run, error.timeout)
     finally:
         session.trail.close()
 
 
-def _well_ended(ended: Ended) -> bool:
+def _well_ended(ended: EndedProcess) -> bool:
     """Return whether the job ended with a manifest or a reason, never with an error of Peergate's own."""
     return ended.code == 0 or (ended.code == 1 and "recipe: " in ended.log and "sessions/jobs" not in ended.log)
 
 
-def _last(ended: Ended) -> str:
+def _last(ended: EndedProcess) -> str:
     texts = ended.log.strip().splitlines()[-1:] or [""]
     return f"exit code {ended.code}, {json.dumps(texts[0][:200])}"

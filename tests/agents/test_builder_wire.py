@@ -81,7 +81,7 @@ def test_an_endpoint_is_asked_in_the_form_of_its_vendor(vendor: str) -> None:
         assert sent["x-api-key" if vendor == ANTHROPIC else "authorization"].endswith(KEY)
 
 
-class Ran:
+class WireRun:
     """What a script came to."""
 
     def __init__(self, played: Played, bench: SmallBench, error: Exception | None) -> None:
@@ -101,7 +101,7 @@ def run(
     bench: SmallBench | None = None,
     complaints: list[str] | None = None,
     **limits: Any,
-) -> Ran:
+) -> WireRun:
     """Play a script, and hold the client to the server's judgement and every message to having no key."""
     bench = bench or SmallBench()
     with scripted_builder(WIRE[vendor], turns, canaries=(KEY,)) as played:
@@ -114,7 +114,7 @@ def run(
     for text in (str(error), repr(bench.recorded), repr(bench.waits), repr(bench.called)):
         assert KEY not in text
     assert set(bench.reserved) == set(bench.settled), "every reservation is settled"
-    return Ran(played, bench, error)
+    return WireRun(played, bench, error)
 
 
 def test_a_phase_is_worked_through_and_everything_about_it_is_known(

@@ -42,7 +42,7 @@ Node = Callable[[Session, State], State]
 in_both = in_houses(FILES, POSTGRES)
 
 
-class Lost(QuickLauncher):
+class LosingLauncher(QuickLauncher):
     """Every attempt at a stage is lost, up to a number."""
 
     def __init__(self, stage: str = "sample", attempts: int = 1) -> None:
@@ -60,7 +60,7 @@ def keys(run: Path) -> list[str]:
 # ---- the trail comes before the graph -----------------------------------------------------------------------
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """Stands for SIGKILL: nothing cleans up."""
 
 
@@ -69,13 +69,13 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[...,
     resolved: ResolvedSpec = resolved_spec(folder)
 
     def killed(*_: object, **__: object) -> None:
-        raise Killed
+        raise SimulatedKill
 
     with monkeypatch.context() as patched:
         patched.setattr("sessions.graph.build_graph", killed)
         if register is not None:
             patched.setattr(runtime, "register", register)
-        with pytest.raises((Killed, PeergateError)):
+        with pytest.raises((SimulatedKill, PeergateError)):
             runtime.start(resolved.path("spec.yaml"), folder / "runs", "small", quick_display())
     run = folder / "runs" / "small"
     return keys(run) if is_run(run) else []
@@ -113,10 +113,10 @@ def test_a_session_that_is_registered_by_its_graph_would_be_lost(
 def effects_before_the_answer(run: Path, human: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
     """Return what the trail says when a person is asked, and after the question was reached twice more."""
     monkeypatch.setitem(graph.NODES, "human", human)
-    drive(quick_session(run, launcher=Lost()))
+    drive(quick_session(run, launcher=LosingLauncher()))
     requests = keys(run)
     for _ in range(2):
-        session = quick_session(run, launcher=Lost())
+        session = quick_session(run, launcher=LosingLauncher())
         config: Any = {"configurable": {"thread_id": "small"}}
         again = graph.build_graph(session)
         again.update_state(config, {"route": "human"}, as_node="decide")
@@ -132,7 +132,7 @@ def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     run = open_quick(tmp_path)
     requests, again = effects_before_the_answer(run, judge.human, monkeypatch)
     assert again == requests
-    drive(quick_session(run, launcher=Lost()), RETRY)
+    drive(quick_session(run, launcher=LosingLauncher()), RETRY)
     answered = [key for key in keys(run) if key.startswith("human/")]
     assert answered == ["human/decision/sample.1"]
     assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
@@ -164,12 +164,12 @@ def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher:
     def last(trail: Trail, body: Any, name: str | None = None, *lines: Any) -> Any:
         recorded = append(trail, body, name, *lines)
         if recorded.key == key:
-            raise Killed
+            raise SimulatedKill
         return recorded
 
     with monkeypatch.context() as patched:
         patched.setattr(Trail, "append", last)
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedKill):
             drive(quick_session(run, launcher=launcher), **arguments)
 
 
@@ -287,9 +287,9 @@ def attempts(run: Path, stage: str = "sample") -> list[int]:
 @in_both
 def test_attempts_are_counted_by_the_trail(tmp_path: Path, house: FaultHouse) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Lost(attempts=2)))
-    drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
-    drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
+    drive(quick_session(run, launcher=LosingLauncher(attempts=2)))
+    drive(quick_session(run, launcher=LosingLauncher(attempts=2)), RETRY)
+    drive(quick_session(run, launcher=LosingLauncher(attempts=2)), RETRY)
     assert attempts(run) == [1, 2, 3]
     assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "approve"
 
@@ -300,7 +300,7 @@ def test_attempts_counted_by_the_graph_would_begin_again(
 ) -> None:
     """With numbers in the graph's state, which nothing keeps, a session finds its old attempt and ends there."""
     run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Lost(attempts=1)))
+    drive(quick_session(run, launcher=LosingLauncher(attempts=1)))
     real = act.open_stage
 
     def remembered(session: Session) -> Any:
@@ -308,6 +308,6 @@ def test_attempts_counted_by_the_graph_would_begin_again(
         return real(session)._replace(attempt=1)
 
     monkeypatch.setattr(act, "open_stage", remembered)
-    drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
+    drive(quick_session(run, launcher=LosingLauncher(attempts=1)), RETRY)
     assert attempts(run) == [1], "the second attempt was counted after all"
     assert read_entries(run / "trail.sqlite")[-1].kind != "close"

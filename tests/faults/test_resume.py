@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """Stands for the end of the process: nothing of the stage catches it."""
 
 
@@ -51,7 +51,7 @@ def lost(ground: Path) -> Path:
     folder = job(ground, 1, "lost")
     with pytest.MonkeyPatch.context() as patched:
         killed_at(patched, 7)
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedKill):
             sft(folder)
     return folder.folder
 
@@ -59,7 +59,7 @@ def lost(ground: Path) -> Path:
 def killed_at(patched: pytest.MonkeyPatch, step: int) -> None:
     def report(job: Job, done: int, total: int, unit: str, **note: object) -> None:
         if done == step:
-            raise Killed
+            raise SimulatedKill
 
     patched.setattr(Job, "progress", report)
 

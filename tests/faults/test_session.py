@@ -94,7 +94,7 @@ class Stopping(Through):
             raise Stopped
 
 
-class Lost(Through):
+class LosingLauncher(Through):
     """The first attempt at a stage is lost; where jobs are processes, its wrapper is killed in the middle of it."""
 
     def __init__(self, inner: Launcher, house: FaultHouse, stage: str = "sample") -> None:
@@ -288,7 +288,7 @@ def test_a_damaged_page_of_the_trail_stops_everything_and_nothing_is_added(tmp_p
 @in_files()
 def test_a_session_that_asks_a_person_asks_again_in_every_process(tmp_path: Path, house: FaultHouse) -> None:
     run = house.open(tmp_path)
-    house.go_on(run, Lost(house.launcher(), house))
+    house.go_on(run, LosingLauncher(house.launcher(), house))
     before = keys(run)
     assert read_entries(run / "trail.sqlite")[-1].raw.get("outcome") == "escalate"
     if house.jobs is not None:

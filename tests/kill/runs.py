@@ -58,7 +58,7 @@ def drawn(seed: int, jobs: int) -> list[Kill]:
 
 
 @dataclass
-class Ran:
+class InterruptedRun:
     """What is known of a run that ended."""
 
     ground: Path
@@ -84,7 +84,7 @@ class Result(NamedTuple):
 
 def run(
     site: Site, house: House, name: str, kills: list[Kill], whole_s: float, *, command_of: int = 1, **environ: str
-) -> Ran:
+) -> InterruptedRun:
     """Run a session to its end, with kills on the way.
 
     Args:
@@ -99,7 +99,7 @@ def run(
     Raises:
         AssertionError: it does not end, or ends a way it should not.
     """
-    ran = Ran(site.ground(name, house))
+    ran = InterruptedRun(site.ground(name, house))
     begun = time.monotonic()
     expected = Due(ran, list(kills), whole_s / (house.jobs + 1))
     while True:
@@ -125,7 +125,7 @@ def _kept(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in (KILL_AT, COUNT)}
 
 
-def _go_on(site: Site, house: House, ran: Ran, environ: dict[str, str]) -> Command:
+def _go_on(site: Site, house: House, ran: InterruptedRun, environ: dict[str, str]) -> Command:
     """Start the session, or resume it with the answer it waits for."""
     where = ("--runs", "runs")
     if not ran.run.exists():
@@ -142,7 +142,7 @@ def _go_on(site: Site, house: House, ran: Ran, environ: dict[str, str]) -> Comma
 class Due:
     """The kills that are left, and since when the next one may come."""
 
-    ran: Ran
+    ran: InterruptedRun
     remaining: list[Kill]
     stage_s: float
     _since: float | None = None
@@ -168,7 +168,7 @@ class Due:
         self._since = None
 
 
-def _watch(site: Site, house: House, ran: Ran, command: Command, expected: Due) -> int:
+def _watch(site: Site, house: House, ran: InterruptedRun, command: Command, expected: Due) -> int:
     """Wait for a command to end; kill what is due."""
     until = time.monotonic() + WITHIN_S
     while not command.wait(LOOK_S if expected.remaining else 1.0):
@@ -179,7 +179,7 @@ def _watch(site: Site, house: House, ran: Ran, command: Command, expected: Due) 
     return command.code()
 
 
-def _strike(site: Site, house: House, ran: Ran, kill: Kill) -> bool:
+def _strike(site: Site, house: House, ran: InterruptedRun, kill: Kill) -> bool:
     """Kill the target, if it is there; say whether it was."""
     there = site.living(ran.ground, house)
     if kill.target == "all":
@@ -201,7 +201,7 @@ def _strike(site: Site, house: House, ran: Ran, kill: Kill) -> bool:
     return hit
 
 
-def _last_output(ran: Ran) -> str:
+def _last_output(ran: InterruptedRun) -> str:
     """Return what the newest command said."""
     newest = max(ran.ground.glob("output.*"), default=None)
     return newest.read_text(encoding="utf-8", errors="replace")[-3000:] if newest else "nothing was said"
@@ -228,7 +228,7 @@ def result_of(house: House, run: Path) -> Result:
     return Result(closed.raw["decision"], stages)
 
 
-def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
+def problems(house: House, ran: InterruptedRun, undisturbed: Result) -> list[str]:
     """Return everything about a run that is not as it must be."""
     results: list[str] = []
     entries, store = house.entries(ran.run), house.store(ran.run)
@@ -252,7 +252,7 @@ def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
     return results
 
 
-def _effects(house: House, ran: Ran, by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
+def _effects(house: House, ran: InterruptedRun, by_kind: dict[str, list[RecordedEntry]]) -> list[str]:
     """Every job that was launched had its effect once, or never began because it was killed before."""
     path = ran.ground / "effects"
     effects = path.read_text(encoding="utf-8").split() if path.exists() else []
@@ -315,7 +315,7 @@ def _one(entries: list[RecordedEntry], key: str) -> RecordedEntry:
     return recorded_entries[0]
 
 
-def describe(seed: int, kills: list[Kill], ran: Ran | None) -> str:
+def describe(seed: int, kills: list[Kill], ran: InterruptedRun | None) -> str:
     """Return how a run can be made again."""
     plan = ", ".join(f"{kill.target} at {kill.jobs + kill.after:.2f}" for kill in kills)
     landed = f"; landed: {ran.landed}, {ran.commands} commands, {ran.answers} answers" if ran else ""

@@ -25,17 +25,17 @@ WARM_UP = 4
 """Sessions after which this process has loaded what it verifies with."""
 
 
-class Held(NamedTuple):
+class ResourceCount(NamedTuple):
     """What is held between two sessions: by this process, and next to it."""
 
     handles: int
     processes: int
 
 
-def count_held() -> Held:
+def count_held() -> ResourceCount:
     """Count it."""
     process = psutil.Process()
-    return Held(handles=process.num_fds(), processes=len(process.children(recursive=True)))
+    return ResourceCount(handles=process.num_fds(), processes=len(process.children(recursive=True)))
 
 
 def of(ground: Ground, place: Path) -> list[str]:

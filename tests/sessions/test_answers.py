@@ -157,7 +157,7 @@ def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: P
 # ---- the same evidence again --------------------------------------------------------------------------------
 
 
-class Lost(QuickLauncher):
+class LosingLauncher(QuickLauncher):
     """The first attempts at a stage are lost."""
 
     def __init__(self, stage: str, attempts: int) -> None:
@@ -177,9 +177,9 @@ def repeated(run: Path) -> dict[str, int]:
 def test_a_verdict_that_is_repeated_verifies_though_figures_in_its_words_have_moved(tmp_path: Path) -> None:
     """The checks of an evaluation count how often the held-out split was evaluated; the evidence is the same."""
     run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Lost("tuned", 3)))
+    drive(quick_session(run, launcher=LosingLauncher("tuned", 3)))
     for _ in range(3):
-        drive(quick_session(run, launcher=Lost("tuned", 3)), answer("retry"))
+        drive(quick_session(run, launcher=LosingLauncher("tuned", 3)), answer("retry"))
     assert repeated(run) == {"verdict/tuned.3": 2}
     audit = verify_run(run, "trail.sqlite", "store")
     assert (audit.exit_code, audit.damage) == (0, [])
@@ -190,7 +190,7 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
     tmp_path: Path, times: int, gives_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Lost("base", 2)))
+    drive(quick_session(run, launcher=LosingLauncher("base", 2)))
     real, remaining = reviewer_proxy.repeat, [times]
 
     def killed(*values: Any) -> Verdict:
@@ -202,11 +202,11 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
     monkeypatch.setattr(reviewer_proxy, "repeat", killed)
     if gives_up:
         with pytest.raises(ReviewerUnavailable, match="it ended"):
-            drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
+            drive(quick_session(run, launcher=LosingLauncher("base", 2)), answer("retry"))
         # What is not signed is not recorded, and the next resume asks again.
-        drive(quick_session(run, launcher=Lost("base", 2)))
+        drive(quick_session(run, launcher=LosingLauncher("base", 2)))
     else:
-        drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
+        drive(quick_session(run, launcher=LosingLauncher("base", 2)), answer("retry"))
     assert repeated(run) == {"verdict/base.2": 1} and is_waiting(History(entries_of(run)))
     assert verify_run(run, "trail.sqlite", "store").damage == []
 

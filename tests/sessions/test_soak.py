@@ -27,7 +27,7 @@ WARM_UP = 4
 """Sessions that fill what is kept for good: imports, keys, pages of SQLite."""
 
 
-class Held(NamedTuple):
+class ResourceCount(NamedTuple):
     """What a process holds of the machine, and what the server keeps for it."""
 
     handles: int
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     tables: int
 
 
-def count_held(postgres: Server, database: str) -> Held:
+def count_held(postgres: Server, database: str) -> ResourceCount:
     gc.collect()
     name = urlsplit(database).path.strip("/")
 
@@ -49,7 +49,7 @@ def count_held(postgres: Server, database: str) -> Held:
     while (connections := count(f"pg_stat_activity WHERE datname = '{name}'")) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     process = psutil.Process()
-    return Held(
+    return ResourceCount(
         handles=process.num_fds(),
         threads=threading.active_count(),
         children=len(process.children(recursive=True)),
@@ -58,7 +58,7 @@ def count_held(postgres: Server, database: str) -> Held:
     )
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """Ends a session as nothing in it expects."""
 
 
@@ -75,14 +75,14 @@ class Interrupting(QuickLauncher):
         if how == "pause":
             pause.ask_for(self._run, pause.PAUSE)
         elif how == "kill":
-            raise Killed
+            raise SimulatedKill
 
 
 def one_session(folder: Path, how: str) -> int:
     """Run a session to its end, interrupted once; return how many entries it has."""
     run = open_quick(folder)
     if how:
-        with pytest.raises((PauseSignal, Killed)):
+        with pytest.raises((PauseSignal, SimulatedKill)):
             drive(quick_session(run, launcher=Interrupting(how, run)))
     drive(quick_session(run))
     audit = verify_run(run, "trail.sqlite", "store")
@@ -101,7 +101,7 @@ def test_sessions_for_hours_leave_nothing_behind(
 
     monkeypatch.setattr("sessions.pages.report.plots.draw", draw)
     until = time.monotonic() + 60 * float(str(request.config.getoption("--soak-minutes")))
-    base: Held | None = None
+    base: ResourceCount | None = None
     lengths: dict[str, set[int]] = {}
     ways = itertools.cycle(itertools.product(("file", "postgres"), ("", "pause", "kill")))
     done, in_database, start_kb = 0, 0, 0.0

@@ -89,7 +89,7 @@ def test_a_session_with_witnesses_is_verified_and_their_changed_rows_are_found(
     assert called("audit", "verify", run).returncode == 1
 
 
-class Held(QuickLauncher):
+class HoldingLauncher(QuickLauncher):
     """The session is asked to pause while its first witness runs."""
 
     stop: threading.Event
@@ -102,7 +102,7 @@ class Held(QuickLauncher):
 
 
 def test_a_session_that_is_cancelled_under_a_witness_ends_and_pays_for_it(tmp_path: Path) -> None:
-    run, launcher = open_quick(tmp_path), Held()
+    run, launcher = open_quick(tmp_path), HoldingLauncher()
     session = quick_session(run, launcher=launcher)
     launcher.stop = session.stop
     with pytest.raises(PauseSignal):

@@ -31,7 +31,7 @@ REVIEWER = "plain_words"
 pytestmark = needs_sandbox
 
 
-class Ran(NamedTuple):
+class ExtensionRun(NamedTuple):
     """The environment and the run of a finished session."""
 
     python: Path
@@ -54,7 +54,7 @@ def peergate(python: Path) -> Iterator[Peergate]:
 
 
 @pytest.fixture(scope="module")
-def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtensionRun]:
     folder = tmp_path_factory.mktemp("session")
     stages = [stage | ({"launcher": LAUNCHER} if stage["name"] == "rewards" else {}) for stage in house.SPEC["stages"]]
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +62,7 @@ def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]
         spec = house.write_session(folder / "spec", stages=stages, reviewer={"vendor": REVIEWER})
         done = house.peergate(python, "start", spec, "--runs", folder)
         assert done.returncode == 0, done.stdout + done.stderr
-        yield Ran(python, folder / "third", done.stdout + done.stderr, folder / "elsewhere")
+        yield ExtensionRun(python, folder / "third", done.stdout + done.stderr, folder / "elsewhere")
 
 
 def test_nothing_in_peergate_names_them() -> None:
@@ -71,7 +71,9 @@ def test_nothing_in_peergate_names_them() -> None:
     assert [path for path in files if any(text in path.read_text(encoding="utf-8") for text in named)] == []
 
 
-def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran, peergate: Peergate) -> None:
+def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(
+    ran: ExtensionRun, peergate: Peergate
+) -> None:
     decided = [entry.raw for entry in read_entries(ran.run / "trail.sqlite") if entry.kind == "decision"]
     assert [row["outcome"] for row in decided] == ["approve", "approve", "approve", "null"]
     verified = peergate("audit", "verify", ran.run)
@@ -82,14 +84,16 @@ def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: 
     assert list(ran.elsewhere.rglob("*claim*"))
 
 
-def test_where_they_are_not_installed_nothing_is_called_tampered(ran: Ran) -> None:
+def test_where_they_are_not_installed_nothing_is_called_tampered(ran: ExtensionRun) -> None:
     verified = called("audit", "verify", ran.run)
     assert verified.returncode == 3 and "UNREADABLE" in verified.stdout, verified.stdout
     assert "not installed here" in verified.stdout and "peergate.stages reward_model" in verified.stdout
 
 
 @pytest.mark.parametrize("command", [("status", "third"), ("resume", "third"), ("seeds",), ("cost",)])
-def test_where_they_are_not_installed_a_command_says_what_to_install(ran: Ran, command: tuple[str, ...]) -> None:
+def test_where_they_are_not_installed_a_command_says_what_to_install(
+    ran: ExtensionRun, command: tuple[str, ...]
+) -> None:
     where = (*command, "--runs", ran.run.parent) if len(command) == 2 else (*command, ran.run)
     done = called(*where)
     assert done.returncode == 4 and "peergate.stages reward_model (acme-reward-model 1.0" in done.stderr, done.stderr
@@ -104,7 +108,7 @@ def test_the_checks_of_its_judge_are_listed_and_explained(peergate: Peergate) ->
     assert explained.returncode == 0 and "from: acme-reward-model 1.0" in explained.stdout, explained.stderr
 
 
-def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran, peergate: Peergate) -> None:
+def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: ExtensionRun, peergate: Peergate) -> None:
     process = peergate("audit", "show", ran.run, "claim", "rewards.reward_accuracy")
     assert process.returncode == 0, process.stderr
     assert "steps whose better answer has the larger reward" in process.stdout
@@ -114,7 +118,7 @@ def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran, peer
     assert (checks["reward.steps"], checks["reward.loss"]) == ("PASS", "PASS")
 
 
-def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
+def test_what_a_session_used_is_registered_and_granted(ran: ExtensionRun) -> None:
     grants = [entry.raw for entry in read_entries(ran.run / "trail.sqlite") if entry.kind == "grant"]
     used = grants[1]["plugins"]
     assert set(used) == {
@@ -131,7 +135,7 @@ def test_the_kind_is_listed_with_its_distribution(peergate: Peergate) -> None:
     assert "reward_model (acme-reward-model 1.0)" in listed.stdout and "metrics: reward_steps" in listed.stdout
 
 
-def test_the_report_names_them(ran: Ran) -> None:
+def test_the_report_names_them(ran: ExtensionRun) -> None:
     report = (ran.run / "report" / "report.md").read_text(encoding="utf-8")
     assert "acme-reward-model 1.0" in report and "acme-json-keys 1.0" in report and "acme-other-folder 1.0" in report
     assert "; 2 of 8 steps of 'rewards' trained again" in report.splitlines()[0]
@@ -419,7 +423,7 @@ def test_what_its_job_makes_up_is_found_when_its_steps_are_trained_again(
 
 
 def test_a_distribution_that_a_session_does_not_use_closes_no_gate(
-    ran: Ran, peergate: Peergate, tmp_path: Path
+    ran: ExtensionRun, peergate: Peergate, tmp_path: Path
 ) -> None:
     about = ran.python.parents[1] / "brought" / "acme_later-1.0.dist-info"
     shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
@@ -434,7 +438,7 @@ def test_a_distribution_that_a_session_does_not_use_closes_no_gate(
 
 
 def test_a_plug_in_that_changed_after_registration_closes_the_gate(
-    ran: Ran, peergate: Peergate, tmp_path: Path
+    ran: ExtensionRun, peergate: Peergate, tmp_path: Path
 ) -> None:
     judge = ran.python.parents[1] / "brought" / "acme_reward" / "judge.py"
     text = judge.read_text(encoding="utf-8")
@@ -447,7 +451,7 @@ def test_a_plug_in_that_changed_after_registration_closes_the_gate(
     assert "registered was the measuring code" not in again.stdout, os.linesep.join((again.stdout, again.stderr))
 
 
-def test_a_job_refuses_a_plug_in_that_changed_after_its_grant(ran: Ran, tmp_path: Path) -> None:
+def test_a_job_refuses_a_plug_in_that_changed_after_its_grant(ran: ExtensionRun, tmp_path: Path) -> None:
     code = ran.python.parents[1] / "brought" / "acme_reward" / "job.py"
     shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
     folder = tmp_path / "third" / "jobs" / "third.rewards.1"

@@ -36,7 +36,7 @@ CLAIMS = (
 )
 
 
-class Claiming(Playbook):
+class ClaimingPlaybook(Playbook):
     """Follows the spec, and states numbers of the treatment arm."""
 
     def work(self, bench: Workbench) -> None:
@@ -49,7 +49,7 @@ class Claiming(Playbook):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = open_quick(tmp_path_factory.mktemp("claimed"))
-    drive(quick_session(run, builder=Claiming()))
+    drive(quick_session(run, builder=ClaimingPlaybook()))
     return run
 
 

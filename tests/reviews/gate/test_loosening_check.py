@@ -25,7 +25,7 @@ def cut_off(order: JobOrder) -> list[dict[str, Any]]:
     return answers([False] * N, truncated=True) if order.kind == "evaluate" else healthy_rows(order)
 
 
-class Ended:
+class EndedAttempt:
     """A session that ended at a closed gate."""
 
     def __init__(self, folder: Path, rows: Any) -> None:
@@ -43,16 +43,16 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return Ended(tmp_path_factory.mktemp("cut"), cut_off)
+def cut(tmp_path_factory: pytest.TempPathFactory) -> EndedAttempt:
+    return EndedAttempt(tmp_path_factory.mktemp("cut"), cut_off)
 
 
 @pytest.fixture(scope="module")
-def null(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return Ended(tmp_path_factory.mktemp("null"), rows_with(1))
+def null(tmp_path_factory: pytest.TempPathFactory) -> EndedAttempt:
+    return EndedAttempt(tmp_path_factory.mktemp("null"), rows_with(1))
 
 
-def test_a_threshold_that_just_failed_is_not_loosened_by_a_rule(cut: Ended) -> None:
+def test_a_threshold_that_just_failed_is_not_loosened_by_a_rule(cut: EndedAttempt) -> None:
     check = cut.loosens("thresholds", truncated_answers=0.99)
     assert (check.id, check.status, check.blocking, check.repairable) == ("amendment.loosens", "FAIL", True, False)
     assert "thresholds.truncated_answers from 0.25 to 0.99 after health.truncation at base" in check.detail
@@ -60,7 +60,7 @@ def test_a_threshold_that_just_failed_is_not_loosened_by_a_rule(cut: Ended) -> N
 
 
 @pytest.mark.parametrize("values", [{"truncated_answers": 0.1}, {"copies": 900}, {}], ids=["stricter", "other", "none"])
-def test_what_is_stricter_or_did_not_fail_may_be_amended(cut: Ended, values: dict[str, Any]) -> None:
+def test_what_is_stricter_or_did_not_fail_may_be_amended(cut: EndedAttempt, values: dict[str, Any]) -> None:
     assert cut.loosens("thresholds", **values).status == "PASS"
 
 
@@ -68,13 +68,13 @@ def test_what_is_stricter_or_did_not_fail_may_be_amended(cut: Ended, values: dic
     ("values", "status"),
     [({"alpha": 0.5}, "FAIL"), ({"alpha": 0.01}, "PASS"), ({"minimum_effect": 0.05}, "FAIL"), ({"power": 0.5}, "FAIL")],
 )
-def test_the_analysis_is_not_loosened_after_a_null(null: Ended, values: dict[str, Any], status: str) -> None:
+def test_the_analysis_is_not_loosened_after_a_null(null: EndedAttempt, values: dict[str, Any], status: str) -> None:
     assert null.loosens("analysis", **values).status == status
     assert null.loosens("thresholds", truncated_answers=0.99).status == "PASS"
 
 
 def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
-    ended = Ended(tmp_path, cut_off)
+    ended = EndedAttempt(tmp_path, cut_off)
     trail = Trail(ended.run / "trail.sqlite", ended.run.name)
     question = ended.entries[-1].digest
     append_json(
@@ -86,6 +86,6 @@ def test_what_a_person_let_pass_has_not_just_failed(tmp_path: Path) -> None:
 
 
 def test_an_opened_gate_is_no_failure(tmp_path: Path) -> None:
-    healthy = Ended(tmp_path, healthy_rows)
+    healthy = EndedAttempt(tmp_path, healthy_rows)
     assert healthy.loosens("thresholds", truncated_answers=0.99).status == "PASS"
     assert healthy.loosens("analysis", alpha=0.5).status == "PASS"

@@ -75,7 +75,7 @@ def shelf_of(evidence: Evidence, folder: Path) -> EvidenceBrowser:
     return EvidenceBrowser(resolved, store, replace(evidence, outputs=paths, baseline_rows=before), parts_of)
 
 
-class Desk:
+class RecordingDesk:
     """Stands for the session: carries calls out and remembers them."""
 
     def __init__(self, shelf: EvidenceBrowser) -> None:
@@ -94,8 +94,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(evidence: Evidence, tmp_path: Path) -> Desk:
-    return Desk(shelf_of(evidence, tmp_path / "store"))
+def desk(evidence: Evidence, tmp_path: Path) -> RecordingDesk:
+    return RecordingDesk(shelf_of(evidence, tmp_path / "store"))
 
 
 def reviewer_at(
@@ -135,7 +135,7 @@ def citing(number: int, quote: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_what_is_looked_up_is_sent_back_and_cited(
-    api: Api, vendor: str, evidence: Evidence, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, evidence: Evidence, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown = Call("delete_rows", {"name": "rows"}, "call_2")
     api.steps = [calling(vendor, QUERY, unknown), answered(vendor, json.dumps(citing(1, "3 are shown")))]
@@ -164,7 +164,7 @@ def test_what_is_looked_up_is_sent_back_and_cited(
 
 
 def test_a_citation_of_an_answer_that_was_never_given_points_at_nothing(
-    api: Api, vendor: str, evidence: Evidence, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, evidence: Evidence, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [calling(vendor, QUERY), answered(vendor, json.dumps(citing(2, "rows")))]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
@@ -174,7 +174,7 @@ def test_a_citation_of_an_answer_that_was_never_given_points_at_nothing(
 
 
 def test_after_the_last_round_nothing_more_is_called(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [calling(vendor, QUERY), answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch, looks=1).ask(packet, "sha256:" + "0" * 64, desk.looking()).value
@@ -183,7 +183,7 @@ def test_after_the_last_round_nothing_more_is_called(
 
 
 def test_a_model_that_calls_on_gives_no_verdict(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = calling(vendor, QUERY._replace(id="call_9"))
     api.steps = [calling(vendor, QUERY), again]
@@ -194,7 +194,7 @@ def test_a_model_that_calls_on_gives_no_verdict(
 
 
 def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=None), got.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
@@ -203,7 +203,7 @@ def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
 
 
 def test_what_was_looked_up_and_never_sent_is_not_cited(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=(10**6, 100, 0, 0)), got.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
@@ -213,7 +213,7 @@ def test_what_was_looked_up_and_never_sent_is_not_cited(
 
 
 def test_calls_of_one_message_and_their_answers_are_bounded(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looking_module, "ROUND_BYTES", 1500)
     many = [QUERY._replace(id=f"call_{number}") for number in range(looking_module.MOST_CALLS + 1)]
@@ -230,7 +230,7 @@ def test_calls_of_one_message_and_their_answers_are_bounded(
 
 
 def test_money_for_a_verdict_is_kept_back_while_something_is_looked_up(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     # Pays for one answer and no more: the tools are named and may not be called.
@@ -240,7 +240,7 @@ def test_money_for_a_verdict_is_kept_back_while_something_is_looked_up(
 
 
 def test_tokens_are_counted_where_bytes_leave_too_little(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     size = len(packet.canonical()) / 1e6
@@ -265,7 +265,7 @@ def test_tokens_are_counted_where_bytes_leave_too_little(
 
 
 def test_nothing_is_counted_where_bytes_leave_enough(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch).ask(packet, "sha256:0", desk.looking()).value
@@ -273,7 +273,7 @@ def test_nothing_is_counted_where_bytes_leave_enough(
 
 
 def test_what_is_written_into_the_cache_is_settled_at_its_own_price(
-    api: Api, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = {"input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 200} | {
         "cache_creation_input_tokens": 400
@@ -290,7 +290,7 @@ def test_what_is_written_into_the_cache_is_settled_at_its_own_price(
 
 
 def test_without_looks_no_tool_is_named(
-    api: Api, vendor: str, packet: Packet, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch, looks=0).ask(packet, "sha256:0", desk.looking()).value
@@ -346,7 +346,7 @@ def arms(evidence: Evidence) -> tuple[Path, Path]:
     return evidence.outputs["rows"], evidence.baseline_rows
 
 
-def test_wrong_calls_are_answered_with_what_is_wrong(desk: Desk) -> None:
+def test_wrong_calls_are_answered_with_what_is_wrong(desk: RecordingDesk) -> None:
     def look_up(tool: str, arguments: str) -> str:
         answer = desk.shelf.answer(tool, arguments)
         assert answer.is_error

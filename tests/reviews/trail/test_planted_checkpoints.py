@@ -22,7 +22,7 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
 from testing.fixtures.postgres_server import Server
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.faults.test_graph import RETRY, Killed, Lost
+from tests.faults.test_graph import RETRY, LosingLauncher, SimulatedKill
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +45,7 @@ class Killing(QuickLauncher):
     def start(self, folder: Path) -> None:
         super().start(folder)
         if folder.name == "small.sample.1":
-            raise Killed
+            raise SimulatedKill
 
 
 def payload(marker: Path) -> bytes:
@@ -58,9 +58,9 @@ def stopped(folder: Path, how: str) -> Path:
     """Return a session that waits for a person, or was killed under a job."""
     run = open_quick(folder)
     if how == "waits":
-        drive(quick_session(run, launcher=Lost()))
+        drive(quick_session(run, launcher=LosingLauncher()))
     else:
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedKill):
             drive(quick_session(run, launcher=Killing()))
     return run
 

@@ -188,14 +188,14 @@ def test_files_of_a_job_are_opened_only_if_they_are_its_own(session: Session, ki
     target.write_text(json.dumps({"time": 1, "done": 5, "total": 7, "unit": "leaked", "note": {}}) + "\n")
     link_to(target, kind, job_folder(session) / name)
     bench = bench_of(session, "watch")
-    session.launcher.poll = lambda _: Running()  # type: ignore[method-assign]
+    session.launcher.poll = lambda _: RunningJob()  # type: ignore[method-assign]
     status = call(bench, "job_status", wait_seconds=0)
     logs = call(bench, "job_logs")
     assert "leaked" not in status.text + logs.text
     assert logs.is_error and "log.txt" in logs.text and "no progress yet" in status.text
 
 
-class Running:
+class RunningJob:
     state = "running"
     exit = None
 

@@ -117,14 +117,14 @@ def test_the_same_call_may_be_made_again_once_something_has_happened(session: Se
 
 
 def test_polling_a_job_is_no_repetition(session: Session) -> None:
-    session.launcher.poll = lambda _: Running()  # type: ignore[method-assign]
+    session.launcher.poll = lambda _: RunningJob()  # type: ignore[method-assign]
     bench = bench_of(session, "watch")
     (job_folder(session) / "log.txt").write_text("x\n")
     assert not any(call(bench, "job_status", wait_seconds=0).is_error for _ in range(5))
     assert not any(call(bench, "job_logs").is_error for _ in range(5))
 
 
-class Running:
+class RunningJob:
     state = "running"
     exit = None
 
@@ -181,7 +181,7 @@ def test_calls_that_bring_nothing_new_end_for_builders_without_turns(
 def test_pauses_are_no_errors_of_the_builder(session: Session) -> None:
     def stopped(_: Path) -> Any:
         session.stop.set()
-        return Running()
+        return RunningJob()
 
     session.launcher.poll = stopped  # type: ignore[method-assign]
     bench = bench_of(session, "submit")

@@ -43,7 +43,7 @@ SUBMIT: tuple[tuple[Step, ...], ...] = (
 )
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """The process is gone."""
 
 
@@ -103,10 +103,10 @@ def killed_at(place: int | None, after: bool) -> Generator[None]:
         # What is repeated under a key that is there appends nothing.
         count += self.find(key or body.entry_key()) is None
         if count == place and not after:
-            raise Killed
+            raise SimulatedKill
         entry = whole(self, body, key, *values)
         if count == place:
-            raise Killed
+            raise SimulatedKill
         return entry
 
     Trail.append = append  # type: ignore[method-assign]
@@ -151,7 +151,7 @@ def both_phases(run: Path, kills: list[tuple[int, bool]]) -> Outcome:
                 launch = build.work_through(session, session.resolved.spec.stage("sample"), 1)
                 session.builder = Model(SUBMIT)  # pyright: ignore[reportAttributeAccessIssue]
                 build.submit(session, {"stage": "sample", "attempt": 1})
-        except Killed:
+        except SimulatedKill:
             session.trail._table.close()  # pyright: ignore[reportPrivateUsage]
             continue
         outcome = outcome_of(session, launch)
@@ -249,7 +249,7 @@ def test_an_amendment_in_between_may_refuse_what_ended_the_phase(prepared: Path,
     session = quick_session(run)
     session.builder = Model(PLAN)  # pyright: ignore[reportAttributeAccessIssue]
     stage = session.resolved.spec.stage("sample")
-    with suppress(Killed):
+    with suppress(SimulatedKill):
         build.work_through(session, stage, 1)
     narrow = stage.model_copy(update={"ranges": {}})
     bench = build.open_bench(session, narrow, 1, "plan")

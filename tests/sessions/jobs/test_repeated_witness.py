@@ -23,7 +23,7 @@ from testing.fixtures.quick_session import QuickLauncher
 Change = Callable[[Path, JobOrder], None]
 
 
-class Here(QuickLauncher):
+class InlineLauncher(QuickLauncher):
     """Carries a repeated witness out at once; ``change`` is done to what it leaves."""
 
     change: Change | None = None
@@ -32,9 +32,9 @@ class Here(QuickLauncher):
     def start(self, folder: Path) -> None:
         super().start(folder)
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
-        Here.orders = (*Here.orders, order)
-        if Here.change is not None:
-            Here.change(folder, order)
+        InlineLauncher.orders = (*InlineLauncher.orders, order)
+        if InlineLauncher.change is not None:
+            InlineLauncher.change(folder, order)
 
 
 def rewritten(folder: Path, rows: list[dict[str, Any]], **manifest: Any) -> None:
@@ -51,9 +51,9 @@ def closed(closed_quick: Path) -> Path:
 
 @pytest.fixture
 def ask(closed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
-    monkeypatch.setattr(repeated_witness, "LocalLauncher", Here)
-    monkeypatch.setattr(Here, "change", None)
-    monkeypatch.setattr(Here, "orders", ())
+    monkeypatch.setattr(repeated_witness, "LocalLauncher", InlineLauncher)
+    monkeypatch.setattr(InlineLauncher, "change", None)
+    monkeypatch.setattr(InlineLauncher, "orders", ())
 
     def repeat_witness(run: Path = closed, **arguments: Any) -> tuple[int, dict[str, Any]]:
         outcome = again_command.repeat(place_of(run), again_command.RepeatOptions(again=True, **arguments))
@@ -84,12 +84,12 @@ def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
     }
     assert {path: path.stat().st_mtime_ns for path in closed.rglob("*")} == before
 
-    drawn = [order.challenge and order.challenge.rows for order in Here.orders]
-    assert all(Path(each.path).is_absolute() for order in Here.orders for each in order.inputs.values())
+    drawn = [order.challenge and order.challenge.rows for order in InlineLauncher.orders]
+    assert all(Path(each.path).is_absolute() for order in InlineLauncher.orders for each in order.inputs.values())
     ask(rows=5, seed=again["seed"])
-    assert [order.challenge and order.challenge.rows for order in Here.orders[5:]] == drawn
+    assert [order.challenge and order.challenge.rows for order in InlineLauncher.orders[5:]] == drawn
     ask(rows=5, seed="another")
-    assert [order.challenge and order.challenge.rows for order in Here.orders[10:]] != drawn
+    assert [order.challenge and order.challenge.rows for order in InlineLauncher.orders[10:]] != drawn
 
 
 def _of_other_weights(folder: Path, order: JobOrder) -> None:
@@ -124,7 +124,7 @@ def _refused(folder: Path, order: JobOrder) -> None:
 def test_what_is_not_witnessed_is_told_and_ends_with_4(
     ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, change: Change, why: str
 ) -> None:
-    monkeypatch.setattr(Here, "change", change)
+    monkeypatch.setattr(InlineLauncher, "change", change)
     code, report = ask(rows=2)
     assert code == 4 and all(why in witness["why"] and witness["reproduced"] is None for witness in report["witnesses"])
 
@@ -132,7 +132,7 @@ def test_what_is_not_witnessed_is_told_and_ends_with_4(
 def test_a_row_of_other_weights_is_named(
     closed: Path, ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Here, "change", _of_other_weights)
+    monkeypatch.setattr(InlineLauncher, "change", _of_other_weights)
     code, report = ask()
     (base, *others) = report["witnesses"]
     assert code == 4 and base["reproduced"] == base["read"] - 1 and not base["holds"]
@@ -156,7 +156,7 @@ def test_another_machine_is_told_and_judged_by_the_coarser_tolerance(
         rows = [row | ({"gap": 0.2} if row.get("gap") is not None else {}) for row in witnessed(order.challenge.rows)]
         rewritten(folder, rows, dtype="bfloat16", device="cuda:0")
 
-    monkeypatch.setattr(Here, "change", coarse)
+    monkeypatch.setattr(InlineLauncher, "change", coarse)
     code, report = ask()
     assert code == 0
     assert report["witnesses"][0]["differs"] == [
@@ -200,11 +200,11 @@ def test_options_without_again_are_refused(closed: Path) -> None:
 
 
 def test_a_lost_witness_is_no_answer(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lost(Here):
+    class LosingLauncher(InlineLauncher):
         def poll(self, folder: Path) -> JobState:
             return JobState("lost", message="the machine is gone")
 
-    monkeypatch.setattr(repeated_witness, "LocalLauncher", Lost)
+    monkeypatch.setattr(repeated_witness, "LocalLauncher", LosingLauncher)
     outcome = again_command.repeat(place_of(closed), again_command.RepeatOptions(again=True, rows=1))
     assert outcome.exit_code == 4 and "the machine is gone" in outcome.witnesses[0].why
 

@@ -52,12 +52,12 @@ def settle_dearly(patched: pytest.MonkeyPatch) -> None:
     real = ledger.settle_job
 
     def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
-        if key in Dear.usd:
-            ledger.settle(trail, key, Dear.usd[key], seconds=seconds)
+        if key in CostlyLauncher.usd:
+            ledger.settle(trail, key, CostlyLauncher.usd[key], seconds=seconds)
         else:
             real(trail, budget, key, seconds, seen_s)
 
-    Dear.usd.clear()
+    CostlyLauncher.usd.clear()
     patched.setattr(ledger, "settle_job", settle_job)
 
 
@@ -66,7 +66,7 @@ def dear_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     settle_dearly(monkeypatch)
 
 
-class Dear(QuickLauncher):
+class CostlyLauncher(QuickLauncher):
     """Its first job costs so much that training does not fit any more. 10 USD, of which 5.5 are held back."""
 
     usd: ClassVar[dict[str, float]] = {}
@@ -147,7 +147,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = open_quick(tmp_path_factory.mktemp("waiting"))
     with pytest.MonkeyPatch.context() as patched:
         settle_dearly(patched)
-        drive(quick_session(run, launcher=Dear()))
+        drive(quick_session(run, launcher=CostlyLauncher()))
     return run
 
 
@@ -195,7 +195,7 @@ def test_it_goes_on_when_the_budget_is_amended_and_the_unused_grant_is_worth_not
     before.close()
     recorded = amend(short, amended_spec(short, RAISED), **AMENDED)
     assert recorded.raw["outcome"] == "approve" and recorded.raw["exploratory"] is False
-    session = quick_session(short, launcher=Dear())
+    session = quick_session(short, launcher=CostlyLauncher())
     with pytest.raises(InvalidGrant, match="spec registration"):
         grants.verify(session.trail, order, session.resolved.registration(), order.grant.inputs)
     drive(session)
@@ -214,7 +214,7 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
     order = JobOrder.model_validate(quick_order(short, "train", 1))
     amend(short, amended_spec(short, RAISED), **AMENDED)
     waiting = entries(short)
-    drive(quick_session(short, launcher=Dear()))
+    drive(quick_session(short, launcher=CostlyLauncher()))
     after = entries(short)
     (answer,) = entries(short, "human")
     session = quick_session(short)
@@ -250,17 +250,17 @@ def quick_order(run: Path, stage: str, attempt: int) -> dict[str, Any]:
 
 def test_without_an_amendment_it_goes_on_waiting(short: Path) -> None:
     size = len(entries(short))
-    drive(quick_session(short, launcher=Dear()))
+    drive(quick_session(short, launcher=CostlyLauncher()))
     assert len(entries(short)) == size and launched(short) == ["base.1", "sample.1"]
 
 
 @pytest.mark.slow
 def test_an_amendment_that_does_not_reach_makes_it_ask_again(short: Path) -> None:
     amend(short, amended_spec(short, ("max_cost_usd: 10", "max_cost_usd: 10.1")), **AMENDED)
-    drive(quick_session(short, launcher=Dear()))
+    drive(quick_session(short, launcher=CostlyLauncher()))
     assert [entry.raw["attempt"] for entry in entries(short, "budget")] == [1, 2]
     amend(short, amended_spec(short, RAISED), **AMENDED)
-    drive(quick_session(short, launcher=Dear()))
+    drive(quick_session(short, launcher=CostlyLauncher()))
     assert "train.3" in launched(short) and audited(short) == 0
 
 
@@ -270,7 +270,7 @@ def test_an_amendment_that_was_not_approved_gives_no_money(short: Path) -> None:
     # Twelve items show no effect as small as this one, so the design is not approved.
     resolved_spec(folder, ROOMY, RAISED)
     assert amend(short, folder / "spec.yaml", **AMENDED).raw["outcome"] != "approve"
-    drive(quick_session(short, launcher=Dear()))
+    drive(quick_session(short, launcher=CostlyLauncher()))
     assert launched(short) == ["base.1", "sample.1"] and entries(short, "human") == []
 
 
@@ -293,9 +293,9 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
     """Training may be tried twice: its second attempt is the first that ran, so its gate may still ask for another."""
     twice = ("      max_rounds: 3\n", "      max_rounds: 2\n")
     run = open_quick(tmp_path, twice)
-    drive(quick_session(run, launcher=Dear()))
+    drive(quick_session(run, launcher=CostlyLauncher()))
     amend(run, amended_spec(run, RAISED, twice), **AMENDED)
-    drive(quick_session(run, launcher=Dear()))
+    drive(quick_session(run, launcher=CostlyLauncher()))
     session = quick_session(run)
     session.trail.close()
     entry = next(recorded_entry for recorded_entry in entries(run, "packet") if recorded_entry.key == "packet/train.2")

@@ -111,7 +111,7 @@ def test_a_command_tells_who_the_environment_names(
     assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "stop"
 
 
-class Dear(Playbook):
+class CostlyPlaybook(Playbook):
     """A builder whose turn costs more than there is."""
 
     def work(self, bench: Workbench) -> None:
@@ -125,7 +125,7 @@ def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_p
     drive(session)
     assert receiver.got[0]["text"].startswith("judged: waits for a person, for a verdict\npeergate review show judged")
     short = open_quick(tmp_path, name="short")
-    session = quick_session(short, builder=Dear())
+    session = quick_session(short, builder=CostlyPlaybook())
     connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session)
     assert receiver.events() == ["waiting", "waiting"] and "peergate amend short" in receiver.got[1]["text"]

@@ -96,7 +96,7 @@ def waiting(run: Path) -> str:
     return "check jobs.exit is FAIL: the job was killed by SIGKILL; its processes held up to 23,900 MB"
 
 
-class Dear(Playbook):
+class CostlyPlaybook(Playbook):
     """A builder whose turn costs more than there is."""
 
     def work(self, bench: Workbench) -> None:
@@ -104,7 +104,7 @@ class Dear(Playbook):
 
 
 def short_of_money(run: Path) -> str:
-    drive(quick_session(run, Dear()))
+    drive(quick_session(run, CostlyPlaybook()))
     return "the builder's turn may cost 1000.0000 USD"
 
 

@@ -141,7 +141,7 @@ def test_the_status_tells_the_phase_the_last_call_and_the_spending(session: Sess
     assert (data["builder"]["phase"], data["builder"]["last_call"]) == ("plan", "launch_stage")
 
 
-class Claiming(Playbook):
+class ClaimingPlaybook(Playbook):
     """Claims numbers of one stage: first one that is wrong, then a right one and one that no one measured."""
 
     def work(self, bench: Workbench) -> None:
@@ -161,7 +161,7 @@ def packet_of(run: Path, stage: str) -> Packet:
 
 def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run, Claiming()))
+    drive(quick_session(run, ClaimingPlaybook()))
     (reported,) = [entry for entry in read_entries(run / "trail.sqlite") if entry.kind == "report"]
     assert f"report/{MARKDOWN}" in reported.raw["files"]
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")

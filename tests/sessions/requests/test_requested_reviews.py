@@ -528,16 +528,16 @@ def test_a_process_that_dies_while_asking_leaves_its_reservation_counted(
     run = session(here, api)
     arguments = {"session": "small", "environ": {ENDPOINT_KEYS["reviewer"]: KEY}}
 
-    class Killed(BaseException):
+    class SimulatedKill(BaseException):
         pass
 
     def die(*_: Any, **__: Any) -> Any:
-        raise Killed
+        raise SimulatedKill
 
     with monkeypatch.context() as patched:
         patched.setattr(request_runner, "ask_model", die)
         patched.setattr(request_runner.Book, "_close", die)
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedKill):
             ask_review(ASK, desk(**arguments))
     budget = History(entries(run), Store(run / "store")).resolved.spec.budget
     balance = balance_of(entries(run), budget)

@@ -58,7 +58,7 @@ def for_an_answer(bench: Any, begun: threading.Event) -> None:
     take(bench, turn())
 
 
-class Running:
+class RunningJob:
     state = "running"
     exit = None
 
@@ -70,7 +70,7 @@ def running(run: Path, at_work: Callable[[Any, threading.Event], None], ended: l
     def go() -> None:
         session = quick_session(run, builder)  # pyright: ignore[reportArgumentType]
         if at_work is for_a_job:
-            session.launcher.poll = lambda _: Running()  # type: ignore[method-assign]
+            session.launcher.poll = lambda _: RunningJob()  # type: ignore[method-assign]
         try:
             drive(session)
         except PauseSignal as paused:

@@ -57,7 +57,7 @@ def teachers(address: str, *some: tuple[str, str], student: str = "smollm", pric
     return f"student: {student}\nteachers:\n{listed}"
 
 
-class Desk:
+class ReplayDesk:
     """A folder with traces and teachers, in which the command is called."""
 
     def __init__(self, folder: Path, made: Transcript) -> None:
@@ -82,8 +82,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path, session())
+def desk(tmp_path: Path) -> ReplayDesk:
+    return ReplayDesk(tmp_path, session())
 
 
 QWEN, LLAMA = ("qwen/qwen3-coder", "qwen"), ("meta/llama-4", "llama")
@@ -95,7 +95,7 @@ def serving(answer: Callable[[dict[str, Any]], str]) -> Any:
     return scripted_builder(CHAT, [], canaries=(KEY,), then=asks(answer))
 
 
-def test_what_two_families_do_alike_is_chosen_over_what_the_trace_did(desk: Desk) -> None:
+def test_what_two_families_do_alike_is_chosen_over_what_the_trace_did(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         done = desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
         assert done.returncode == 0, done
@@ -114,7 +114,7 @@ def test_what_two_families_do_alike_is_chosen_over_what_the_trace_did(desk: Desk
     assert agreement["between"] == {"llama, qwen": 1.0} and agreement["with_trace"] == 0
 
 
-def test_pairs_are_a_data_file_of_preferences(desk: Desk) -> None:
+def test_pairs_are_a_data_file_of_preferences(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
     path = desk.folder / "traces" / "replay" / "pairs.jsonl"
@@ -123,21 +123,21 @@ def test_pairs_are_a_data_file_of_preferences(desk: Desk) -> None:
     assert made.rows[0].taught.families == ("llama", "qwen")  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_where_no_two_families_agree_there_is_no_pair(desk: Desk) -> None:
+def test_where_no_two_families_agree_there_is_no_pair(desk: ReplayDesk) -> None:
     with serving(lambda body: READ if "qwen" in body["model"] else "I would rather ask.") as played:
         desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
     card = desk.card()
     assert card["pairs"] == 0 and card["agreement"]["split"] == 3 and card["agreement"]["between"] == {"llama, qwen": 0}
 
 
-def test_two_teachers_of_one_family_are_one_voice(desk: Desk) -> None:
+def test_two_teachers_of_one_family_are_one_voice(desk: ReplayDesk) -> None:
     answers = {"qwen/qwen3-coder": READ, "qwen/qwen3-max": READ, "meta/llama-4": "I would rather ask."}
     with serving(lambda body: answers[body["model"]]) as played:
         desk.replay(teachers(played.address, QWEN, ("qwen/qwen3-max", "qwen"), LLAMA), *BUDGET)
     assert desk.card()["agreement"]["split"] == 3
 
 
-def test_a_side_that_is_the_traces_own_is_counted(desk: Desk) -> None:
+def test_a_side_that_is_the_traces_own_is_counted(desk: ReplayDesk) -> None:
     answers = {"qwen/qwen3-coder": "Done.", "meta/llama-4": "Ready.", "gpt-oss-120b": READ}
     with serving(lambda body: answers[body["model"]]) as played:
         desk.replay(teachers(played.address, QWEN, LLAMA, ("gpt-oss-120b", "gpt-oss")), *BUDGET)
@@ -155,7 +155,7 @@ def test_a_side_that_is_the_traces_own_is_counted(desk: Desk) -> None:
     ],
 )
 def test_teachers_that_imitate_in_a_circle_are_refused_unless_a_person_gives_a_reason(
-    desk: Desk, some: list[tuple[str, str]], student: str, output: str
+    desk: ReplayDesk, some: list[tuple[str, str]], student: str, output: str
 ) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, *some, student=student)
@@ -181,18 +181,18 @@ def test_teachers_that_imitate_in_a_circle_are_refused_unless_a_person_gives_a_r
     ],
 )
 def test_a_file_of_teachers_with_a_mistake_is_refused_at_its_place(
-    desk: Desk, change: tuple[str, str], output: str
+    desk: ReplayDesk, change: tuple[str, str], output: str
 ) -> None:
     done = desk.replay(teachers("http://127.0.0.1:9", QWEN, LLAMA).replace(*change, 1), *BUDGET)
     assert done.returncode == 2 and output in done.stderr and "nothing was started" in done.stderr
 
 
-def test_a_key_that_is_not_set_is_named(desk: Desk) -> None:
+def test_a_key_that_is_not_set_is_named(desk: ReplayDesk) -> None:
     done = desk.replay(teachers("http://127.0.0.1:9", QWEN, LLAMA), *BUDGET, key="")
     assert done.returncode == 2 and "TEACHER_KEY is not set" in done.stderr
 
 
-def test_the_price_is_known_before_a_call_and_no_budget_means_no_call(desk: Desk) -> None:
+def test_the_price_is_known_before_a_call_and_no_budget_means_no_call(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         planned = json.loads(desk.replay(file, "--dry-run", "--json").stdout)
@@ -202,7 +202,7 @@ def test_the_price_is_known_before_a_call_and_no_budget_means_no_call(desk: Desk
         assert played.got == []
 
 
-def test_a_budget_that_ends_keeps_what_was_answered_and_the_next_call_goes_on_there(desk: Desk) -> None:
+def test_a_budget_that_ends_keeps_what_was_answered_and_the_next_call_goes_on_there(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         cap = json.loads(desk.replay(file, "--dry-run", "--json").stdout)["most_usd"] / 6
@@ -216,7 +216,7 @@ def test_a_budget_that_ends_keeps_what_was_answered_and_the_next_call_goes_on_th
         assert len(played.got) == 6, "a call was made twice"
 
 
-def test_a_call_that_a_kill_left_open_counts_as_spent_and_is_made_again(desk: Desk) -> None:
+def test_a_call_that_a_kill_left_open_counts_as_spent_and_is_made_again(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         desk.replay(file, *BUDGET)
@@ -229,7 +229,7 @@ def test_a_call_that_a_kill_left_open_counts_as_spent_and_is_made_again(desk: De
     assert desk.card()["usd"] == pytest.approx(usd + json.loads(lines[-2])["usd"], abs=2e-6)
 
 
-def test_replies_that_were_changed_are_not_read(desk: Desk) -> None:
+def test_replies_that_were_changed_are_not_read(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         desk.replay(file, *BUDGET)
@@ -241,7 +241,7 @@ def test_replies_that_were_changed_are_not_read(desk: Desk) -> None:
 
 @pytest.mark.parametrize(("status", "calls", "output"), [(401, 1, "fixed"), (500, 4, "repeat the command")])
 def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
-    desk: Desk, status: int, calls: int, output: str
+    desk: ReplayDesk, status: int, calls: int, output: str
 ) -> None:
     steps: list[Step] = [failed(CHAT, status)] * calls
     with scripted_builder(CHAT, steps, canaries=(KEY,)) as played:
@@ -251,7 +251,7 @@ def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
     assert sum(row["usd"] for row in desk.read("replies.jsonl") if row["type"] == "unanswered") == 0
 
 
-def test_an_answer_that_is_cut_off_or_calls_what_is_not_there_makes_no_pair(desk: Desk) -> None:
+def test_an_answer_that_is_cut_off_or_calls_what_is_not_there_makes_no_pair(desk: ReplayDesk) -> None:
     def answer(body: dict[str, Any]) -> Said:
         if "qwen" in body["model"]:
             return Said(READ)
@@ -266,7 +266,7 @@ def test_an_answer_that_is_cut_off_or_calls_what_is_not_there_makes_no_pair(desk
 def test_secrets_that_are_known_now_leave_in_no_prompt_and_stay_in_no_reply(tmp_path: Path) -> None:
     made = session()
     made.records[0]["message"]["content"] = f"My deploy password is {'Zq8' * 6}x."
-    desk = Desk(tmp_path, made)
+    desk = ReplayDesk(tmp_path, made)
     secret = "Zq8" * 6 + "x"
     with serving(lambda body: f"It is {secret}.") as played:
         path = desk.folder / "teachers.yaml"
@@ -279,7 +279,7 @@ def test_secrets_that_are_known_now_leave_in_no_prompt_and_stay_in_no_reply(tmp_
         assert secret not in file_path.read_text(encoding="utf-8")
 
 
-def test_states_are_drawn_by_a_seed(desk: Desk) -> None:
+def test_states_are_drawn_by_a_seed(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")

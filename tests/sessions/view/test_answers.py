@@ -126,7 +126,7 @@ def test_copies_and_damaged_trails_are_not_answered(asking: Path, tmp_path: Path
         assert refused.status == 404 and "copy or a damaged trail" in refused.text
 
 
-class Dear(Playbook):
+class CostlyPlaybook(Playbook):
     """A builder whose turn costs more than there is."""
 
     def work(self, bench: Workbench) -> None:
@@ -136,7 +136,7 @@ class Dear(Playbook):
 @pytest.mark.more
 def test_a_budget_is_raised_by_a_reviewed_amendment_and_the_session_can_be_resumed(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run, builder=Dear()))
+    drive(quick_session(run, builder=CostlyPlaybook()))
     client = Client(Scope(run.parent), "ada")
     assert "Raise the budget as ada" in client.get("/s/small/").text
     form = form_of(client, answer="budget", reason="the first stage was slow")

@@ -361,7 +361,7 @@ def test_what_does_not_go_together_is_refused(
     assert done.returncode == 2 and message in done.stderr and not done.stdout
 
 
-class Claiming(Playbook):
+class ClaimingPlaybook(Playbook):
     """Claims a number of the stage before, and one that no one measured."""
 
     def work(self, bench: Workbench) -> None:
@@ -374,7 +374,7 @@ class Claiming(Playbook):
 
 def test_a_claim_leads_to_the_number_that_was_measured(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run, Claiming()))
+    drive(quick_session(run, ClaimingPlaybook()))
     client = Client(Scope(run.parent))
     page = client.get("/s/small/gate/sample/1").text
     claims = page.partition("Claims of the builder")[2].partition("</table>")[0]

@@ -130,7 +130,7 @@ def test_what_a_job_leaves_is_what_its_checks_derive_again(
     assert len(checks) >= 4 and {id: check.detail for id, check in checks.items() if check.status != "PASS"} == {}
 
 
-class Killed(Exception):
+class SimulatedKill(Exception):
     """Stands for the end of a process."""
 
 
@@ -155,7 +155,7 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     def ends_the_third_time(*values: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
-            raise Killed
+            raise SimulatedKill
         return real(*values)
 
     def counted(*values: Any) -> Any:
@@ -164,7 +164,7 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, ends_the_third_time)
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedKill):
             WORK[kind](job)
     assert not (job.out / "rows.jsonl").exists()
     calls.clear()
@@ -263,12 +263,12 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
     def ends_the_third_time(self: Critic, pairs: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
-            raise Killed
+            raise SimulatedKill
         return real(self, pairs)
 
     with monkeypatch.context() as patch:
         patch.setattr(Critic, "comparisons", ends_the_third_time)
-        with pytest.raises(Killed):
+        with pytest.raises(SimulatedKill):
             revise.revise(ended)
     revise.revise(ended)
     assert bytes_of(ended) == bytes_of(whole)

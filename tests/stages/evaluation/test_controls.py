@@ -79,7 +79,7 @@ def test_controls_begin_alike_and_differ_where_there_is_a_history(tmp_path: Path
     assert all(long > short for long, short in zip(lengths["shuffled"], lengths["none"], strict=True))
 
 
-class Ended(BaseException):
+class EarlyEnd(BaseException):
     """The stage is ended here."""
 
 
@@ -93,11 +93,11 @@ def test_a_control_that_was_ended_goes_on_with_the_same_donors(
     def once(self: GroupedRows[Any], rows: list[Any]) -> None:
         add(self, rows)
         if len(self.groups) == 2:
-            raise Ended
+            raise EarlyEnd
 
     with monkeypatch.context() as ending:
         ending.setattr(GroupedRows, "add", once)
-        with pytest.raises(Ended):
+        with pytest.raises(EarlyEnd):
             converse(job)
     assert run(job) == whole
 

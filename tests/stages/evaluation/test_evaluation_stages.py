@@ -166,7 +166,7 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     whole = run(made(tmp_path / "whole", model=base, **parameters))
     job = made(tmp_path / "ended", model=base, **parameters)
 
-    class Ended(Exception):
+    class EarlyEnd(Exception):
         pass
 
     results: list[int] = []
@@ -175,10 +175,10 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
         results.append(done)
         # The judge's labelled pairs take the first two groups.
         if len(results) == (3 if kind == "pairwise_judge" else 2):
-            raise Ended
+            raise EarlyEnd
 
     monkeypatch.setattr(job, "progress", ended)
-    with pytest.raises(Ended):
+    with pytest.raises(EarlyEnd):
         STAGES[kind](job)
     monkeypatch.undo()
     monkeypatch.setattr("training.jobs.evaluation.pairwise_judge.GROUP", 2)

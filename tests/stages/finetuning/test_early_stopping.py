@@ -23,7 +23,7 @@ from testing.factories.evidence_on_disk import write_rows
 from testing.factories.judged_evidence import results_of
 from testing.fixtures.needed import need
 from testing.fixtures.tiny_training import tiny_checkpoint, train
-from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged_evidence, sft_job
+from tests.stages.finetuning.test_training import ADAPTER, SimulatedKill, dpo_job, judged_evidence, sft_job
 from tests.stages.finetuning.test_training import quiet_warnings as quiet_warnings
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.job import Job, StageResult
@@ -201,10 +201,10 @@ def test_a_training_that_is_killed_comes_to_the_same_decision(
 
     def progress(step: int, *_: Any, **__: Any) -> None:
         if step == after:
-            raise Killed
+            raise SimulatedKill
 
     job.progress = progress  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(Killed):
+    with pytest.raises(SimulatedKill):
         train(job)
     done = train(Job(job.folder, job.order))
     # Adapters leave a snapshot, which is a saved step, after each of so few steps.

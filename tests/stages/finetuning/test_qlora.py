@@ -14,7 +14,7 @@ from specs.system.digests import digest_file, digest_tree
 from specs.system.extras import install_hint
 from testing.fixtures.needed import need
 from testing.fixtures.tiny_training import tiny_checkpoint, train
-from tests.stages.finetuning.test_training import ADAPTER, Killed, dpo_job, judged, sft_job
+from tests.stages.finetuning.test_training import ADAPTER, SimulatedKill, dpo_job, judged, sft_job
 from training.jobs.finetuning import trained_model
 from training.jobs.job import Job
 
@@ -135,10 +135,10 @@ def test_such_a_job_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_pa
     def progress(done: int, *_: Any, **__: Any) -> None:
         steps.append(done)
         if len(steps) == 5:
-            raise Killed
+            raise SimulatedKill
 
     job.progress = progress  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(Killed):
+    with pytest.raises(SimulatedKill):
         train(job)
     again = Job(job.folder, job.order)
     assert train(again).facts["resumed_from"] == 4

@@ -515,7 +515,7 @@ def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind
         assert results["training.data"] == "PASS: trained on all 8 granted examples"
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """What a kill does: nothing after it is carried out."""
 
 
@@ -538,10 +538,10 @@ def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
     def progress(done: int, *_: Any, **__: Any) -> None:
         steps.append(done)
         if len(steps) == 5:
-            raise Killed
+            raise SimulatedKill
 
     job.progress = progress  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(Killed):
+    with pytest.raises(SimulatedKill):
         train(job)
     newest = job.folder / "trainer" / "checkpoint-4"
     # The kill came while it was written: the one before is taken.

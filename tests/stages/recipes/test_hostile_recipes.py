@@ -28,7 +28,7 @@ from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.confinement.bubblewrap import Host, find_program, refused_calls, this_host
 from testing.factories.recipe_session import RecipeSession, recipe_session
 from testing.fixtures.collected import collected
-from testing.fixtures.recipe_process import CANARY, Ended, run
+from testing.fixtures.recipe_process import CANARY, EndedProcess, run
 from testing.fixtures.sandbox import hide_bubblewrap, needs_sandbox
 
 pytestmark = pytest.mark.integration
@@ -450,7 +450,7 @@ def test_a_granted_recipe_runs_as_a_job_and_leaves_rows_and_files(session: Recip
             time.sleep(0.05)
     record = launcher.poll(folder).exit
     assert record is not None and (record.code, record.reason) == (0, "exited")
-    ended = Ended(record.code, (folder / "log.txt").read_text(), folder, 0)
+    ended = EndedProcess(record.code, (folder / "log.txt").read_text(), folder, 0)
     assert ended.log == "done\n"
     assert ended.rows == [{"rows": 1}] and ended.files["files/plots/a.txt"] == b"7"
     manifest = ended.manifest

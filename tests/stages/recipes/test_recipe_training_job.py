@@ -26,9 +26,9 @@ from testing.factories.trained_recipe import SHIPPED, TRAINED
 from testing.fixtures.collected import collected
 from testing.fixtures.line_writer import line_writer
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from testing.fixtures.recipe_process import Ended, run
+from testing.fixtures.recipe_process import EndedProcess, run
 from testing.fixtures.sandbox import needs_sandbox
-from testing.fixtures.small_pipeline import Here
+from testing.fixtures.small_pipeline import InlinePipeline
 from tests.stages.recipes.test_recipe_in_session import Scripting, outcomes
 
 pytestmark = [
@@ -100,7 +100,7 @@ class RealJobs(QuickLauncher):
 
     real: tuple[str, ...] = ("recipe",)
     local: LocalLauncher = field(default_factory=LocalLauncher)
-    here: Here = field(default_factory=Here)
+    here: InlinePipeline = field(default_factory=InlinePipeline)
 
     def start(self, folder: Path) -> None:
         """Start a job, or play it."""
@@ -112,7 +112,7 @@ class RealJobs(QuickLauncher):
         place = self._place(folder)
         return (super() if place is None else place).poll(folder)
 
-    def _place(self, folder: Path) -> Here | LocalLauncher | None:
+    def _place(self, folder: Path) -> InlinePipeline | LocalLauncher | None:
         kind = JobOrder.model_validate_json((folder / "order.json").read_bytes()).kind
         if kind not in self.real:
             return None
@@ -255,7 +255,7 @@ def session(writer: Path, tmp_path: Path) -> RecipeSession:
     return result
 
 
-def trained(session: RecipeSession, change: str, after: str = "", **parameters: Any) -> Ended:
+def trained(session: RecipeSession, change: str, after: str = "", **parameters: Any) -> EndedProcess:
     arguments: dict[str, Any] = {"trains": "model"} | parameters
     return run(session, numbers(change, after, "model"), **arguments)
 

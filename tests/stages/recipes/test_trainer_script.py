@@ -62,7 +62,7 @@ wandb_project: mine
 """
 
 
-class Ran:
+class ScriptRun:
     """How a script ended, outside of a sandbox."""
 
     def __init__(self, folder: Path, text: str, stage_inputs: TrainingInputs, path: str = "") -> None:
@@ -107,9 +107,9 @@ def stage_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, stage_inputs: Path, text: str, inputs: TrainingInputs, path: str = "") -> Ran:
+def trained(folder: Path, stage_inputs: Path, text: str, inputs: TrainingInputs, path: str = "") -> ScriptRun:
     (folder / "in").symlink_to(stage_inputs / "in")
-    return Ran(folder, text, inputs, path)
+    return ScriptRun(folder, text, inputs, path)
 
 
 def session_with(folder: Path, text: str) -> Path:

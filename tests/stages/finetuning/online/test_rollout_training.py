@@ -211,19 +211,19 @@ def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monk
     job = rollout_job(whole, "composer", **arguments)
     trained(job)
 
-    class Killed(Exception):
+    class SimulatedKill(Exception):
         pass
 
     judge = Rollouts.judge
 
     def dies(self: Rollouts, step: int, *rest: Any) -> None:
         if step == 5:
-            raise Killed
+            raise SimulatedKill
         judge(self, step, *rest)
 
     monkeypatch.setattr(Rollouts, "judge", dies)
     other = rollout_job(broken, "composer", **arguments)
-    with pytest.raises(Killed):
+    with pytest.raises(SimulatedKill):
         trained(other)
     assert sorted(path.name for path in (other.folder / "trainer").glob("checkpoint-*")) == [
         "checkpoint-2",
