@@ -23,7 +23,7 @@ from specs.system.errors import AuditDamage, DatabaseUnreachable, ExitCode
 from testing.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
 from testing.fixtures.postgres_server import Server
 from tests.faults.test_disk_full import check_finished, disk, go_on, keys, used
-from tests.faults.test_session import Lost, stopped
+from tests.faults.test_session import LosingLauncher, stopped
 
 pytestmark = pytest.mark.integration
 
@@ -280,7 +280,7 @@ def test_a_session_in_the_database_that_asks_a_person_asks_again_in_every_proces
     tmp_path: Path, house: FaultHouse
 ) -> None:
     run = house.open(tmp_path)
-    house.go_on(run, Lost(house.launcher(), house))
+    house.go_on(run, LosingLauncher(house.launcher(), house))
     before = keys(run)
     house.go_on(run)
     assert keys(run) == before, "asking has an effect"

@@ -39,15 +39,13 @@ def drawn(row: int, choose: Sequence[float], generator: random.Random, tokens: i
     return greedy(row, gap=None, beyond=-0.1, drawn=lines, tokens=tokens)
 
 
-def judged(
-    folder: Path, rows: list[dict[str, Any]] | None, requests: Sequence[int] = (), **changes: Any
-) -> CheckResult:
+def judged(folder: Path, rows: list[dict[str, Any]] | None, places: Sequence[int] = (), **changes: Any) -> CheckResult:
     """Apply the check to a witness that left these rows, and was asked for those or for others."""
     evidence = evidence_of(folder, "base")
     assert evidence.manifest is not None
     manifest = evidence.manifest.model_copy(update={"dtype": changes.pop("dtype", "float32")})
     path = write_rows(folder / "witness.jsonl", rows) if rows is not None else None
-    witness = WitnessEvidence(challenged(requests or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
+    witness = WitnessEvidence(challenged(places or range(len(rows or ()))), path, manifest, changes.pop("why", ""))
     return apply(CHECK, replace(evidence, witness=witness), None)
 
 
@@ -87,8 +85,8 @@ def test_what_no_witness_read_blocks(tmp_path: Path) -> None:
     assert judged(tmp_path, None, why="it ended with code 1").status == "BLOCKED"
     # Killed after its last file was written.
     assert judged(tmp_path, [greedy(0)], why="it ended with code -9 (signal)").status == "BLOCKED"
-    assert judged(tmp_path, [greedy(0)], asked=(0, 3)).status == "BLOCKED"
-    assert judged(tmp_path, [greedy(0), greedy(0)], asked=(0,)).status == "BLOCKED"
+    assert judged(tmp_path, [greedy(0)], places=(0, 3)).status == "BLOCKED"
+    assert judged(tmp_path, [greedy(0), greedy(0)], places=(0,)).status == "BLOCKED"
     nobody = apply(CHECK, replace(evidence_of(tmp_path, "base"), witness=None), None)
     assert nobody.status == "BLOCKED" and "no witness was asked" in nobody.detail
 

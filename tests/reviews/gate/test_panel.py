@@ -30,7 +30,7 @@ def panel(*verdicts: Verdict | None, quorum: int = 2) -> Verdict:
 
 
 def judged(*verdicts: Verdict | None, quorum: int = 2, **more: Any) -> Decision:
-    return decided(said=panel(*verdicts, quorum=quorum), **more)
+    return decided(result=panel(*verdicts, quorum=quorum), **more)
 
 
 def test_all_approve() -> None:

@@ -162,7 +162,7 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
         "multiple_choice": {},
         "multi_turn": {"max_new_tokens": 6},
     }[kind]
-    made = compared if kind == "pairwise_judge" else partial(job_of, kind=kind, given=values)
+    made = compared if kind == "pairwise_judge" else partial(job_of, kind=kind, values=values)
     whole = run(made(tmp_path / "whole", model=base, **parameters))
     job = made(tmp_path / "ended", model=base, **parameters)
 
