@@ -15,7 +15,7 @@ from bench.flaws.operator import Operator
 from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file, digest_path
 from testing.fixtures import small_pipeline
-from testing.fixtures.small_pipeline import InlinePipeline
+from testing.fixtures.small_pipeline import InProcessLauncher
 from testing.fixtures.tiny_training import write_lines
 from training.jobs import job as entry
 from training.jobs.job import Job, StageResult
@@ -24,7 +24,7 @@ PATCHES = ExitStack()
 """What an operator changes in this process, for a job and its witness."""
 
 
-class Machine(InlinePipeline):
+class Machine(InProcessLauncher):
     """Runs jobs in this process; a job that breaks ends with code 1, as in a separate process."""
 
     def __init__(self, operator: Operator | None) -> None:

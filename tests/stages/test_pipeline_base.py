@@ -17,7 +17,7 @@ from specs.loading.loading import find_spec, load_spec
 from specs.stages.base.sampling import END_MARK
 from specs.stages.base.stage import ModelKind
 from specs.stages.registry import STAGE_KINDS
-from testing.fixtures.small_pipeline import PROMPTING, InlinePipeline, answering_model, base_model, open_small
+from testing.fixtures.small_pipeline import PROMPTING, InProcessLauncher, answering_model, base_model, open_small
 from testing.fixtures.stage_jobs import stage_job
 from tests.stages.test_pipeline_resumes import Result, result_of, to_its_end
 from training.jobs.finetuning.sft import sft
@@ -59,7 +59,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
         patched.setattr("sessions.pages.report.plots.draw", draw)
         for name in ("self_instruct_sft", "cai_preferences"):
             run = open_small(name, tmp_path_factory.mktemp(name), model, control=control)
-            assert to_its_end(run, InlinePipeline()) == 0
+            assert to_its_end(run, InProcessLauncher()) == 0
             results.append(Session(run, result_of(run)))
             model = run / "jobs" / f"{name}.package.1" / "out" / "package"
     return results[0], results[1]

@@ -17,7 +17,7 @@ from sessions.pages.overview import overview
 from sessions.pages.report.report_check import ReportCheck
 from specs.loading.loading import find_spec, load_spec
 from testing.fixtures.quick_session import drive, quick_session
-from testing.fixtures.small_pipeline import InlinePipeline, SimulatedKill, open_small, writing_model
+from testing.fixtures.small_pipeline import InProcessLauncher, SimulatedKill, open_small, writing_model
 
 pytestmark = [
     pytest.mark.integration,
@@ -43,7 +43,7 @@ def answer_question(run: Path) -> dict[str, Any] | None:
     return {"answer": "retry" if lost else "approve", "reason": "a test", "by": "a test", "expires": None}
 
 
-def to_its_end(run: Path, launcher: InlinePipeline) -> int:
+def to_its_end(run: Path, launcher: InProcessLauncher) -> int:
     """Drive a session to its end, over every gate and every kill; return how often it was killed."""
     kills = 0
     for _ in range(MOST):
@@ -96,7 +96,7 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
     @cache
     def run_of(name: str) -> tuple[Path, Result]:
         run = open_small(name, tmp_path_factory.mktemp(name), model)
-        assert to_its_end(run, InlinePipeline()) == 0
+        assert to_its_end(run, InProcessLauncher()) == 0
         return run, result_of(run)
 
     return run_of
@@ -138,7 +138,7 @@ def test_killed_at_every_boundary_it_gives_the_same(
     run = open_small(name, tmp_path, model)
     killed: list[str] = []
     odd, even = list(whole.outputs)[::2], list(whole.outputs)[1::2]
-    launcher = InlinePipeline(before=once_each(killed, "before", odd), after=once_each(killed, "after", even))
+    launcher = InProcessLauncher(before=once_each(killed, "before", odd), after=once_each(killed, "after", even))
     assert to_its_end(run, launcher) == len(whole.outputs) == len(killed)
     # No job ran twice.
     assert sorted(launcher.ran) == sorted(set(launcher.ran)) and len(launcher.ran) == len(whole.outputs)
@@ -153,7 +153,7 @@ def test_killed_within_every_job_it_gives_the_same(
     whole = undisturbed(name)[1]
     run = open_small(name, tmp_path, model)
     killed: list[str] = []
-    to_its_end(run, InlinePipeline(midway=once_each(killed, "within")))
+    to_its_end(run, InProcessLauncher(midway=once_each(killed, "within")))
     # Jobs that are too short to report are not killed in their middle; the others were lost, and a person had them
     # run once more.
     lost = [entry.raw["stage"] for entry in read_entries(run / "trail.sqlite") if entry.kind == "lost"]
@@ -171,7 +171,9 @@ def test_one_kill_at_each_boundary_alone(
         for where in ("before", "after"):
             at = once_each([], where, [other for other in whole.outputs if other != stage])
             run = open_small(name, tmp_path / f"{stage}-{where}", model)
-            assert to_its_end(run, InlinePipeline(before=at) if where == "before" else InlinePipeline(after=at)) == 1
+            assert (
+                to_its_end(run, InProcessLauncher(before=at) if where == "before" else InProcessLauncher(after=at)) == 1
+            )
             same_as(run, whole)
 
 

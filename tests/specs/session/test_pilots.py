@@ -144,7 +144,7 @@ def _recorded(seq: int, kind: EntryKind, attempt: int, **body: Any) -> RecordedE
     return RecordedEntry(entry, digest_bytes(entry.canonical()))
 
 
-class PilotPlace(NamedTuple):
+class AcceptedPilot(NamedTuple):
     """A session with a pilot whose second attempt was accepted."""
 
     resolved: Any
@@ -164,7 +164,7 @@ class PilotPlace(NamedTuple):
 
 def test_what_was_moved_in_the_pilot_is_moved_at_scale(tmp_path: Path) -> None:
     resolved = loads(spec_with(tmp_path))
-    session: Any = PilotPlace(resolved)
+    session: Any = AcceptedPilot(resolved)
     view = view_of(session, resolved.spec.stage("sample"), 1)
     # Not sizes, and not what has no range here.
     assert view.changes == {"temperature": 0.6} and view.parameters["temperature"] == 0.6

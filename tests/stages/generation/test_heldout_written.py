@@ -17,7 +17,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
 from sessions.pages.overview import overview
 from sessions.pages.report.report_check import ReportCheck
-from testing.fixtures.small_pipeline import InlinePipeline, open_small, writing_model
+from testing.fixtures.small_pipeline import InProcessLauncher, open_small, writing_model
 from tests.stages.test_pipeline_resumes import to_its_end
 
 pytestmark = [
@@ -60,7 +60,7 @@ class Stopped(BaseException):
     """Ends a session that has shown what is asked of it."""
 
 
-class Until(InlinePipeline):
+class Until(InProcessLauncher):
     """A launcher that ends the session when a job has ended."""
 
     def __init__(self, key: str) -> None:
@@ -72,7 +72,7 @@ class Until(InlinePipeline):
             raise Stopped
 
 
-def go(run: Path, until: str = "") -> InlinePipeline:
+def go(run: Path, until: str = "") -> InProcessLauncher:
     """Drive a session to its end, or until a job has ended."""
     launcher = Until(until)
     with suppress(Stopped):

@@ -28,7 +28,7 @@ from testing.fixtures.line_writer import line_writer
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from testing.fixtures.recipe_process import EndedProcess, run
 from testing.fixtures.sandbox import needs_sandbox
-from testing.fixtures.small_pipeline import InlinePipeline
+from testing.fixtures.small_pipeline import InProcessLauncher
 from tests.stages.recipes.test_recipe_in_session import Scripting, outcomes
 
 pytestmark = [
@@ -100,7 +100,7 @@ class RealJobs(QuickLauncher):
 
     real: tuple[str, ...] = ("recipe",)
     local: LocalLauncher = field(default_factory=LocalLauncher)
-    here: InlinePipeline = field(default_factory=InlinePipeline)
+    here: InProcessLauncher = field(default_factory=InProcessLauncher)
 
     def start(self, folder: Path) -> None:
         """Start a job, or play it."""
@@ -112,7 +112,7 @@ class RealJobs(QuickLauncher):
         place = self._place(folder)
         return (super() if place is None else place).poll(folder)
 
-    def _place(self, folder: Path) -> InlinePipeline | LocalLauncher | None:
+    def _place(self, folder: Path) -> InProcessLauncher | LocalLauncher | None:
         kind = JobOrder.model_validate_json((folder / "order.json").read_bytes()).kind
         if kind not in self.real:
             return None
