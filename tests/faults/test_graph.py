@@ -31,6 +31,7 @@ from testing.factories.bodies import append_json
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.simulated_kill import SimulatedKill
 from tests.sessions.test_answers import Away
 
 pytestmark = pytest.mark.integration
@@ -58,10 +59,6 @@ def keys(run: Path) -> list[str]:
 
 
 # ---- the trail comes before the graph -----------------------------------------------------------------------
-
-
-class SimulatedKill(BaseException):
-    """Stands for SIGKILL: nothing cleans up."""
 
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[..., Any] | None = None) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from specs.jobs.job_records import ResumeStep
 from specs.stages.finetuning.rows import TrainingRow
 from specs.system.digests import digest_file, digest_path
+from testing.fixtures.simulated_kill import SimulatedKill
 from testing.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
 from training.jobs.finetuning.sft import sft
 from training.jobs.job import Job
@@ -23,10 +24,6 @@ SETTINGS: dict[str, Any] = {
     **{"learning_rate": 1e-3, "epochs": 2, "batch_size": 3, "max_length": 128, "seed": 5},
     **{"checkpoint_steps": 3, "scheduler": "cosine", "warmup_ratio": 0.25},
 }
-
-
-class SimulatedKill(BaseException):
-    """Stands for the end of the process: nothing of the stage catches it."""
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from sessions.run import pause
 from sessions.session import PauseSignal
 from testing.fixtures.postgres_server import Server
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.simulated_kill import SimulatedKill
 
 pytestmark = pytest.mark.integration
 
@@ -56,10 +57,6 @@ def count_held(postgres: Server, database: str) -> ResourceCount:
         connections=connections,
         tables=count("pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"),
     )
-
-
-class SimulatedKill(BaseException):
-    """Ends a session as nothing in it expects."""
 
 
 class Interrupting(QuickLauncher):

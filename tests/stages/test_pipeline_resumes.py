@@ -17,7 +17,8 @@ from sessions.pages.overview import overview
 from sessions.pages.report.report_check import ReportCheck
 from specs.loading.loading import find_spec, load_spec
 from testing.fixtures.quick_session import drive, quick_session
-from testing.fixtures.small_pipeline import InProcessLauncher, SimulatedKill, open_small, writing_model
+from testing.fixtures.simulated_kill import SimulatedKill
+from testing.fixtures.small_pipeline import InProcessLauncher, open_small, writing_model
 
 pytestmark = [
     pytest.mark.integration,

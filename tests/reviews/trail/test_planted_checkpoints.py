@@ -22,7 +22,8 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import pointer_of
 from testing.fixtures.postgres_server import Server
 from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.faults.test_graph import RETRY, LosingLauncher, SimulatedKill
+from testing.fixtures.simulated_kill import SimulatedKill
+from tests.faults.test_graph import RETRY, LosingLauncher
 
 pytestmark = pytest.mark.integration
 

@@ -22,6 +22,7 @@ from sessions.session import Session
 from specs.system.vendors.conversation import ToolCall
 from testing.factories.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
 from testing.fixtures.quick_session import quick_session
+from testing.fixtures.simulated_kill import SimulatedKill
 
 Step = tuple[str, dict[str, Any]]
 
@@ -41,10 +42,6 @@ SUBMIT: tuple[tuple[Step, ...], ...] = (
     (("write_note", {"kind": "complete", "text": "done"}),),
     (("submit_stage", {"claims": [{"stage": "sample", "metric": "accepted", "value": 3.0}]}),),
 )
-
-
-class SimulatedKill(BaseException):
-    """The process is gone."""
 
 
 class Model:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from agents.playbook import Playbook
-from agents.workbench_protocol import Workbench
 from reviews.reviewers.person import Person
 from reviews.trail.tables.open_table import read_entries
 from sessions.exports.notices.delivery import deliver
@@ -22,7 +20,7 @@ from specs.notices.notify import Notify
 from testing.factories.bodies import append_json
 from testing.fixtures.command_sessions import called
 from testing.fixtures.hostile_trail import Critical
-from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
+from testing.fixtures.quick_session import CostlyPlaybook, QuickLauncher, drive, open_quick, quick_session, rows_with
 from tests.sessions.report.test_page_in_browser import Refuses
 
 pytestmark = pytest.mark.integration
@@ -109,13 +107,6 @@ def test_a_command_tells_who_the_environment_names(
     done = called("resume", run, "--answer", "stop", "--reason", "enough")
     assert done.returncode == 3 and receiver.events() == ["closed"], done.stderr
     assert read_entries(run / "trail.sqlite")[-1].raw["decision"] == "stop"
-
-
-class CostlyPlaybook(Playbook):
-    """A builder whose turn costs more than there is."""
-
-    def work(self, bench: Workbench) -> None:
-        bench.reserve(1000.0)
 
 
 def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_path: Path, receiver: Receiver) -> None:

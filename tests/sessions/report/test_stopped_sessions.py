@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from agents.playbook import Playbook
 from agents.workbench_protocol import Workbench
 from reviews.checks.job_endings import ending_of_record
 from reviews.history.history import History
@@ -29,7 +28,7 @@ from specs.jobs.job_records import ExitRecord, JobOrder
 from specs.system.digests import digest_file
 from testing.fixtures.command_sessions import called as peergate
 from testing.fixtures.hostile_trail import Critical
-from testing.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
+from testing.fixtures.quick_session import CostlyPlaybook, QuickLauncher, Silent, drive, open_quick, quick_session
 from testing.fixtures.view_client import Client
 from tests.sessions.report.test_page_in_browser import Refuses
 
@@ -94,13 +93,6 @@ def cancelled(run: Path) -> str:
 def waiting(run: Path) -> str:
     drive(quick_session(run, launcher=Breaks()))
     return "check jobs.exit is FAIL: the job was killed by SIGKILL; its processes held up to 23,900 MB"
-
-
-class CostlyPlaybook(Playbook):
-    """A builder whose turn costs more than there is."""
-
-    def work(self, bench: Workbench) -> None:
-        bench.reserve(1000.0)
 
 
 def short_of_money(run: Path) -> str:

@@ -48,6 +48,7 @@ from testing.fixtures.loopback_api import (
     truncated,
 )
 from testing.fixtures.model_answers import QUESTION
+from testing.fixtures.simulated_kill import SimulatedKill
 from tests.reviews.reviewers.test_vendors import on_the_wire
 
 pytestmark = pytest.mark.integration
@@ -527,9 +528,6 @@ def test_a_process_that_dies_while_asking_leaves_its_reservation_counted(
     """As after kill -9: nothing after the call is carried out."""
     run = session(here, api)
     arguments = {"session": "small", "environ": {ENDPOINT_KEYS["reviewer"]: KEY}}
-
-    class SimulatedKill(BaseException):
-        pass
 
     def die(*_: Any, **__: Any) -> Any:
         raise SimulatedKill

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agents.playbook import Playbook
-from agents.workbench_protocol import Workbench
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -18,7 +16,7 @@ from sessions.pages.view.places import Scope
 from sessions.run.lease import is_running
 from specs.loading.loading import load_spec
 from testing.fixtures.command_sessions import called, wait_for
-from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from testing.fixtures.quick_session import CostlyPlaybook, QuickLauncher, drive, open_quick, quick_session
 from testing.fixtures.view_client import Client
 from tests.sessions.view.test_view_pages import Critical, damaged
 
@@ -124,13 +122,6 @@ def test_copies_and_damaged_trails_are_not_answered(asking: Path, tmp_path: Path
         assert "<form" not in client.get("/s/small/").text
         refused = client.post("/s/small/answer", {"key": client.answers.key, "answer": "stop", "reason": "x"})
         assert refused.status == 404 and "copy or a damaged trail" in refused.text
-
-
-class CostlyPlaybook(Playbook):
-    """A builder whose turn costs more than there is."""
-
-    def work(self, bench: Workbench) -> None:
-        bench.reserve(1000.0)
 
 
 @pytest.mark.more

@@ -21,6 +21,7 @@ from testing.factories.bound_evidence import bound
 from testing.factories.critic_evidence import STAGES
 from testing.factories.evidence_on_disk import evidence_of
 from testing.fixtures.critic_jobs import CONSTITUTION, instructions, labelled_items, lines, lively_checkpoint, responses
+from testing.fixtures.simulated_kill import SimulatedKill
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.witnessed_jobs import mis_scored, rewrite, unwritten
 from training.jobs.critique import best_of_n, critic_stage, pair_judge, revise
@@ -128,10 +129,6 @@ def test_what_a_job_leaves_is_what_its_checks_derive_again(
     # Without a judge a stage that revises has no critic.
     checks = {id: check for id, check in mine.items() if kind != "revise" or not id.startswith("critics.")}
     assert len(checks) >= 4 and {id: check.detail for id, check in checks.items() if check.status != "PASS"} == {}
-
-
-class SimulatedKill(Exception):
-    """Stands for the end of a process."""
 
 
 @pytest.mark.parametrize("kind", ["critique_instructions", "revise", "best_of_n"])

@@ -22,8 +22,9 @@ from specs.system.digests import digest_file, digest_tree
 from testing.factories.evidence_on_disk import write_rows
 from testing.factories.judged_evidence import results_of
 from testing.fixtures.needed import need
+from testing.fixtures.simulated_kill import SimulatedKill
 from testing.fixtures.tiny_training import tiny_checkpoint, train
-from tests.stages.finetuning.test_training import ADAPTER, SimulatedKill, dpo_job, judged_evidence, sft_job
+from tests.stages.finetuning.test_training import ADAPTER, dpo_job, judged_evidence, sft_job
 from tests.stages.finetuning.test_training import quiet_warnings as quiet_warnings
 from tests.training.jobs.test_replay import replayed_by
 from training.jobs.job import Job, StageResult

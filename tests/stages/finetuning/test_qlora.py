@@ -13,8 +13,9 @@ from specs.stages.finetuning.parameters import SftParameters
 from specs.system.digests import digest_file, digest_tree
 from specs.system.extras import install_hint
 from testing.fixtures.needed import need
+from testing.fixtures.simulated_kill import SimulatedKill
 from testing.fixtures.tiny_training import tiny_checkpoint, train
-from tests.stages.finetuning.test_training import ADAPTER, SimulatedKill, dpo_job, judged, sft_job
+from tests.stages.finetuning.test_training import ADAPTER, dpo_job, judged, sft_job
 from training.jobs.finetuning import trained_model
 from training.jobs.job import Job
 

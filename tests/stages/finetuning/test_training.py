@@ -17,6 +17,7 @@ from specs.system.digests import digest_file, digest_path, digest_tree
 from testing.factories.evidence_on_disk import evidence_of
 from testing.factories.judged_evidence import results_of
 from testing.fixtures.needed import need
+from testing.fixtures.simulated_kill import SimulatedKill
 from testing.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, train, training_job, write_lines
 from training.jobs.job import Job, StageResult
 
@@ -513,10 +514,6 @@ def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind
     if kind == "lora":
         assert results["training.validation"] == "PASS: 4 examples of 2 groups were kept out"
         assert results["training.data"] == "PASS: trained on all 8 granted examples"
-
-
-class SimulatedKill(BaseException):
-    """What a kill does: nothing after it is carried out."""
 
 
 @pytest.mark.parametrize(

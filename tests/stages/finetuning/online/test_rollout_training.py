@@ -19,6 +19,7 @@ from specs.stages.finetuning.online_rows import KeptAnswer, Rollout, RolloutStep
 from specs.stages.finetuning.rows import ReplayedStep
 from specs.system.digests import digest_bytes
 from testing.fixtures.rollout_jobs import CHANNELS, LORA, rollout_job, trained, witness_of
+from testing.fixtures.simulated_kill import SimulatedKill
 from training.jobs.finetuning.online import channels, hidden_states, losses
 from training.jobs.finetuning.online.channels import Silent
 from training.jobs.finetuning.online.recorded import (
@@ -210,9 +211,6 @@ def test_an_interrupted_training_continues_to_the_same_rows(tmp_path: Path, monk
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     job = rollout_job(whole, "composer", **arguments)
     trained(job)
-
-    class SimulatedKill(Exception):
-        pass
 
     judge = Rollouts.judge
 
