@@ -8,6 +8,7 @@ over, without asking a person. The new owner writes its number into the trail, w
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import os
 import platform
@@ -104,14 +105,31 @@ def is_running(run: Path) -> bool:
     records = records_of(run)
     try:
         record = records.read()
-        lock = FileLock(run / (record.lock if record else LOCK))
-        try:
-            with lock.acquire(timeout=0):
-                return record is not None and not _is_over(record) and records.silent_s() <= lease_record.LEASE_S
-        except Timeout:
-            return True
+        with _shared(run / (record.lock if record else LOCK)) as free:
+            return not free or (
+                record is not None and not _is_over(record) and records.silent_s() <= lease_record.LEASE_S
+            )
     finally:
         records.close()
+
+
+@contextmanager
+def _shared(path: Path) -> Generator[bool]:
+    """Yield whether no process owns the lock, and keep owners off meanwhile; readers do not exclude one another."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
+    finally:
+        os.close(handle)
 
 
 def take_up(trail: Trail, current: OwnedLease) -> None:

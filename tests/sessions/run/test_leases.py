@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from sessions.pages.report.session_list import INDEX
 from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
-from sessions.run.lease_record import LOCK, NAME, LeaseRecord
+from sessions.run.lease_record import NAME, LeaseRecord
 from sessions.runtime import runtime
 from specs.system.errors import LeaseHeld, LeaseLost
 from testing.fixtures.command_sessions import called
@@ -281,7 +282,7 @@ def test_reading_a_strangers_record_makes_no_file_that_it_names(tmp_path: Path, 
     for command in (("status", run), ("list", "--runs", run.parent)):
         assert called(*command).returncode == 0
     made = set(tmp_path.rglob("*")) - before
-    assert made == {run / LOCK, run.parent / INDEX}
+    assert made == {run.parent / INDEX}
 
 
 def test_a_process_of_this_machine_that_is_gone_owns_nothing(run: Path) -> None:
@@ -298,3 +299,11 @@ def test_who_takes_a_closed_look_changes_nothing(tmp_path: Path) -> None:
         assert is_running(run)
         assert json.loads((run / NAME).read_bytes())["released"] is False
     assert not is_running(run) and json.loads((run / NAME).read_bytes())["released"] is True
+
+
+def test_readers_do_not_take_one_another_for_the_owner(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        with lease(run):
+            assert set(threads.map(is_running, [run] * 400)) == {True}
+        assert set(threads.map(is_running, [run] * 400)) == {False}
