@@ -52,29 +52,29 @@ func holdTogether(all []signature) bool {
 	keys := map[string]*edwards25519.Scalar{}
 	var scalars []*edwards25519.Scalar
 	var points []*edwards25519.Point
-	for n, one := range all {
-		r, err := new(edwards25519.Point).SetBytes(one.data[:32])
-		if err != nil || mayBeSpelledTwice(one.data) && !bytes.Equal(r.Bytes(), one.data[:32]) {
+	for n, item := range all {
+		r, err := new(edwards25519.Point).SetBytes(item.data[:32])
+		if err != nil || mayBeSpelledTwice(item.data) && !bytes.Equal(r.Bytes(), item.data[:32]) {
 			return false
 		}
-		s, err := new(edwards25519.Scalar).SetCanonicalBytes(one.data[32:])
+		s, err := new(edwards25519.Scalar).SetCanonicalBytes(item.data[32:])
 		if err != nil {
 			return false
 		}
-		key, found := keys[string(one.public)]
-		if !found {
-			a, err := new(edwards25519.Point).SetBytes(one.public)
+		key, known := keys[string(item.public)]
+		if !known {
+			a, err := new(edwards25519.Point).SetBytes(item.public)
 			if err != nil {
 				return false
 			}
 			key = edwards25519.NewScalar()
-			keys[string(one.public)] = key
+			keys[string(item.public)] = key
 			scalars, points = append(scalars, key), append(points, a)
 		}
 		hash := sha512.New()
-		hash.Write(one.data[:32])
-		hash.Write(one.public)
-		hash.Write(one.message)
+		hash.Write(item.data[:32])
+		hash.Write(item.public)
+		hash.Write(item.message)
 		k, err := new(edwards25519.Scalar).SetUniformBytes(hash.Sum(nil))
 		if err != nil {
 			return false

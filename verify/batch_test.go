@@ -34,8 +34,8 @@ func spoiled(message []byte) signature {
 }
 
 func TestOneCaseIsJudgedOtherwiseThanAloneAsTheCommentSays(t *testing.T) {
-	one := spoiled([]byte("message"))
-	if ed25519.Verify(one.public, one.message, one.data) || !holdTogether([]signature{one}) {
+	forged := spoiled([]byte("message"))
+	if ed25519.Verify(forged.public, forged.message, forged.data) || !holdTogether([]signature{forged}) {
 		t.Error("the comment of firstWrong is not true any more")
 	}
 	if !holdTogether(signatures(3)) {
@@ -49,8 +49,8 @@ func TestASecondSpellingOfAPointIsAWrongSignature(t *testing.T) {
 	other := append([]byte{1}, make([]byte, 31)...)
 	other[31] = 0x80
 	for _, r := range [][]byte{neutral, other} {
-		one := signature{0, "log", neutral, nil, append(append([]byte{}, r...), make([]byte, 32)...)}
-		if ed25519.Verify(one.public, one.message, one.data) != holdTogether([]signature{one}) {
+		forged := signature{0, "log", neutral, nil, append(append([]byte{}, r...), make([]byte, 32)...)}
+		if ed25519.Verify(forged.public, forged.message, forged.data) != holdTogether([]signature{forged}) {
 			t.Errorf("%x is judged otherwise than alone", r)
 		}
 	}

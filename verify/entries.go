@@ -30,10 +30,10 @@ type sealing struct {
 
 // entry is an envelope taken apart, before its signatures were checked.
 type entry struct {
-	seq     int64
-	payload []byte
-	sealed  []sealing
-	said    statement
+	seq       int64
+	payload   []byte
+	sealed    []sealing
+	statement statement
 }
 
 // signature is one to be checked: whose, over what, of which entry.
@@ -80,12 +80,12 @@ func readEntries(dir string, size int64, stored tlog.HashReader, withSignatures 
 		}
 		signatures := make([][]signature, count)
 		for n, entries := range opened {
-			for _, one := range entries {
-				found, err := whole.add(one)
+			for _, next := range entries {
+				parts, err := whole.add(next)
 				if err != nil {
-					return nil, fmt.Errorf("entry %d: %w", one.seq, err)
+					return nil, fmt.Errorf("entry %d: %w", next.seq, err)
 				}
-				signatures[n] = append(signatures[n], found...)
+				signatures[n] = append(signatures[n], parts...)
 			}
 		}
 		if !withSignatures {
@@ -93,8 +93,8 @@ func readEntries(dir string, size int64, stored tlog.HashReader, withSignatures 
 		}
 		err = inParallel(int(count), func(n int) error {
 			if wrong := firstWrong(signatures[n]); wrong >= 0 {
-				one := signatures[n][wrong]
-				return fmt.Errorf("entry %d: the signature of %s does not hold", one.seq, one.role)
+				bad := signatures[n][wrong]
+				return fmt.Errorf("entry %d: the signature of %s does not hold", bad.seq, bad.role)
 			}
 			return nil
 		})
@@ -109,49 +109,49 @@ func readEntries(dir string, size int64, stored tlog.HashReader, withSignatures 
 }
 
 // add checks an entry against those before it and returns its signatures.
-func (t *trail) add(one entry) ([]signature, error) {
-	said := one.said
-	if one.seq == 0 {
-		t.session, t.first = said.session, said.kind
+func (t *trail) add(next entry) ([]signature, error) {
+	st := next.statement
+	if next.seq == 0 {
+		t.session, t.first = st.session, st.kind
 	}
-	if said.session != t.session {
-		return nil, fmt.Errorf("belongs to session %q, not %q", said.session, t.session)
+	if st.session != t.session {
+		return nil, fmt.Errorf("belongs to session %q, not %q", st.session, t.session)
 	}
-	if said.time < t.clock {
+	if st.time < t.clock {
 		return nil, errors.New("is dated before the entry before it")
 	}
-	t.clock = said.time
-	if t.keys[said.key] {
-		return nil, fmt.Errorf("the key %q appears twice", said.key)
+	t.clock = st.time
+	if t.keys[st.key] {
+		return nil, fmt.Errorf("the key %q appears twice", st.key)
 	}
-	t.keys[said.key] = true
-	if t.closed && !kinds.mayFollowTheEnd(said.kind) {
-		return nil, fmt.Errorf("a %q entry follows the end of the session", said.kind)
+	t.keys[st.key] = true
+	if t.closed && !kinds.mayFollowTheEnd(st.kind) {
+		return nil, fmt.Errorf("a %q entry follows the end of the session", st.kind)
 	}
-	t.closed = t.closed || said.kind == "close"
+	t.closed = t.closed || st.kind == "close"
 	before := t.policy
-	if one.seq == 0 {
-		before = said.policy
+	if next.seq == 0 {
+		before = st.policy
 	}
-	after, err := follow(t.policy, said)
+	after, err := follow(t.policy, st)
 	if err != nil {
 		return nil, err
 	}
-	signatures, err := signaturesOf(one, before)
+	signatures, err := signaturesOf(next, before)
 	if err != nil {
 		return nil, err
 	}
 	t.policy = after
-	for _, each := range signatures {
-		t.signed[each.role]++
+	for _, signed := range signatures {
+		t.signed[signed.role]++
 	}
-	if said.kind == "verdict" {
-		t.verdicts = append(t.verdicts, said)
+	if st.kind == "verdict" {
+		t.verdicts = append(t.verdicts, st)
 	}
-	files, lists := said.evidence()
+	files, lists := st.evidence()
 	for _, digest := range files {
 		if _, known := t.evidence[digest]; !known {
-			t.evidence[digest] = one.seq
+			t.evidence[digest] = next.seq
 		}
 	}
 	t.lists = append(t.lists, lists...)
@@ -175,9 +175,9 @@ func openBundle(dir string, number, size int64, stored tlog.HashReader) ([]entry
 		return nil, err
 	}
 	entries := make([]entry, len(data))
-	for n, one := range data {
+	for n, line := range data {
 		seq := number*256 + int64(n)
-		if entries[n], err = openEntry(one, seq, stored); err != nil {
+		if entries[n], err = openEntry(line, seq, stored); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", seq, err)
 		}
 	}
@@ -186,8 +186,8 @@ func openBundle(dir string, number, size int64, stored tlog.HashReader) ([]entry
 
 func openEntry(data []byte, seq int64, stored tlog.HashReader) (entry, error) {
 	opened := entry{seq: seq}
-	payload, signatures, found := bytes.Cut(bytes.TrimPrefix(data, []byte(opening)), []byte(between))
-	if !found || !bytes.HasPrefix(data, []byte(opening)) || !bytes.HasSuffix(signatures, []byte("}")) {
+	payload, signatures, cut := bytes.Cut(bytes.TrimPrefix(data, []byte(opening)), []byte(between))
+	if !cut || !bytes.HasPrefix(data, []byte(opening)) || !bytes.HasSuffix(signatures, []byte("}")) {
 		return opened, errors.New("is no DSSE envelope")
 	}
 	var err error
@@ -198,17 +198,17 @@ func openEntry(data []byte, seq int64, stored tlog.HashReader) (entry, error) {
 	if opened.payload, ok = decoded(string(payload)); !ok {
 		return opened, errors.New("is no DSSE envelope: its payload is not base64")
 	}
-	if opened.said, err = readStatement(opened.payload); err != nil {
+	if opened.statement, err = readStatement(opened.payload); err != nil {
 		return opened, err
 	}
-	if opened.said.seq != seq {
-		return opened, fmt.Errorf("says it is entry %d", opened.said.seq)
+	if opened.statement.seq != seq {
+		return opened, fmt.Errorf("says it is entry %d", opened.statement.seq)
 	}
 	before, err := rootOf(seq, stored)
 	if err != nil {
 		return opened, err
 	}
-	if opened.said.prevRoot != "sha256:"+hex.EncodeToString(before) {
+	if opened.statement.prevRoot != "sha256:"+hex.EncodeToString(before) {
 		return opened, errors.New("names another tree before it")
 	}
 	return opened, nil
@@ -223,21 +223,21 @@ func readSignatures(data []byte) ([]sealing, error) {
 	if !ok || len(list) == 0 {
 		return nil, errors.New("is not signed")
 	}
-	var found []sealing
-	for _, one := range list {
-		each, err := members(one, "keyid", "sig")
+	var seals []sealing
+	for _, value := range list {
+		seal, err := members(value, "keyid", "sig")
 		if err != nil {
 			return nil, err
 		}
-		id, isText := each["keyid"].(string)
-		encoded, _ := each["sig"].(string)
+		id, isText := seal["keyid"].(string)
+		encoded, _ := seal["sig"].(string)
 		signature, isBase64 := decoded(encoded)
 		if !isText || !isBase64 || len(signature) != ed25519.SignatureSize {
 			return nil, errors.New("a signature has another form")
 		}
-		found = append(found, sealing{id, signature})
+		seals = append(seals, sealing{id, signature})
 	}
-	return found, nil
+	return seals, nil
 }
 
 func rootOf(size int64, stored tlog.HashReader) ([]byte, error) {
@@ -250,26 +250,26 @@ func rootOf(size int64, stored tlog.HashReader) ([]byte, error) {
 }
 
 // signaturesOf returns the signatures of an entry, after it checked that their keys may sign it.
-func signaturesOf(one entry, current *policy) ([]signature, error) {
-	kind, allowed := current.allowed(one.said)
-	message := append([]byte(fmt.Sprintf("DSSEv1 %d %s %d ", len(payloadType), payloadType, len(one.payload))), one.payload...)
+func signaturesOf(signed entry, current *policy) ([]signature, error) {
+	kind, allowed := current.allowed(signed.statement)
+	message := append([]byte(fmt.Sprintf("DSSEv1 %d %s %d ", len(payloadType), payloadType, len(signed.payload))), signed.payload...)
 	var signatures []signature
-	for _, each := range one.sealed {
-		key, err := current.key(each.keyID, one.seq)
+	for _, seal := range signed.sealed {
+		key, err := current.key(seal.keyID, signed.seq)
 		if err != nil {
 			return nil, err
 		}
 		if !contains(allowed, key.role) {
 			return nil, fmt.Errorf("a %q entry is signed by %s, may be by %s", kind, key.role, strings.Join(allowed, " or "))
 		}
-		signatures = append(signatures, signature{one.seq, key.role, key.bytes(), message, each.data})
+		signatures = append(signatures, signature{signed.seq, key.role, key.bytes(), message, seal.data})
 	}
 	return signatures, nil
 }
 
-func contains(all []string, one string) bool {
-	for _, each := range all {
-		if each == one {
+func contains(all []string, value string) bool {
+	for _, member := range all {
+		if member == value {
 			return true
 		}
 	}

@@ -54,11 +54,11 @@ func checkTree(dir string, size int64, root tlog.Hash) (tlog.HashReader, []strin
 	var hashes []tlog.Hash
 	var paths []string
 	stored := tlog.HashReaderFunc(func(wanted []int64) ([]tlog.Hash, error) {
-		found := make([]tlog.Hash, len(wanted))
+		picked := make([]tlog.Hash, len(wanted))
 		for n, index := range wanted {
-			found[n] = hashes[index]
+			picked[n] = hashes[index]
 		}
-		return found, nil
+		return picked, nil
 	})
 	for seq := int64(0); seq < size; {
 		paths = append(paths, tilePath(bundleTile(seq/256, size)))
@@ -75,12 +75,12 @@ func checkTree(dir string, size int64, root tlog.Hash) (tlog.HashReader, []strin
 			seq++
 		}
 	}
-	found, err := tlog.TreeHash(size, stored)
+	actual, err := tlog.TreeHash(size, stored)
 	if err != nil {
 		return nil, nil, err
 	}
-	if found != root {
-		return nil, nil, fmt.Errorf("the entries have the root %s, the head says %s", found, root)
+	if actual != root {
+		return nil, nil, fmt.Errorf("the entries have the root %s, the head says %s", actual, root)
 	}
 	for _, tile := range tilesOf(size) {
 		paths = append(paths, tilePath(tile))
@@ -88,11 +88,11 @@ func checkTree(dir string, size int64, root tlog.Hash) (tlog.HashReader, []strin
 		if err != nil {
 			return nil, nil, err
 		}
-		found, err := read(filepath.Join(dir, tilePath(tile)))
+		actual, err := read(filepath.Join(dir, tilePath(tile)))
 		if err != nil {
 			return nil, nil, err
 		}
-		if !bytes.Equal(found, expected) {
+		if !bytes.Equal(actual, expected) {
 			return nil, nil, fmt.Errorf("%s is not what follows from the entries", tilePath(tile))
 		}
 	}

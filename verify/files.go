@@ -23,7 +23,7 @@ var (
 // shows what lies elsewhere, and a FIFO never ends.
 func filesOf(dir string) (files, folders map[string]bool, err error) {
 	files, folders = map[string]bool{}, map[string]bool{}
-	err = filepath.WalkDir(dir, func(path string, one fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, file fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -31,9 +31,9 @@ func filesOf(dir string) (files, folders map[string]bool, err error) {
 		switch {
 		case err != nil || name == ".":
 			return err
-		case one.IsDir():
+		case file.IsDir():
 			folders[name] = true
-		case one.Type().IsRegular():
+		case file.Type().IsRegular():
 			files[name] = true
 		default:
 			return fmt.Errorf("%q is neither a file nor a folder", name)
@@ -46,12 +46,12 @@ func filesOf(dir string) (files, folders map[string]bool, err error) {
 // derived returns what follows from the entries and the head beside tiles: policy, keys, and a proof for every verdict.
 func derived(whole *trail, h head, note []byte, stored tlog.HashReader) (map[string][]byte, error) {
 	keys := whole.policy.logKeys(h.size)
-	found := map[string][]byte{
+	expected := map[string][]byte{
 		"policy.json": whole.policy.written,
 		"log.vkey":    []byte(keys[len(keys)-1] + "\n"),
 	}
 	for _, key := range whole.policy.keys {
-		found[fmt.Sprintf("keys/%s-%.16s.pem", key.role, key.id)] = key.pem()
+		expected[fmt.Sprintf("keys/%s-%.16s.pem", key.role, key.id)] = key.pem()
 	}
 	for _, verdict := range whole.verdicts {
 		hashes, err := tlog.ProveRecord(h.size, verdict.seq, stored)
@@ -62,9 +62,9 @@ func derived(whole *trail, h head, note []byte, stored tlog.HashReader) (map[str
 		for _, hash := range hashes {
 			proof += hash.String() + "\n"
 		}
-		found[proofName(verdict)] = append([]byte(proof+"\n"), note...)
+		expected[proofName(verdict)] = append([]byte(proof+"\n"), note...)
 	}
-	return found, nil
+	return expected, nil
 }
 
 func proofName(verdict statement) string {
@@ -84,11 +84,11 @@ func checkFiles(dir string, files, folders map[string]bool, tiles []string, expe
 	}
 	for name, data := range expected {
 		part[name] = true
-		found, err := read(filepath.Join(dir, name))
+		actual, err := read(filepath.Join(dir, name))
 		if err != nil {
 			return 0, err
 		}
-		if !bytes.Equal(found, data) {
+		if !bytes.Equal(actual, data) {
 			return 0, fmt.Errorf("%s is not what follows from the entries", name)
 		}
 	}
@@ -138,7 +138,7 @@ func checkFiles(dir string, files, folders map[string]bool, tiles []string, expe
 
 // listed returns the digests that a file of the store names. One that cannot be read is missing or has other bytes than
 // its name says, which is found anyway.
-func listed(dir, digest string) (found []string) {
+func listed(dir, digest string) (names []string) {
 	data, err := read(filepath.Join(dir, "store", digest[7:9], digest[9:]))
 	if err != nil {
 		return nil

@@ -36,46 +36,46 @@ var sizeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,18})$`)
 // parseHead reads a checkpoint note in the one form that is allowed: the name of the log, its size, its root, an empty
 // line, and signature lines. note.Open is not used: it accepts other spellings of base64.
 func parseHead(data []byte) (head, error) {
-	var found head
+	var parsed head
 	malformed := errors.New("is no checkpoint note")
 	if len(data) > maxNoteBytes || !utf8.Valid(data) {
-		return found, malformed
+		return parsed, malformed
 	}
 	for _, c := range data {
 		if c < 0x20 && c != '\n' {
-			return found, malformed
+			return parsed, malformed
 		}
 	}
 	split := bytes.LastIndex(data, []byte("\n\n"))
 	if split < 0 || data[len(data)-1] != '\n' || split+2 == len(data) {
-		return found, malformed
+		return parsed, malformed
 	}
-	found.text = string(data[:split+1])
+	parsed.text = string(data[:split+1])
 	lines := strings.Split(string(data[:split]), "\n")
 	if len(lines) != 3 || lines[0] == "" || !sizeForm.MatchString(lines[1]) {
-		return found, malformed
+		return parsed, malformed
 	}
-	found.origin = lines[0]
+	parsed.origin = lines[0]
 	size, err := strconv.ParseInt(lines[1], 10, 64)
 	root, ok := decoded(lines[2])
-	if err != nil || !ok || len(root) != len(found.root) {
-		return found, malformed
+	if err != nil || !ok || len(root) != len(parsed.root) {
+		return parsed, malformed
 	}
-	found.size = size
-	copy(found.root[:], root)
+	parsed.size = size
+	copy(parsed.root[:], root)
 	for _, line := range strings.Split(string(data[split+2:len(data)-1]), "\n") {
 		parts := strings.SplitN(line, " ", 3)
 		if len(parts) != 3 || parts[0] != "\u2014" || !isName(parts[1]) {
-			return found, malformed
+			return parsed, malformed
 		}
 		signed, ok := decoded(parts[2])
 		if !ok || len(signed) < 5 {
-			return found, malformed
+			return parsed, malformed
 		}
 		hash := uint32(signed[0])<<24 | uint32(signed[1])<<16 | uint32(signed[2])<<8 | uint32(signed[3])
-		found.signatures = append(found.signatures, noteSignature{parts[1], hash, signed[4:]})
+		parsed.signatures = append(parsed.signatures, noteSignature{parts[1], hash, signed[4:]})
 	}
-	return found, nil
+	return parsed, nil
 }
 
 func isName(name string) bool {

@@ -85,10 +85,10 @@ func (p *parser) value(depth int) (interface{}, error) {
 }
 
 func (p *parser) object(depth int) (interface{}, error) {
-	found := object{}
+	members := object{}
 	p.place++
 	if p.take("}") {
-		return found, nil
+		return members, nil
 	}
 	for {
 		if p.next() != '"' {
@@ -98,17 +98,17 @@ func (p *parser) object(depth int) (interface{}, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := found[name]; twice {
+		if _, twice := members[name]; twice {
 			return nil, fmt.Errorf("the name %q appears twice", name)
 		}
 		if !p.take(":") {
 			return nil, fmt.Errorf("no colon at byte %d", p.place)
 		}
-		if found[name], err = p.value(depth + 1); err != nil {
+		if members[name], err = p.value(depth + 1); err != nil {
 			return nil, err
 		}
 		if p.take("}") {
-			return found, nil
+			return members, nil
 		}
 		if !p.take(",") {
 			return nil, fmt.Errorf("no comma at byte %d", p.place)
@@ -117,19 +117,19 @@ func (p *parser) object(depth int) (interface{}, error) {
 }
 
 func (p *parser) array(depth int) (interface{}, error) {
-	found := []interface{}{}
+	list := []interface{}{}
 	p.place++
 	if p.take("]") {
-		return found, nil
+		return list, nil
 	}
 	for {
-		one, err := p.value(depth + 1)
+		element, err := p.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, one)
+		list = append(list, element)
 		if p.take("]") {
-			return found, nil
+			return list, nil
 		}
 		if !p.take(",") {
 			return nil, fmt.Errorf("no comma at byte %d", p.place)
@@ -142,26 +142,26 @@ var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'
 func (p *parser) text() (string, error) {
 	p.place++
 	start := p.place
-	var found []byte
+	var text []byte
 	for p.place < len(p.data) {
 		c := p.data[p.place]
 		switch {
 		case c == '"':
-			found = append(found, p.data[start:p.place]...)
+			text = append(text, p.data[start:p.place]...)
 			p.place++
-			if !utf8.Valid(found) {
+			if !utf8.Valid(text) {
 				return "", errors.New("a text is not UTF-8")
 			}
-			return string(found), nil
+			return string(text), nil
 		case c < 0x20:
 			return "", fmt.Errorf("a control character at byte %d", p.place)
 		case c == '\\':
-			found = append(found, p.data[start:p.place]...)
-			one, err := p.escaped()
+			text = append(text, p.data[start:p.place]...)
+			char, err := p.escaped()
 			if err != nil {
 				return "", err
 			}
-			found, start = append(found, string(one)...), p.place
+			text, start = append(text, string(char)...), p.place
 		default:
 			p.place++
 		}
@@ -179,18 +179,18 @@ func (p *parser) escaped() (rune, error) {
 	if c != 'u' {
 		return 0, fmt.Errorf("no escape at byte %d", p.place)
 	}
-	one, err := p.unit()
-	if err != nil || !utf16.IsSurrogate(one) {
-		return one, err
+	first, err := p.unit()
+	if err != nil || !utf16.IsSurrogate(first) {
+		return first, err
 	}
 	if !p.take("\\u") {
 		return 0, errors.New("half of a surrogate pair")
 	}
-	two, err := p.unit()
+	second, err := p.unit()
 	if err != nil {
 		return 0, err
 	}
-	if both := utf16.DecodeRune(one, two); both != utf8.RuneError {
+	if both := utf16.DecodeRune(first, second); both != utf8.RuneError {
 		return both, nil
 	}
 	return 0, errors.New("half of a surrogate pair")
@@ -277,11 +277,11 @@ func write(out *bytes.Buffer, value interface{}) {
 		writeText(out, value)
 	case []interface{}:
 		out.WriteByte('[')
-		for n, one := range value {
+		for n, element := range value {
 			if n > 0 {
 				out.WriteByte(',')
 			}
-			write(out, one)
+			write(out, element)
 		}
 		out.WriteByte(']')
 	case object:
@@ -307,13 +307,13 @@ func inUTF16Order(value object) []string {
 		if isASCII(names[i]) && isASCII(names[j]) {
 			return names[i] < names[j]
 		}
-		one, two := utf16.Encode([]rune(names[i])), utf16.Encode([]rune(names[j]))
-		for n := 0; n < len(one) && n < len(two); n++ {
-			if one[n] != two[n] {
-				return one[n] < two[n]
+		a, b := utf16.Encode([]rune(names[i])), utf16.Encode([]rune(names[j]))
+		for n := 0; n < len(a) && n < len(b); n++ {
+			if a[n] != b[n] {
+				return a[n] < b[n]
 			}
 		}
-		return len(one) < len(two)
+		return len(a) < len(b)
 	})
 	return names
 }
@@ -361,7 +361,7 @@ func writeText(out *bytes.Buffer, text string) {
 
 // members returns an object if it has exactly the names wanted, those after "|" being optional.
 func members(value interface{}, wanted ...string) (object, error) {
-	found, ok := value.(object)
+	fields, ok := value.(object)
 	if !ok {
 		return nil, errors.New("an object was expected")
 	}
@@ -371,14 +371,14 @@ func members(value interface{}, wanted ...string) (object, error) {
 			optional = true
 			continue
 		}
-		if _, there := found[name]; there {
+		if _, there := fields[name]; there {
 			count++
 		} else if !optional {
 			return nil, fmt.Errorf("%q is missing", name)
 		}
 	}
-	if count != len(found) {
+	if count != len(fields) {
 		return nil, errors.New("an unknown name in an object")
 	}
-	return found, nil
+	return fields, nil
 }

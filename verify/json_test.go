@@ -11,9 +11,9 @@ func TestOnlyCanonicalJSONIsRead(t *testing.T) {
 		`9007199254740991`, `"\u0001\b\t\n\f\r\"\\/é€😀"`, "\"\u007f\"", `{"A":1,"a":2}`,
 		"{\"\U0001F600\":1,\"\uFB33\":2}", // by UTF-16 units the first comes first, by code points the second
 	}
-	for _, one := range good {
-		if _, err := parseCanonical([]byte(one)); err != nil {
-			t.Errorf("%s: %v", one, err)
+	for _, text := range good {
+		if _, err := parseCanonical([]byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 	bad := []string{
@@ -22,9 +22,9 @@ func TestOnlyCanonicalJSONIsRead(t *testing.T) {
 		`"\u0041"`, `"\/"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\u001F"`, "\"\x01\"", "\"\xff\"", "\"\xed\xa0\x80\"", "\xef\xbb\xbf{}", `"\x"`, `"\u00"`,
 		"{\"\uFB33\":2,\"\U0001F600\":1}", `tru`, `nul`, `{1:2}`, `{"a";1}`, `"\`, strings.Repeat("[", 100000),
 	}
-	for _, one := range bad {
-		if _, err := parseCanonical([]byte(one)); err == nil {
-			t.Errorf("%.40q is read", one)
+	for _, text := range bad {
+		if _, err := parseCanonical([]byte(text)); err == nil {
+			t.Errorf("%.40q is read", text)
 		}
 	}
 }

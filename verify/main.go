@@ -39,10 +39,10 @@ func (a *anchors) String() string     { return strings.Join(*a, " ") }
 func (a *anchors) Set(s string) error { *a = append(*a, s); return nil }
 
 func main() {
-	var kept anchors
+	var paths anchors
 	// A wrong option must not end with 2, which says that everything holds.
 	options := flag.NewFlagSet("verify", flag.ContinueOnError)
-	options.Var(&kept, "anchor", "signed head that was kept elsewhere; can be repeated")
+	options.Var(&paths, "anchor", "signed head that was kept elsewhere; can be repeated")
 	treeOnly := options.Bool("tree", false, "all but the entries' own signatures")
 	options.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: verify [-tree] [-anchor NOTE]... EXPORT...")
@@ -56,15 +56,15 @@ func main() {
 	}
 	worst := verified
 	for _, dir := range options.Args() {
-		var told strings.Builder
-		code, err := verify(&told, dir, kept, !*treeOnly)
+		var report strings.Builder
+		code, err := verify(&report, dir, paths, !*treeOnly)
 		if err != nil {
-			fmt.Fprintln(&told, "NOT OK:", err)
+			fmt.Fprintln(&report, "NOT OK:", err)
 		}
 		if options.NArg() == 1 {
-			fmt.Print(told.String())
+			fmt.Print(report.String())
 		} else {
-			lines := strings.Split(strings.TrimSpace(told.String()), "\n")
+			lines := strings.Split(strings.TrimSpace(report.String()), "\n")
 			fmt.Printf("%d %s: %s\n", code, dir, lines[len(lines)-1])
 		}
 		if worst == verified || code == tampered || code == unreadable && worst == open {
@@ -75,7 +75,7 @@ func main() {
 }
 
 // verify checks one export and returns the exit code for it.
-func verify(out io.Writer, dir string, kept []string, withSignatures bool) (code int, err error) {
+func verify(out io.Writer, dir string, paths []string, withSignatures bool) (code int, err error) {
 	defer func() {
 		if failed := recover(); failed != nil {
 			code, err = tampered, fmt.Errorf("%v", failed)
@@ -86,16 +86,16 @@ func verify(out io.Writer, dir string, kept []string, withSignatures bool) (code
 		return unreadable, errors.New("this is no export")
 	}
 	var older []head
-	for _, path := range kept {
+	for _, path := range paths {
 		data, err := read(path)
 		if err != nil {
 			return unreadable, fmt.Errorf("anchor %s: %w", path, err)
 		}
-		one, err := parseHead(data)
+		parsed, err := parseHead(data)
 		if err != nil {
 			return unreadable, fmt.Errorf("anchor %s: %w", path, err)
 		}
-		older = append(older, one)
+		older = append(older, parsed)
 	}
 	files, folders, err := filesOf(dir)
 	if err != nil {
@@ -136,7 +136,7 @@ func verify(out io.Writer, dir string, kept []string, withSignatures bool) (code
 	fmt.Fprintf(out, "entries: %s\n", whole.signers())
 	fmt.Fprintf(out, "proofs: %d of verdicts hold\n", len(whole.verdicts))
 	fmt.Fprintf(out, "store: %d files have the digest in their name, and none that an entry names is missing\n", count)
-	newestAnchor, err := checkAnchors(out, whole, newest, older, kept, stored)
+	newestAnchor, err := checkAnchors(out, whole, newest, older, paths, stored)
 	if err != nil {
 		return tampered, err
 	}
@@ -150,7 +150,7 @@ func verify(out io.Writer, dir string, kept []string, withSignatures bool) (code
 		fmt.Fprintln(out, "OK, and the session is open")
 		return open, nil
 	}
-	if len(kept) > 0 && newestAnchor < newest.size {
+	if len(older) > 0 && newestAnchor < newest.size {
 		fmt.Fprintln(out, "OK, and newer than the anchors")
 		return open, nil
 	}
@@ -171,24 +171,24 @@ func isExport(dir string) bool {
 // checkAnchors proves that the log grew from the heads that were kept elsewhere, and returns the size of the newest.
 func checkAnchors(out io.Writer, whole *trail, newest head, older []head, paths []string, stored tlog.HashReader) (int64, error) {
 	var most int64
-	for n, one := range older {
+	for n, past := range older {
 		where := "anchor " + paths[n]
-		if one.origin != newest.origin || !whole.policy.isSignedHead(one) {
+		if past.origin != newest.origin || !whole.policy.isSignedHead(past) {
 			return 0, fmt.Errorf("%s: is not a head of the log %s", where, newest.origin)
 		}
-		if one.size > newest.size {
-			return 0, fmt.Errorf("%s: is of %d entries, the export has %d: entries were cut off", where, one.size, newest.size)
+		if past.size > newest.size {
+			return 0, fmt.Errorf("%s: is of %d entries, the export has %d: entries were cut off", where, past.size, newest.size)
 		}
-		proof, err := tlog.ProveTree(newest.size, one.size, stored)
+		proof, err := tlog.ProveTree(newest.size, past.size, stored)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", where, err)
 		}
-		if err := tlog.CheckTree(proof, newest.size, newest.root, one.size, one.root); err != nil {
-			return 0, fmt.Errorf("%s: the first %d entries are another history: %w", where, one.size, err)
+		if err := tlog.CheckTree(proof, newest.size, newest.root, past.size, past.root); err != nil {
+			return 0, fmt.Errorf("%s: the first %d entries are another history: %w", where, past.size, err)
 		}
-		fmt.Fprintf(out, "%s: the log grew from its %d entries to %d\n", where, one.size, newest.size)
-		if one.size > most {
-			most = one.size
+		fmt.Fprintf(out, "%s: the log grew from its %d entries to %d\n", where, past.size, newest.size)
+		if past.size > most {
+			most = past.size
 		}
 	}
 	if len(older) == 0 {

@@ -46,7 +46,7 @@ func readPolicy(value interface{}) (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := policy{roles: map[string][]string{}, written: canonical(top)}
+	result := policy{roles: map[string][]string{}, written: canonical(top)}
 	origin, isText := top["origin"].(string)
 	keys, isList := top["keys"].([]interface{})
 	roles, isObject := top["roles"].(object)
@@ -54,10 +54,10 @@ func readPolicy(value interface{}) (*policy, error) {
 	if !isText || !isList || !isObject || !areList || top["schema_version"] != number("1") {
 		return nil, errors.New("a member has another type")
 	}
-	found.origin, found.witnesses = origin, witnesses
+	result.origin, result.witnesses = origin, witnesses
 	seen := map[string]bool{}
-	for _, one := range keys {
-		key, err := readKey(one)
+	for _, value := range keys {
+		key, err := readKey(value)
 		if err != nil {
 			return nil, err
 		}
@@ -65,49 +65,49 @@ func readPolicy(value interface{}) (*policy, error) {
 			return nil, fmt.Errorf("key %.16s appears twice", key.id)
 		}
 		seen[key.id] = true
-		found.keys = append(found.keys, key)
+		result.keys = append(result.keys, key)
 	}
 	for kind, listed := range roles {
 		names, ok := listed.([]interface{})
 		if !ok {
 			return nil, errors.New("roles are no list")
 		}
-		found.roles[kind] = nil
-		for _, one := range names {
-			name, _ := one.(string)
+		result.roles[kind] = nil
+		for _, value := range names {
+			name, _ := value.(string)
 			if !roleNames[name] {
 				return nil, fmt.Errorf("there is no role %q", name)
 			}
-			found.roles[kind] = append(found.roles[kind], name)
+			result.roles[kind] = append(result.roles[kind], name)
 		}
 	}
-	for _, one := range witnesses {
-		if text, ok := one.(string); !ok || !isNoteKey(text) {
+	for _, witness := range witnesses {
+		if text, ok := witness.(string); !ok || !isNoteKey(text) {
 			return nil, errors.New("a witness is no public key of a note")
 		}
 	}
-	return &found, nil
+	return &result, nil
 }
 
 func readKey(value interface{}) (policyKey, error) {
 	var key policyKey
-	one, err := members(value, "id", "public", "revoked", "role", "since", "until")
+	fields, err := members(value, "id", "public", "revoked", "role", "since", "until")
 	if err != nil {
 		return key, err
 	}
 	var ok [5]bool
-	key.id, ok[0] = one["id"].(string)
-	key.public, ok[1] = one["public"].(string)
-	key.revoked, ok[2] = one["revoked"].(bool)
-	key.role, ok[3] = one["role"].(string)
-	key.since, ok[4] = wholeNumber(one["since"])
-	for _, each := range ok {
-		if !each {
+	key.id, ok[0] = fields["id"].(string)
+	key.public, ok[1] = fields["public"].(string)
+	key.revoked, ok[2] = fields["revoked"].(bool)
+	key.role, ok[3] = fields["role"].(string)
+	key.since, ok[4] = wholeNumber(fields["since"])
+	for _, valid := range ok {
+		if !valid {
 			return key, errors.New("a member of a key has another type")
 		}
 	}
-	if one["until"] != nil {
-		if key.until, key.ended = wholeNumber(one["until"]); !key.ended {
+	if fields["until"] != nil {
+		if key.until, key.ended = wholeNumber(fields["until"]); !key.ended {
 			return key, errors.New("a member of a key has another type")
 		}
 	}
@@ -144,9 +144,9 @@ func (p *policy) key(id string, seq int64) (policyKey, error) {
 }
 
 // allowed returns the name under which a policy lists the signers of an entry, and which roles they are.
-func (p *policy) allowed(said statement) (string, []string) {
-	kind := said.kind
-	if _, own := p.roles[kind+":person"]; own && said.body["reviewer"] == "person" {
+func (p *policy) allowed(st statement) (string, []string) {
+	kind := st.kind
+	if _, own := p.roles[kind+":person"]; own && st.body["reviewer"] == "person" {
 		kind += ":person" // policies have roles of their own for a person's verdicts
 	}
 	if roles := p.roles[kind]; len(roles) > 0 {
@@ -157,16 +157,16 @@ func (p *policy) allowed(said statement) (string, []string) {
 
 // logKeys returns the keys that may sign a head over so many entries, in the form of note.NewVerifier.
 func (p *policy) logKeys(size int64) []string {
-	var found []string
+	var notes []string
 	for _, key := range p.keys {
 		if key.role == "log" && key.since < size && (!key.ended || size <= key.until) {
 			public := append([]byte{1}, key.bytes()...)
 			sum := sha256.Sum256(append([]byte(p.origin+"\n"), public...))
 			id := binary.BigEndian.Uint32(sum[:4])
-			found = append(found, fmt.Sprintf("%s+%08x+%s", p.origin, id, base64.StdEncoding.EncodeToString(public)))
+			notes = append(notes, fmt.Sprintf("%s+%08x+%s", p.origin, id, base64.StdEncoding.EncodeToString(public)))
 		}
 	}
-	return found
+	return notes
 }
 
 // isSignedHead says whether a key of the log signed a head: signed note, with sumdb's own keys and signatures.
@@ -176,8 +176,8 @@ func (p *policy) isSignedHead(h head) bool {
 		if err != nil {
 			continue
 		}
-		for _, one := range h.signatures {
-			if one.name == verifier.Name() && one.hash == verifier.KeyHash() && verifier.Verify([]byte(h.text), one.data) {
+		for _, sealed := range h.signatures {
+			if sealed.name == verifier.Name() && sealed.hash == verifier.KeyHash() && verifier.Verify([]byte(h.text), sealed.data) {
 				return true
 			}
 		}
@@ -189,20 +189,20 @@ func (p *policy) isSignedHead(h head) bool {
 //
 // What a key was allowed in the past stays: a key can only end, and a new one only begin, after the entry. Roles,
 // witnesses and the name of the log never change.
-func follow(current *policy, said statement) (*policy, error) {
-	if said.seq == 0 {
-		if said.policy == nil {
+func follow(current *policy, st statement) (*policy, error) {
+	if st.seq == 0 {
+		if st.policy == nil {
 			return nil, errors.New("there is no policy of keys")
 		}
-		return said.policy, nil
+		return st.policy, nil
 	}
-	if said.kind != "keys" {
-		if said.policy != nil {
-			return nil, fmt.Errorf("a %q entry changes no keys", said.kind)
+	if st.kind != "keys" {
+		if st.policy != nil {
+			return nil, fmt.Errorf("a %q entry changes no keys", st.kind)
 		}
 		return current, nil
 	}
-	after := said.policy
+	after := st.policy
 	if after == nil {
 		return nil, errors.New("changes keys and names none")
 	}
@@ -216,13 +216,13 @@ func follow(current *policy, said statement) (*policy, error) {
 	}
 	for n, key := range after.keys {
 		if n >= len(current.keys) {
-			if key.since != said.seq+1 || key.ended || key.revoked {
+			if key.since != st.seq+1 || key.ended || key.revoked {
 				return nil, fmt.Errorf("the new key %.16s does not begin after the entry", key.id)
 			}
 			continue
 		}
 		lawful := current.keys[n]
-		if !lawful.ended && key.ended && key.until == said.seq+1 {
+		if !lawful.ended && key.ended && key.until == st.seq+1 {
 			lawful.until, lawful.ended, lawful.revoked = key.until, true, key.revoked
 		}
 		if key != lawful {

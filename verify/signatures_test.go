@@ -28,13 +28,13 @@ func TestTheFirstWrongSignatureIsFound(t *testing.T) {
 		}
 	}
 	spoil := map[string]func(*signature){
-		"R":           func(one *signature) { one.data[3] ^= 1 },
-		"S":           func(one *signature) { one.data[40] ^= 1 },
-		"large S":     func(one *signature) { one.data[63] |= 0x10 },
-		"message":     func(one *signature) { one.message = append(one.message, 0) },
-		"another key": func(one *signature) { one.public = signatures(1)[0].public },
-		"no point":    func(one *signature) { copy(one.data, make([]byte, 32)); one.data[0] = 2 },
-		"no key":      func(one *signature) { one.public = append([]byte{2}, make([]byte, 31)...) },
+		"R":           func(s *signature) { s.data[3] ^= 1 },
+		"S":           func(s *signature) { s.data[40] ^= 1 },
+		"large S":     func(s *signature) { s.data[63] |= 0x10 },
+		"message":     func(s *signature) { s.message = append(s.message, 0) },
+		"another key": func(s *signature) { s.public = signatures(1)[0].public },
+		"no point":    func(s *signature) { copy(s.data, make([]byte, 32)); s.data[0] = 2 },
+		"no key":      func(s *signature) { s.public = append([]byte{2}, make([]byte, 31)...) },
 	}
 	for what, change := range spoil {
 		for _, place := range []int{0, 127, 128, 199} {

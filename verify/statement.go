@@ -40,74 +40,74 @@ type statement struct {
 // readStatement reads the signed bytes of an entry: exactly the members a statement has, each of its type, the subjects
 // that follow from the body, and all of it in canonical form.
 func readStatement(payload []byte) (statement, error) {
-	var said statement
+	var st statement
 	value, err := parseCanonical(payload)
 	if err != nil {
-		return said, err
+		return st, err
 	}
 	top, err := members(value, "_type", "predicate", "predicateType", "subject")
 	if err != nil {
-		return said, err
+		return st, err
 	}
 	if top["_type"] != statementType {
-		return said, errors.New("is no in-toto statement")
+		return st, errors.New("is no in-toto statement")
 	}
 	predicate, err := members(
 		top["predicate"], "body", "key", "kind", "prev_root", "schema_version", "seq", "session", "time_ns", "|", "policy",
 	)
 	if err != nil {
-		return said, err
+		return st, err
 	}
 	var ok [6]bool
-	said.body, ok[0] = predicate["body"].(object)
-	said.key, ok[1] = predicate["key"].(string)
-	said.kind, ok[2] = predicate["kind"].(string)
-	said.prevRoot, ok[3] = predicate["prev_root"].(string)
-	said.session, ok[4] = predicate["session"].(string)
-	said.seq, ok[5] = wholeNumber(predicate["seq"])
-	for _, one := range ok {
-		if !one {
-			return said, errors.New("a member of the predicate has another type")
+	st.body, ok[0] = predicate["body"].(object)
+	st.key, ok[1] = predicate["key"].(string)
+	st.kind, ok[2] = predicate["kind"].(string)
+	st.prevRoot, ok[3] = predicate["prev_root"].(string)
+	st.session, ok[4] = predicate["session"].(string)
+	st.seq, ok[5] = wholeNumber(predicate["seq"])
+	for _, valid := range ok {
+		if !valid {
+			return st, errors.New("a member of the predicate has another type")
 		}
 	}
 	if predicate["schema_version"] != number("1") {
-		return said, errors.New("is of another format")
+		return st, errors.New("is of another format")
 	}
-	if !digestForm.MatchString(said.prevRoot) {
-		return said, errors.New("names no tree before it")
+	if !digestForm.MatchString(st.prevRoot) {
+		return st, errors.New("names no tree before it")
 	}
 	when, _ := predicate["time_ns"].(string)
-	if said.time, err = strconv.ParseUint(when, 10, 64); err != nil || !timeForm.MatchString(when) {
-		return said, errors.New("its time is no number of nanoseconds")
+	if st.time, err = strconv.ParseUint(when, 10, 64); err != nil || !timeForm.MatchString(when) {
+		return st, errors.New("its time is no number of nanoseconds")
 	}
-	told, _ := top["predicateType"].(string)
-	version := strings.TrimPrefix(told, predicateType+said.kind+":v")
-	if version == told || !versionForm.MatchString(version) {
-		return said, fmt.Errorf("its predicateType is not that of a %q entry", said.kind)
+	fullType, _ := top["predicateType"].(string)
+	version := strings.TrimPrefix(fullType, predicateType+st.kind+":v")
+	if version == fullType || !versionForm.MatchString(version) {
+		return st, fmt.Errorf("its predicateType is not that of a %q entry", st.kind)
 	}
-	if top["subject"], err = subjects(said.prevRoot, said.body); err != nil {
-		return said, err
+	if top["subject"], err = subjects(st.prevRoot, st.body); err != nil {
+		return st, err
 	}
 	if !bytes.Equal(canonical(top), payload) {
-		return said, errors.New("its subjects are not the digests in its body")
+		return st, errors.New("its subjects are not the digests in its body")
 	}
-	if given, there := predicate["policy"]; there {
-		if said.policy, err = readPolicy(given); err != nil {
-			return said, fmt.Errorf("policy: %w", err)
+	if value, there := predicate["policy"]; there {
+		if st.policy, err = readPolicy(value); err != nil {
+			return st, fmt.Errorf("policy: %w", err)
 		}
 	}
-	return said, nil
+	return st, nil
 }
 
 func wholeNumber(value interface{}) (int64, bool) {
 	text, ok := value.(number)
-	found, err := strconv.ParseInt(string(text), 10, 64)
-	return found, ok && err == nil
+	number, err := strconv.ParseInt(string(text), 10, 64)
+	return number, ok && err == nil
 }
 
 // subjects returns what a statement is about: the tree before it, and every digest in its body under its path.
 func subjects(prevRoot string, body object) ([]interface{}, error) {
-	found := []interface{}{subject("trail", prevRoot)}
+	list := []interface{}{subject("trail", prevRoot)}
 	var visit func(name string, value interface{}, depth int) error
 	visit = func(name string, value interface{}, depth int) error {
 		if depth > maxDepth {
@@ -116,22 +116,22 @@ func subjects(prevRoot string, body object) ([]interface{}, error) {
 		switch value := value.(type) {
 		case string:
 			if digestForm.MatchString(value) {
-				found = append(found, subject(name, value))
+				list = append(list, subject(name, value))
 			}
 		case []interface{}:
-			for n, one := range value {
-				if err := visit(fmt.Sprintf("%s.%d", name, n), one, depth+1); err != nil {
+			for n, element := range value {
+				if err := visit(fmt.Sprintf("%s.%d", name, n), element, depth+1); err != nil {
 					return err
 				}
 			}
 		case object:
 			names := make([]string, 0, len(value))
-			for one := range value {
-				names = append(names, one)
+			for key := range value {
+				names = append(names, key)
 			}
 			sort.Strings(names)
-			for _, one := range names {
-				if err := visit(name+"."+one, value[one], depth+1); err != nil {
+			for _, key := range names {
+				if err := visit(name+"."+key, value[key], depth+1); err != nil {
 					return err
 				}
 			}
@@ -139,7 +139,7 @@ func subjects(prevRoot string, body object) ([]interface{}, error) {
 		return nil
 	}
 	err := visit("body", body, 0)
-	return found, err
+	return list, err
 }
 
 func subject(name, digest string) object {
@@ -180,42 +180,42 @@ func readTable() kindTable {
 
 // evidence returns the digests of the files that an entry says are in the content store of its export, and those of
 // them that are lists of further files.
-func (said statement) evidence() (files, lists []string) {
-	for _, path := range kinds.Evidence[said.kind] {
+func (st statement) evidence() (files, lists []string) {
+	for _, path := range kinds.Evidence[st.kind] {
 		isList := strings.HasSuffix(path, "/")
 		path, condition, _ := strings.Cut(strings.TrimSuffix(path, "/"), "?")
-		found := digestsAt(said.body, strings.Split(path, "."), condition)
-		files = append(files, found...)
+		digests := digestsAt(st.body, strings.Split(path, "."), condition)
+		files = append(files, digests...)
 		if isList {
-			lists = append(lists, found...)
+			lists = append(lists, digests...)
 		}
 	}
 	return files, lists
 }
 
 // digestsAt returns the digests to which a path of the table leads.
-func digestsAt(value interface{}, path []string, condition string) (found []string) {
+func digestsAt(value interface{}, path []string, condition string) (digests []string) {
 	if len(path) == 0 {
 		if digest, ok := value.(string); ok && digestForm.MatchString(digest) {
-			found = append(found, digest)
+			digests = append(digests, digest)
 		}
-		return found
+		return digests
 	}
 	members, isObject := value.(object)
 	if path[0] != "*" {
 		member, there := members[path[0]]
 		if there && (len(path) > 1 || condition == "" || members[condition] == true) {
-			found = digestsAt(member, path[1:], condition)
+			digests = digestsAt(member, path[1:], condition)
 		}
-		return found
+		return digests
 	}
 	for _, member := range members {
-		found = append(found, digestsAt(member, path[1:], condition)...)
+		digests = append(digests, digestsAt(member, path[1:], condition)...)
 	}
 	if list, ok := value.([]interface{}); ok && !isObject {
 		for _, member := range list {
-			found = append(found, digestsAt(member, path[1:], condition)...)
+			digests = append(digests, digestsAt(member, path[1:], condition)...)
 		}
 	}
-	return found
+	return digests
 }

@@ -231,7 +231,7 @@ class _TrailView:
         if counted is None or metric not in metrics_of("comparison"):
             return ""
         result = self._history.store.get_value(counted.body.result)
-        return "" if result["replicated"] else f"entry {counted.seq}: {one_line(str(result['told']), 200)}"
+        return "" if result["replicated"] else f"entry {counted.seq}: {one_line(str(result['summary']), 200)}"
 
 
 def _find_evidence(criterion: AcceptanceCriterion, attempt: Attempt) -> tuple[str, str] | str:

@@ -63,7 +63,7 @@ class Scorecard(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return it as report and pages show it."""
         rows = [row._asdict() | {"limits": list(row.limits)} for row in self.rows]
-        return {"told": self.line(), "rows": rows, "not_judged": PROSE}
+        return {"summary": self.line(), "rows": rows, "not_judged": PROSE}
 
 
 def scorecard_of(history: History) -> Scorecard:

@@ -166,7 +166,7 @@ class ReplicationResult(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return every figure, with the sentence."""
         return {
-            "told": self.describe(),
+            "summary": self.describe(),
             "replicated": self.is_replicated,
             "gain": self.over.difference,
             "interval": list(self.over.interval),

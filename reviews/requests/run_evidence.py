@@ -129,7 +129,7 @@ def _metrics(metrics: MetricSet) -> bytes:
 def _checks(history: History) -> list[dict[str, Any]]:
     return [
         {"stage": body.stage, "attempt": body.attempt, "check": result.id, "status": result.status}
-        | {"blocking": result.blocking, "found": result.detail}
+        | {"blocking": result.blocking, "detail": result.detail}
         for body in (entry.body for entry in history.of(ChecksEntry))
         for result in map(CheckResult.model_validate, history.store.get_value(body.checks))
     ]

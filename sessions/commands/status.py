@@ -139,7 +139,7 @@ def status(
     for obligation in conditions:
         text = masked_line(obligation.condition.text, 500)
         print_line(f"  condition {obligation.id} before {obligation.condition.stage}: {obligation.state}: {text}")
-    claims = [f"scorecard: {scorecard['told']}; the report has the rows"] if scorecard else []
+    claims = [f"scorecard: {scorecard['summary']}; the report has the rows"] if scorecard else []
     print_indented((*acceptance_lines(acceptance), *claims), 500)
     if state.state == "waiting":
         print_line("it waits for a person")

@@ -96,7 +96,7 @@ def human(session: Session, state: State) -> State:
     newest = last_question(session.history)
     request = as_entry_of(newest, BudgetEntry, DecisionEntry, PlanEntry, RetractionEntry)
     reasons = () if isinstance(request.body, PlanEntry) else request.body.reasons
-    answer = interrupt({"session": session.name, "asked": request.key, "reasons": list(reasons)})
+    answer = interrupt({"session": session.name, "question": request.key, "reasons": list(reasons)})
     return follow_answer(session, request, answer)
 
 

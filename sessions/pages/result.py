@@ -164,7 +164,7 @@ def _describe_witnesses(comparison: dict[str, Any]) -> str:
 def further_seeds(history: History) -> str:
     """Return what came of the further seeds of a closed session, or which session's seed this is; empty without any."""
     if (counted := history.find(ReplicationEntry)) is not None:
-        return str(history.store.get_value(counted.body.result)["told"])
+        return str(history.store.get_value(counted.body.result)["summary"])
     if (planned := history.find(ReplicationPlanEntry)) is not None:
         return f"{len(planned.body.seeds)} further seeds are registered and not yet counted"
     of = history.opening.replicates

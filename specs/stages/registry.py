@@ -162,7 +162,7 @@ def _of_kind(kind: str, error: ValidationError) -> ValidationError:
     lines = [
         InitErrorDetails(
             type=PydanticCustomError(
-                error_details["type"], "{told}", {**error_details.get("ctx", {}), "told": error_details["msg"]}
+                error_details["type"], "{message}", {**error_details.get("ctx", {}), "message": error_details["msg"]}
             )
             if error_details["type"] in ("value_error", "assertion_error")
             else error_details["type"],

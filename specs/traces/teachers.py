@@ -46,7 +46,7 @@ class TeacherFile(Contract):
 class QuestionRecord(Contract):
     """Before a call: if nothing follows, it may have been billed all the same."""
 
-    type: Literal["asked"] = "asked"
+    type: Literal["question"] = "question"
     key: str
     usd: Annotated[float, Field(ge=0)]
     """The most it can cost."""
@@ -55,7 +55,7 @@ class QuestionRecord(Contract):
 class FailureRecord(Contract):
     """A call came to nothing."""
 
-    type: Literal["unanswered"] = "unanswered"
+    type: Literal["failure"] = "failure"
     key: str
     usd: Annotated[float, Field(ge=0)]
     """What it may have cost: all of its cap, if it may have been billed."""
@@ -65,7 +65,7 @@ class FailureRecord(Contract):
 class ReplyRecord(Contract):
     """What a teacher answered in a state."""
 
-    type: Literal["replied"] = "replied"
+    type: Literal["reply"] = "reply"
     key: str
     state: str
     teacher: str

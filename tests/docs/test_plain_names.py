@@ -42,6 +42,46 @@ def test_no_file_binds_a_banned_name() -> None:
     assert len(files) > 1000 and not places, "\n".join(places)
 
 
+# Comments and texts of Go, JavaScript and templates; what is left are names, or members behind a dot.
+_TEXTS = {
+    ".go": re.compile(r"//[^\n]*|`[^`]*`|\"(?:[^\"\\\n]|\\.)*\""),
+    ".js": re.compile(r"//[^\n]*|`[^`]*`|\"(?:[^\"\\\n]|\\.)*\""),
+    ".j2": re.compile(r"\{#.*?#\}|[%}]\}.*?(?=\{[{%]|\Z)|\A(?!\{[{%]).+?(?=\{[{%]|\Z)|\"[^\"]*\"|'[^']*'", re.DOTALL),
+}
+_NAME = re.compile(rf"(?<![.\w-])(?:{'|'.join(BANNED)})\b(?!\(|=(?! ))")
+
+
+def banned_names(source: str, suffix: str) -> list[str]:
+    """Return the banned names of a source that is not Python; members, keywords and calls are others' names."""
+    blank = _TEXTS[suffix].sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    return [f"{blank.count(chr(10), 0, match.start()) + 1}: {match[0]}" for match in _NAME.finditer(blank)]
+
+
+def test_no_page_script_or_go_file_has_a_banned_name() -> None:
+    folders = (*FOLDERS, "verify")
+    files = sorted(path for folder in folders for path in (HOME / folder).rglob("*") if path.suffix in _TEXTS)
+    places = [
+        f"{path.relative_to(HOME)}:{place}" for path in files for place in banned_names(path.read_text(), path.suffix)
+    ]
+    assert len(files) > 30 and not places, "\n".join(places)
+
+
+@pytest.mark.parametrize(
+    ("source", "suffix", "names"),
+    [
+        ("for n, one := range all {} // one", ".go", ["1: one"]),
+        ('text := "one found"\nvar found []string', ".go", ["2: found"]),
+        ("rows.map(told => told.id)", ".js", ["1: told", "1: told"]),
+        ("rows.found // found", ".js", []),
+        ("{% set found = rows(shown=1) %}", ".j2", ["1: found"]),
+        ("one told {% for item in shown %}found{% endfor %}", ".j2", ["1: shown"]),
+        ("{{ item.kept }} {{ 'kept' }}\n{# one #}{{ one }}", ".j2", ["2: one"]),
+    ],
+)
+def test_banned_names_of_other_languages_are_seen(source: str, suffix: str, names: list[str]) -> None:
+    assert banned_names(source, suffix) == names
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -143,7 +143,7 @@ def test_an_effect_before_the_question_would_be_had_again(
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         append_json(session.trail, "pause", f"pause/{number}", {"by": "the node"})
         entry = last_question(History(session.trail.iterate()))
-        interrupt({"session": session.name, "asked": entry.key, "reasons": []})
+        interrupt({"session": session.name, "question": entry.key, "reasons": []})
         raise AssertionError("no one answers here")
 
     requests, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)

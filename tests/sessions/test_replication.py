@@ -186,7 +186,7 @@ def test_the_command_shows_seeds_and_continues(first: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "small: replicated over 2 further seeds (8, 9): gain" in done.stdout
     report = json.loads(peergate("replicate", first, "--json").stdout)
-    assert report["recorded"] and report["told"] in done.stdout
+    assert report["recorded"] and report["summary"] in done.stdout
 
 
 def seeded_with(gains: int, of: int, seed: int = 1) -> SeedComparison:
@@ -222,6 +222,9 @@ def test_a_paper_has_the_registered_seeds_as_they_were_counted(counted: Path, tm
     assert entry is not None
     cited = {claim["sources"][0]["pointer"]: claim for claim in claims if claim["sources"][0]["entry"] == entry.seq}
     result = History.read(counted / "trail.sqlite", counted / "store").store.get_value(entry.raw["result"])
-    assert cited["/told"]["value"] == result["told"] and cited["/seeds/0/gain"]["value"] == result["seeds"][0]["gain"]
+    assert (
+        cited["/summary"]["value"] == result["summary"]
+        and cited["/seeds/0/gain"]["value"] == result["seeds"][0]["gain"]
+    )
     text = (tmp_path / "paper" / "paper.md").read_text(encoding="utf-8")
     assert "| Another seed gives another result. | answered |" in text and "One seed: " not in text

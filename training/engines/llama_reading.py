@@ -31,7 +31,7 @@ class LlamaFile:
         except ImportError as error:
             raise EngineMissing(f"llama.cpp cannot be loaded: {error}", install_hint("gguf")) from error
         library = self._library
-        self.told = f"llama.cpp, {PACKAGE} {version(PACKAGE)}"
+        self.description = f"llama.cpp, {PACKAGE} {version(PACKAGE)}"
         self._threads = threads
         library.llama_backend_init()
         library.ggml_backend_load_all()

@@ -86,7 +86,7 @@ def _check_recorded(material: RuleMaterial) -> RuleFindings:
             severity = _SEVERITY.get((check["status"], check["blocking"]))
             recorded = f"recorded at {check['stage']}.{check['attempt']}: check {check['check']} is {check['status']}"
             if severity is not None:
-                result.issue(severity, f"{recorded}: {check['found']}", [place(file, number)])
+                result.issue(severity, f"{recorded}: {check['detail']}", [place(file, number)])
             elif check["status"] == "PASS":
                 result.passed.append((recorded, place(file, number)))
     return result

@@ -75,4 +75,4 @@ def found_of(flaws: tuple[Flaw, ...], what: str) -> CheckOutcome:
 
 
 def _rows(flaws: list[Flaw]) -> tuple[dict[str, str], ...]:
-    return tuple({"layer": flaw.layer, "file": flaw.file, "found": flaw.description, "fix": flaw.fix} for flaw in flaws)
+    return tuple({"layer": flaw.layer, "file": flaw.file, "flaw": flaw.description, "fix": flaw.fix} for flaw in flaws)

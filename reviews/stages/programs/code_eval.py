@@ -175,11 +175,11 @@ def _check_harness(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     )
     refused = [item.id for item, value in zip(solved, ended, strict=False) if value.step != "passed"]
     let = [item.id for item, value in zip(problems, ended[len(solved) :], strict=True) if value.step == "passed"]
-    visible = (*({"problem": id, "found": "its own solution is refused"} for id in refused),)
-    visible += (*({"problem": id, "found": "a function that returns nothing passes"} for id in let),)
+    visible = (*({"problem": id, "flaw": "its own solution is refused"} for id in refused),)
+    visible += (*({"problem": id, "flaw": "a function that returns nothing passes"} for id in let),)
     if visible:
         first = visible[0]
-        message = f"problem {plain(first['problem'], 60)}: {first['found']}; {len(visible)} in all"
+        message = f"problem {plain(first['problem'], 60)}: {first['flaw']}; {len(visible)} in all"
         return CheckOutcome("FAIL", message, float(len(visible)), visible, repairable=False)
     if not solved:
         return CheckOutcome("WARN", "no problem has a solution: only empty functions were tested", 0.0)

@@ -60,7 +60,7 @@ def export_run(
             raise UserError("--send takes one session", hint="send them one after the other")
         lines = send(format, path)
         if as_json:
-            print_json({"folder": None, "told": lines})
+            print_json({"folder": None, "lines": lines})
             return
         print_line(f"sent: {'; '.join(lines)}")
         return
@@ -68,7 +68,7 @@ def export_run(
     with as_the_user_wants(), telling_no_place(folder):
         lines = export(format, paths, folder)
     if as_json:
-        print_json({"folder": str(folder), "told": lines})
+        print_json({"folder": str(folder), "lines": lines})
         return
     for line in lines:
         print_line(line)

@@ -28,9 +28,9 @@ from training.rules.traces.shown_states import ShownState, teacher_prompt_of
 
 REPLIES = "replies.jsonl"
 _ROWS: dict[str, type[QuestionRecord | ReplyRecord | FailureRecord]] = {
-    "asked": QuestionRecord,
-    "replied": ReplyRecord,
-    "unanswered": FailureRecord,
+    "question": QuestionRecord,
+    "reply": ReplyRecord,
+    "failure": FailureRecord,
 }
 _STOPS = {"end": "end", "tool_use": "end", "length": "length", "refusal": "refusal"}
 
@@ -69,7 +69,7 @@ class Replies:
     def __init__(self, folder: Path) -> None:
         """Read existing answers; raises AuditDamage if a line other than the last is not readable."""
         self._path = folder / REPLIES
-        self.found: dict[str, ReplyRecord] = {}
+        self.by_key: dict[str, ReplyRecord] = {}
         self.spent_usd = 0.0
         open_calls: dict[str, float] = {}
         data = read_regular(self._path) if self._path.exists() else b""
@@ -87,7 +87,7 @@ class Replies:
                 open_calls.pop(row.key, None)
                 self.spent_usd += row.usd
                 if isinstance(row, ReplyRecord):
-                    self.found[row.key] = row
+                    self.by_key[row.key] = row
         self.spent_usd += sum(open_calls.values())
         if cut:
             # Killed while it wrote: the line is of no use.
@@ -103,7 +103,7 @@ class Replies:
         if not isinstance(row, QuestionRecord):
             self.spent_usd += row.usd
         if isinstance(row, ReplyRecord):
-            self.found[row.key] = row
+            self.by_key[row.key] = row
 
 
 def replay(
@@ -115,7 +115,7 @@ def replay(
         BudgetExceeded: the next call exceeds the remaining budget; earlier answers are kept.
         BuilderUnavailable: a teacher gives no answer; what was answered is kept.
     """
-    waiting = [call for call in calls if call.key not in replies.found]
+    waiting = [call for call in calls if call.key not in replies.by_key]
     for number, call in enumerate(waiting, 1):
         cap = call.cap_usd
         if replies.spent_usd + cap > budget_usd:
@@ -165,6 +165,6 @@ def collect_replies(calls: Iterable[TeacherCall], replies: Replies) -> list[Answ
         state = results.setdefault(
             call.state_prompt.state.id, AnsweredState(call.state_prompt.state, teacher_prompt_of(call.state_prompt), {})
         )
-        if (reply := replies.found.get(call.key)) is not None:
+        if (reply := replies.by_key.get(call.key)) is not None:
             results[call.state_prompt.state.id] = state._replace(replies={**state.replies, call.teacher.id: reply})
     return list(results.values())

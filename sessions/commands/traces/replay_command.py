@@ -67,7 +67,7 @@ def replay_traces(
     calls = list(calls_of(file, models, visible))
     place = out or folder / "replay"
     replies = Replies(place)
-    waiting = [call for call in calls if call.key not in replies.found]
+    waiting = [call for call in calls if call.key not in replies.by_key]
     most = sum(call.cap_usd for call in waiting)
     message = f"{len(visible)} states, {len(calls)} calls, {len(waiting)} of them not made yet: at most {most:.4f} USD"
     (print_line if dry_run and not as_json else say)(message)

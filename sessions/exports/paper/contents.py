@@ -363,7 +363,7 @@ def _registered_seeds(session: CitedSession) -> tuple[list[Block], bool | None]:
     ]
     header = ("session", "seed", "gain", "exact McNemar p", "why it failed")
     table = Table("seeds", "The registered further seeds", header, rows)
-    return [Paragraph((cite("told"), ".")), table], result["replicated"]
+    return [Paragraph((cite("summary"), ".")), table], result["replicated"]
 
 
 def _reproduction(sessions: Sequence[PaperSession]) -> Iterator[Block]:

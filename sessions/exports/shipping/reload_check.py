@@ -60,7 +60,7 @@ class ReloadProbe:
 
         first = self.answers("first")
         pairs = zip(first["prompts"], first["answers"], strict=True)
-        requests = {"texts": TEXTS, "asked": [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]}
+        requests = {"texts": TEXTS, "questions": [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]}
         place = self._scratch / file.name
         place.mkdir()
         statements = self._run("llama_process", file, requests, place, place / "answers.json")

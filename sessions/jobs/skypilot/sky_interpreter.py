@@ -47,7 +47,7 @@ def answer(requests: dict[str, Any]) -> dict[str, Any]:
             return {}
         case "find":
             there = bool(call("get", request_id=call("status", cluster_names=[name])))
-            return {"found": there, "launch": None if there else find_launch(call, name)}
+            return {"exists": there, "launch": None if there else find_launch(call, name)}
         case "poll":
             result = call("get", request_id=call("status", cluster_names=[name]))
             cluster = result[0]["status"].name if result else None

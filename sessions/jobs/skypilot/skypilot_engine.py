@@ -66,14 +66,14 @@ class SkyEngine:
         """Have a machine rented for a command, unless one exists, is being launched, or never can be."""
         name = machine_name(key)
         answered = self._ask({"do": "find", "name": name}, key)
-        if not answered["found"] and _may_be_launched(answered.get("launch")):
+        if not answered["exists"] and _may_be_launched(answered.get("launch")):
             self._ask({"do": "submit", "name": name, "task": self.task(key, argv, resources)}, key)
         return name
 
     def find(self, key: str) -> str | None:
         """Return the machine's name if SkyPilot knows the machine or its launch."""
         answered = self._ask({"do": "find", "name": machine_name(key)}, key)
-        return machine_name(key) if answered["found"] or answered.get("launch") else None
+        return machine_name(key) if answered["exists"] or answered.get("launch") else None
 
     def poll(self, handle: str) -> EngineStatus:
         """Return what SkyPilot says of the machine and its newest job."""

@@ -40,7 +40,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
             "rows whose verdict changes when A and B are swapped; a coin gives 0.5",
         ),
     )
-    rows = [{"metric": metric, "asked": text, "says": says} for metric, text, says in table]
+    rows = [{"metric": metric, "required": text, "says": says} for metric, text, says in table]
     low = kappa["interval"][0] if kappa["interval"] else 0.0
     enough = holds(Metric.model_validate(kappa).exact(), ">=", limits.critic_kappa)
     agrees = enough and low > 0

@@ -285,7 +285,7 @@ def _gates(data: dict[str, Any]) -> list[dict[str, Any]]:
             any(not each["met"] for each in value["gate"]["criteria"])
             or any(each["status"] != "supported" for each in value["gate"]["claims"])
         )
-        value["said"] = bool(value["gate"]) and (value["gate"]["outcome"] != "approve" or bool(unmet))
+        value["detailed"] = bool(value["gate"]) and (value["gate"]["outcome"] != "approve" or bool(unmet))
     return [value for value in results if value["gate"] or value["attempt"]]
 
 

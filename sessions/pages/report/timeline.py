@@ -90,7 +90,7 @@ def _describe(entry: RecordedEntry, history: History) -> Lines | None:
         case ReplicationEntry(by=by, result=digest):
             lines: list[str] = []
             with suppress(PeergateError, ValueError, OSError):
-                lines = [str(history.store.get_value(digest)["told"])]
+                lines = [str(history.store.get_value(digest)["summary"])]
             return f"further seeds counted{_by(by)}", lines
         case body:
             return _describe_session(body)

@@ -114,12 +114,12 @@ def trail_page(history: History, *, with_samples: bool = True) -> str:
         stages=_read_or(_stages, history) or [],
         transcript=_read_or(_transcript, history),
         samples=_read_or(page_samples, history) if with_samples else None,
-        told=[
+        story=[
             {"seq": step.entry.seq, "kind": step.entry.kind, "time": _time(step.entry)}
             | {"what": step.what, "lines": step.lines}
             for step in steps
         ],
-        shown={value.seq for value in visible},
+        visible={value.seq for value in visible},
         left_out=len(history) - len(visible),
         groups=[
             [_entry(value, evidence) for value in visible[at : at + GROUP]] for at in range(0, len(visible), GROUP)

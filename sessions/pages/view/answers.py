@@ -58,7 +58,7 @@ class PageAnswers:
         requests = waiting_for(read.history, read.place.folder)
         answers = [way.answer for way in requests["answers"] if way.answer]
         text, reason = form.get("answer", ""), form.get("reason", "").strip()
-        if form.get("asked") != str(requests["since"]) or text not in answers:
+        if form.get("since") != str(requests["since"]) or text not in answers:
             raise UserError("the session no longer asks this", hint="open the page of the session again")
         words = ["resume", str(read.place.folder)]
         recorded = RESUME

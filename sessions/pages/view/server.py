@@ -21,7 +21,7 @@ from sessions.jobs.launcher import job_folder
 from sessions.pages.overview import Overview
 from sessions.pages.report.gate_page import gate_page
 from sessions.pages.report.page_result import WORDS
-from sessions.pages.report.samples.judged_samples import SHOWN
+from sessions.pages.report.samples.judged_samples import SELECTIONS
 from sessions.pages.report.transcript import Transcript
 from sessions.pages.view import pages
 from sessions.pages.view.answers import MOST_BYTES, PageAnswers
@@ -138,7 +138,7 @@ class Viewer:
     def sample_list(self, request: Request) -> Response:
         """Show the samples; the rows are asked for by the script."""
         read = self._read(request)
-        return self._of("samples.html.j2", read, here="samples", samples=self.samples.of(read), shown=SHOWN)
+        return self._of("samples.html.j2", read, here="samples", samples=self.samples.of(read), selections=SELECTIONS)
 
     def samples_json(self, request: Request) -> Response:
         """Return some of the selected samples."""

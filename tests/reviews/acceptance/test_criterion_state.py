@@ -199,7 +199,7 @@ def test_further_seeds_that_do_not_replicate_retract_what_the_comparison_showed(
     answer.judge("base", 1, "approve")
     assert answer.states()["AC-002"] == "discharged"
     answer.add(
-        "replication", "replication", result=answer.store.put_value({"replicated": holds, "told": "over 3 seeds"})
+        "replication", "replication", result=answer.store.put_value({"replicated": holds, "summary": "over 3 seeds"})
     )
     assert answer.states()["AC-002"] == state and answer.states()["AC-001"] == "discharged"
 

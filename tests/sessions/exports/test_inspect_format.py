@@ -29,7 +29,7 @@ def test_each_evaluation_is_a_log_of_its_items(run: Path, tmp_path: Path) -> Non
     metrics = called("check", "run", run, "--stage", "tuned", "--json")
     (attempt,) = json.loads(metrics.stdout)["attempts"]
     assert right / N == attempt["metrics"]["accuracy"]["value"]
-    assert json.loads(done.stdout)["told"][1] == f"tuned.1.eval: {right} of {N} items right"
+    assert json.loads(done.stdout)["lines"][1] == f"tuned.1.eval: {right} of {N} items right"
 
 
 def test_the_same_session_gives_the_same_files(run: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def exported(format: str, run: Path, folder: Path) -> tuple[Path, TrackedRun]:
     done = peergate("export", format, run, "--out", folder / "out", "--json")
     assert done.returncode == 0, done.stderr
     what = make_tracked_run(source_of(run))
-    assert json.loads(done.stdout)["told"] == what.summarize()
+    assert json.loads(done.stdout)["lines"] == what.summarize()
     return folder / "out", what
 
 

@@ -145,7 +145,7 @@ REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Ru
 def test_how_a_launch_went_is_told_and_one_that_failed_for_good_is_not_repeated(
     tmp_path: Path, cluster: str | None, newest: Any, state: EngineStatus, is_launched: bool
 ) -> None:
-    report = {"cluster": cluster, "job": None, "launch": newest, "found": cluster is not None}
+    report = {"cluster": cluster, "job": None, "launch": newest, "exists": cluster is not None}
     engine = answering(tmp_path, f"cat <<'END'\n{json.dumps(report)}\nEND")
     assert engine.find("k") == machine_name("k") and engine.poll("pg-1") == state
     engine.submit("k", ARGV, ASKED)

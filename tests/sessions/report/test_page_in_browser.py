@@ -53,16 +53,17 @@ document.body.append(...frames);
 function measure() {
   const found = frames.map(frame => {
     const page = frame.contentDocument, view = frame.contentWindow, width = view.innerWidth;
-    const box = one => one ? one.getBoundingClientRect().toJSON() : null;
+    const box = part => part ? part.getBoundingClientRect().toJSON() : null;
     const all = [...page.querySelectorAll('body *')];
     const rows = [...page.querySelectorAll('#gates + table.gates > tbody > tr')];
-    const style = one => { const s = view.getComputedStyle(one); return [s.color, s.backgroundColor]; };
+    const style = part => { const s = view.getComputedStyle(part); return [s.color, s.backgroundColor]; };
     return {
       page: frame.dataset.page, scheme: frame.dataset.scheme, width, scrollWidth: page.documentElement.scrollWidth,
-      beyond: all.filter(one => box(one).right > width + 1).map(one => one.outerHTML.slice(0, 80)).slice(0, 5),
+      beyond: all.filter(part => box(part).right > width + 1).map(part => part.outerHTML.slice(0, 80)).slice(0, 5),
       headline: box(page.querySelector('#result h1')), sentence: box(page.querySelector('#result h1 + p')),
       effect: box(page.querySelector('#effect')), gates: box(page.querySelector('#gates')),
-      cells: rows.map(row => [...row.cells].map(one => box(one).width)), head: page.querySelector('#result').innerText,
+      cells: rows.map(row => [...row.cells].map(cell => box(cell).width)),
+      head: page.querySelector('#result').innerText,
       colours: [page.body, ...page.querySelectorAll('#result strong, td[class], .quiet, a')].map(style),
     };
   });

@@ -239,9 +239,10 @@ def test_a_browser_shows_the_report_folded_with_its_plots(closed_quick: Path, tm
     assert tuple(plots.draw(tmp_path, data, {"sft, attempt 1": [2.0, 1.0]})) == plots.NAMES
     body = MarkdownIt("commonmark").enable("table").render(page_of(data, examples))
     script = (
-        "onload = () => {const all = one => [...document.querySelectorAll(one)];"
-        "document.title = JSON.stringify({pictures: all('img').map(one => one.naturalWidth > 100),"
-        "folds: all('details').map(one => [one.open, one.getBoundingClientRect().height]), tables: all('table').length,"
+        "onload = () => {const all = selector => [...document.querySelectorAll(selector)];"
+        "document.title = JSON.stringify({pictures: all('img').map(image => image.naturalWidth > 100),"
+        "folds: all('details').map(details => [details.open, details.getBoundingClientRect().height]),"
+        "tables: all('table').length,"
         "headline: all('h1')[0].getBoundingClientRect().top, first: all('img')[0].getBoundingClientRect().top});}"
     )
     page = tmp_path / "page.html"

@@ -103,7 +103,7 @@ def measured(kappa: float, low: float, swap: float) -> dict[str, Any]:
 def words(kappa: float, low: float, swap: float) -> tuple[str, list[str]]:
     results = critic_in_words("critique_instructions", measured(kappa, low, swap), Thresholds())
     assert results is not None
-    assert [row["asked"] for row in results["rows"]] == ["", ">= 0.6", "<= 0.25"]
+    assert [row["required"] for row in results["rows"]] == ["", ">= 0.6", "<= 0.25"]
     return " ".join(results["follows"]), results["helps"]
 
 
@@ -132,7 +132,7 @@ def test_limits_are_the_registered_ones() -> None:
     results = critic_in_words("critique_instructions", measured(0.5, 0.2, 0.3), Thresholds(critic_kappa=0.4))
     assert (
         results is not None
-        and results["rows"][1]["asked"] == ">= 0.4"
+        and results["rows"][1]["required"] == ">= 0.4"
         and "is too low" not in " ".join(results["follows"])
     )
     assert critic_in_words("evaluate", measured(0.5, 0.2, 0.3), Thresholds()) is None

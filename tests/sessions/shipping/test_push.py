@@ -42,7 +42,7 @@ def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
     # The escapes of Markdown aside.
     assert report["result"].split(":")[0] in card and entries[-1].raw["decision"] == "approve"
     lines = ("## Data", "## Training", "## Evaluation", "## Limits", "## Gates", "learning_rate", "accuracy_gain")
-    lines += (f"Of the registered claims: {report['scorecard']['told']}",)
+    lines += (f"Of the registered claims: {report['scorecard']['summary']}",)
     assert [text for text in lines if text not in card] == []
     assert all(f"| {stage['stage']}.1 | approve |" in card for stage in report["stages"])
     for digest in (report["registration"], report["heldout"], report["model"]["digest"], report["trail"]["head"]):

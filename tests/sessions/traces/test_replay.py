@@ -248,7 +248,7 @@ def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
         done = desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
         assert done.returncode == 4 and "teacher 't0'" in done.stderr and output in done.stderr
         assert len(played.got) == calls and KEY not in done.stderr
-    assert sum(row["usd"] for row in desk.read("replies.jsonl") if row["type"] == "unanswered") == 0
+    assert sum(row["usd"] for row in desk.read("replies.jsonl") if row["type"] == "failure") == 0
 
 
 def test_an_answer_that_is_cut_off_or_calls_what_is_not_there_makes_no_pair(desk: ReplayDesk) -> None:
@@ -283,7 +283,7 @@ def test_states_are_drawn_by_a_seed(desk: ReplayDesk) -> None:
     with serving(lambda body: READ) as played:
         file = teachers(played.address, QWEN, LLAMA)
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")
-        first = {row["state"] for row in desk.read("replies.jsonl") if row["type"] == "replied"}
+        first = {row["state"] for row in desk.read("replies.jsonl") if row["type"] == "reply"}
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")
         assert len(played.got) == 2 and len(first) == 1
 

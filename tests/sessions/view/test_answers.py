@@ -81,7 +81,7 @@ REFUSED = {
     "no answer": ({"answer": ""}, {}, 404, "no longer asks this"),
     "another answer": ({"answer": "cancel"}, {}, 404, "no longer asks this"),
     "not asked": ({"answer": "resume"}, {}, 404, "no longer asks this"),
-    "an earlier question": ({"asked": "3"}, {}, 404, "no longer asks this"),
+    "an earlier question": ({"since": "3"}, {}, 404, "no longer asks this"),
     "too long": ({"reason": "x" * 300_000}, {}, 404, "too long"),
 }
 

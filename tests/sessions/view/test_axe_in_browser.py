@@ -49,7 +49,7 @@ def serious(page: Page) -> list[str]:
 
 
 def check(page: Page) -> None:
-    page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    page.run("document.querySelectorAll('details').forEach(details => details.open = true)")
     for width, dark in ((1280, False), (400, True)):
         page.look(width, 900, dark=dark)
         assert serious(page) == [], (page.run("location.pathname"), width, dark)

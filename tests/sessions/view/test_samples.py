@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reviews.stages.evaluation.judged_answers import JudgedAnswer
-from sessions.pages.report.samples.judged_samples import SHOWN, JudgedSample, Samples
+from sessions.pages.report.samples.judged_samples import SELECTIONS, JudgedSample, Samples
 from sessions.pages.view.samples import WHOLE, in_full
 from specs.stages.base.artifacts import Item
 from specs.stages.evaluation.rows import EvaluationRow
@@ -36,10 +36,10 @@ def numbers(samples: Samples, output: str = "all", kind: str = "", text: str = "
 
 
 def test_each_filter_selects_what_it_says() -> None:
-    assert {name: numbers(BOTH, name) for name in SHOWN} == {
+    assert {name: numbers(BOTH, name) for name in SELECTIONS} == {
         **{"all": [1, 2, 3, 4], "right": [1, 3], "wrong": [2, 4], "gained": [1], "lost": [2], "truncated": [2]}
     }
-    assert BOTH.counts() == {name: len(numbers(BOTH, name)) for name in SHOWN}
+    assert BOTH.counts() == {name: len(numbers(BOTH, name)) for name in SELECTIONS}
 
 
 def test_filters_kind_and_text_narrow_each_other() -> None:

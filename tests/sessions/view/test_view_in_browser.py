@@ -93,7 +93,7 @@ def test_a_person_clicks_from_the_list_to_the_rows_of_a_number(page: Page, addre
 def test_the_list_is_searched_filtered_and_sorted(page: Page, address: str) -> None:
     page.until("document.querySelector('[data-name=rejected] [data-money]').textContent")
     text = (
-        "[...document.querySelectorAll('#sessions tbody tr')].filter(one => !one.hidden).map(one => one.dataset.name)"
+        "[...document.querySelectorAll('#sessions tbody tr')].filter(row => !row.hidden).map(row => row.dataset.name)"
     )
     assert page.run(text) == ["accepted", "damaged", "rejected", "waiting"]
     page.type("#search", "rejec")
@@ -133,9 +133,9 @@ def test_a_hundred_thousand_samples_are_scrolled(
 def scroll(page: Page, address: str) -> None:
     page.look(*WIDE)
     page.open(address)
-    page.until("document.querySelector('#found').textContent === '100000 items'")
+    page.until("document.querySelector('#matches').textContent === '100000 items'")
     seen = (
-        "[...document.querySelectorAll('#list .row')].filter(one => { const box = one.getBoundingClientRect(), list ="
+        "[...document.querySelectorAll('#list .row')].filter(row => { const box = row.getBoundingClientRect(), list ="
     )
     seen += "document.querySelector('#list').getBoundingClientRect(); return box.bottom > list.top && box.top <"
     seen += "list.bottom; }).map(one => Number(one.id.slice(4)))"
@@ -182,11 +182,11 @@ def test_samples_are_chosen_by_keyboard_and_opened(page: Page, address: str) -> 
     page.press("Escape")
     page.until("!document.querySelector('dialog').open")
     page.click("button[data-show=lost]")
-    page.until("document.querySelector('#found').textContent === '0 items'")
+    page.until("document.querySelector('#matches').textContent === '0 items'")
     page.click("button[data-show=gained]")
     page.press("/")
     page.call("Input.insertText", text="oak")
-    page.until("document.querySelector('#found').textContent === '1 item'")
+    page.until("document.querySelector('#matches').textContent === '1 item'")
     unharmed(page, address)
 
 
@@ -333,8 +333,8 @@ LISTEN = """
 window.heard = new Set();
 const own = new URL(document.body.dataset.events, location).searchParams.get("seen");
 for (const [name, seen] of [["own", own], ["older", "1"]]) {
-  const one = new EventSource(`${location.pathname}events?seen=${seen}`);
-  for (const event of ["there", "changed"]) one.addEventListener(event, () => heard.add(`${name} ${event}`));
+  const source = new EventSource(`${location.pathname}events?seen=${seen}`);
+  for (const event of ["there", "changed"]) source.addEventListener(event, () => heard.add(`${name} ${event}`));
 }"""
 
 

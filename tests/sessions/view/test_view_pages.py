@@ -21,7 +21,7 @@ from reviews.trail.chain.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.pages.report.page_result import page_result
-from sessions.pages.report.samples.judged_samples import SHOWN
+from sessions.pages.report.samples.judged_samples import SELECTIONS
 from sessions.pages.report.trail_page import trail_page
 from sessions.pages.trail_place import TrailPlace
 from sessions.pages.view import trail_state
@@ -101,7 +101,7 @@ def test_samples_are_filtered_searched_and_paged(finished: Client) -> None:
         return finished.get(f"/s/small/samples.json?{query}").json()
 
     assert query_samples("")["total"] == N == query_samples("show=gained")["total"]
-    assert {name: query_samples(f"show={name}")["total"] for name in SHOWN} == {
+    assert {name: query_samples(f"show={name}")["total"] for name in SELECTIONS} == {
         **{"all": N, "right": N, "wrong": 0, "gained": N, "lost": 0, "truncated": 0}
     }
     page = query_samples("from=3&count=2")

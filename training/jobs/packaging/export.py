@@ -65,7 +65,7 @@ def export(job: Job[ExportParameters]) -> StageResult:
             ExportRow(item=item.id, expected=tuple(ids), **_compare_logits(model, prompt.ids, ids, logits))
             for item, prompt, ids, logits in zip(probes, encoded_prompts, expected, read.logits(), strict=True)
         ]
-        facts["read_by"] = read.told
+        facts["read_by"] = read.reader
     job.write_rows("rows", rows)
     job.write_rows("texts", texts)
     job.progress(3, 3, "steps")
@@ -82,14 +82,14 @@ class _Reading:
         self._folder = job.folder / "read"
         self._folder.mkdir(exist_ok=True)
         self._file, self._asked, self._answers = file, encoded_prompts, answers
-        self.told = ""
+        self.reader = ""
 
     def texts(self, every: list[str]) -> list[list[int]]:
         """Have llama.cpp read all there is to read, and return the token ids of the texts."""
         questions = self._folder / "questions.json"
         pairs = zip(self._asked, self._answers, strict=True)
         counts = [{"prompt": list(encoded_prompt.ids), "answer": ids} for encoded_prompt, ids in pairs]
-        questions.write_text(json.dumps({"texts": every, "asked": counts}), encoding="utf-8")
+        questions.write_text(json.dumps({"texts": every, "questions": counts}), encoding="utf-8")
         command = [sys.executable, "-P", "-m", llama_process.__name__]
         done = subprocess.run(
             [*command, str(self._file), str(questions), str(self._folder)],
@@ -105,7 +105,7 @@ class _Reading:
             how = f"ended with exit code {done.returncode}: {one_line(' '.join(lines[-1:]), 300)}"
             raise SystemExit(f"the process that reads the export with llama.cpp {how}")
         statement = json.loads((self._folder / "answers.json").read_bytes())
-        self.told = statement["told"]
+        self.reader = statement["reader"]
         return statement["texts"]
 
     def logits(self) -> list[Any]:

@@ -1,7 +1,8 @@
 """Reads an export with llama.cpp: ``python -P -m training.jobs.packaging.llama_process FILE QUESTIONS FOLDER``.
 
-QUESTIONS is ``{"texts": [...], "asked": [{"prompt": [...], "answer": [...]}]}``. FOLDER gets ``answers.json`` with the
-token ids of each text, and for each question a file ``NUMBER.npy`` with the logits at each place of its answer.
+QUESTIONS is ``{"texts": [...], "questions": [{"prompt": [...], "answer": [...]}]}``. FOLDER gets ``answers.json``
+with the token ids of each text, and for each question a file ``NUMBER.npy`` with the logits at each place of its
+answer.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def main(arguments: list[str]) -> None:
     file, questions, folder = map(Path, arguments)
     value = json.loads(questions.read_bytes())
     opened = LlamaFile(file)
-    for number, element in enumerate(value["asked"]):
+    for number, element in enumerate(value["questions"]):
         numpy.save(folder / f"{number}.npy", opened.read(element["prompt"], element["answer"])[:-1])
-    statements = {"told": opened.told, "texts": [opened.encode(text) for text in value["texts"]]}
+    statements = {"reader": opened.description, "texts": [opened.encode(text) for text in value["texts"]]}
     (folder / "answers.json").write_text(json.dumps(statements), encoding="utf-8")
 
 

@@ -45,7 +45,7 @@ class JudgedSample(NamedTuple):
         return " / ".join(user_turns_of(self.newest.item))
 
 
-SHOWN: dict[str, Callable[[JudgedSample], bool]] = {
+SELECTIONS: dict[str, Callable[[JudgedSample], bool]] = {
     "all": lambda _: True,
     "right": lambda sample: sample.newest.passed,
     "wrong": lambda sample: not sample.newest.passed,
@@ -64,8 +64,8 @@ class Samples(NamedTuple):
     """The stages that have answered: baseline, and treatment."""
 
     def counts(self) -> dict[str, int]:
-        """Return how many items each name of :data:`SHOWN` selects."""
-        return {name: sum(map(fits, self.rows)) for name, fits in SHOWN.items()}
+        """Return how many items each name of :data:`SELECTIONS` selects."""
+        return {name: sum(map(fits, self.rows)) for name, fits in SELECTIONS.items()}
 
     def kinds(self) -> dict[str, int]:
         """Return how many items are of each kind, by name."""
@@ -73,11 +73,11 @@ class Samples(NamedTuple):
 
     def select(self, displayed_text: str, kind: str, text: str) -> tuple[int, ...]:
         """Return the places of the rows that fit; letter case does not matter. Raises UserError for another name."""
-        if displayed_text not in SHOWN:
+        if displayed_text not in SELECTIONS:
             raise UserError(
-                f"'{masked_line(displayed_text, 40)}' does not select samples", hint=f"one of: {', '.join(SHOWN)}"
+                f"'{masked_line(displayed_text, 40)}' does not select samples", hint=f"one of: {', '.join(SELECTIONS)}"
             )
-        fits, wanted = SHOWN[displayed_text], text.casefold()
+        fits, wanted = SELECTIONS[displayed_text], text.casefold()
         return tuple(
             place
             for place, sample in enumerate(self.rows)

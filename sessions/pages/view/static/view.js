@@ -17,9 +17,9 @@ async function refresh() {
     for (const part of all("[data-live]")) {
       const other = fresh.getElementById(part.id);
       if (!other || other.innerHTML === part.innerHTML) continue;
-      const open = all("details[id]", part).filter(one => one.open).map(one => one.id);
+      const open = all("details[id]", part).filter(details => details.open).map(details => details.id);
       part.replaceChildren(...other.childNodes);
-      for (const name of open) { const one = byId(name); if (one) one.open = true; }
+      for (const id of open) { const details = byId(id); if (details) details.open = true; }
     }
     document.dispatchEvent(new Event("refreshed"));
   } finally {
@@ -41,7 +41,7 @@ const table = byId("sessions");
 if (table) {
   const body = table.tBodies[0], search = byId("search"), state = byId("state");
   let sorted = null;
-  const shown = () => {
+  const filterRows = () => {
     const text = search.value.toLowerCase();
     let count = 0;
     for (const row of body.rows) {
@@ -69,48 +69,48 @@ if (table) {
   all("th button", table).forEach(button => button.addEventListener("click", () => {
     const head = button.closest("th"), column = head.cellIndex;
     sorted = { column, up: sorted && sorted.column === column ? !sorted.up : true };
-    all("th", table).forEach(one => one.removeAttribute("aria-sort"));
+    all("th", table).forEach(other => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", sorted.up ? "ascending" : "descending");
     order();
   }));
-  search.addEventListener("input", shown);
-  state.addEventListener("change", shown);
+  search.addEventListener("input", filterRows);
+  state.addEventListener("change", filterRows);
   let later = 0;
   const fill = async () => {
     let unverified = false;
     for (let at = 0; at < body.rows.length; at += 25) {
       const rows = [...body.rows].filter(row => row.dataset.name).slice(at, at + 25);
       if (!rows.length) break;
-      const asked = new URLSearchParams(rows.map(row => ["name", row.dataset.name]));
-      const answer = await fetch(`/sessions.json?${asked}`);
+      const query = new URLSearchParams(rows.map(row => ["name", row.dataset.name]));
+      const answer = await fetch(`/sessions.json?${query}`);
       if (!answer.ok) return;
-      const told = await answer.json();
+      const overviews = await answer.json();
       for (const row of rows) {
-        const one = told[row.dataset.name];
-        if (!one) continue;
-        if ("damaged" in one) delete row.dataset.unverified; else unverified = true;
-        if (one.damaged) {
+        const overview = overviews[row.dataset.name];
+        if (!overview) continue;
+        if ("damaged" in overview) delete row.dataset.unverified; else unverified = true;
+        if (overview.damaged) {
           const [state, result] = [row.querySelector("[data-shown]"), row.querySelector("[data-name=result]")];
           if (row.dataset.state !== "damaged" && result.textContent) result.textContent = `says ${result.textContent}`;
           row.dataset.state = state.textContent = state.className = result.className = "damaged";
         }
         const busy = row.querySelector("[data-busy]");
-        if (busy) busy.textContent = one.busy ?? "";
-        if (!one.most) continue;
+        if (busy) busy.textContent = overview.busy ?? "";
+        if (!overview.most) continue;
         const [effect, money] = [row.querySelector("[data-effect]"), row.querySelector("[data-money]")];
-        if (one.gain) { effect.textContent = `${one.gain} [${one.interval}]`; effect.dataset.value = one.gain; }
-        money.textContent = `${one.spent}, ${one.left} left`;
-        money.dataset.value = one.spent;
+        if (overview.gain) { effect.textContent = `${overview.gain} [${overview.interval}]`; effect.dataset.value = overview.gain; }
+        money.textContent = `${overview.spent}, ${overview.left} left`;
+        money.dataset.value = overview.spent;
       }
     }
     order();
-    shown();
+    filterRows();
     // A trail that has just grown is verified again some seconds later.
     clearTimeout(later);
     if (unverified) later = setTimeout(fill, 6000);
   };
-  document.addEventListener("refreshed", () => { order(); shown(); fill(); });
-  shown();
+  document.addEventListener("refreshed", () => { order(); filterRows(); fill(); });
+  filterRows();
   fill();
 }
 
@@ -118,7 +118,7 @@ if (table) {
 const list = byId("list");
 if (list) {
   const room = list.querySelector(".room"), PAGE = 60;
-  const asked = { show: "all", kind: "", text: "" };
+  const filter = { show: "all", kind: "", text: "" };
   let total = 0, current = -1, version = 0, pages = new Map();
   const height = () => (matchMedia("(max-width: 40rem)").matches ? 168 : 88);
   const MOST_PIXELS = 8_000_000;
@@ -132,27 +132,27 @@ if (list) {
     if (pages.has(page)) return;
     const mine = version;
     pages.set(page, null);
-    const query = new URLSearchParams({ ...asked, from: page * PAGE, count: PAGE });
+    const query = new URLSearchParams({ ...filter, from: page * PAGE, count: PAGE });
     fetch(`${location.pathname}.json?${query}`).then(async answer => {
-      const told = await answer.json();
+      const result = await answer.json();
       if (mine !== version) return;
-      if (!answer.ok) { byId("found").textContent = told.problem; return; }
-      total = told.total;
-      pages.set(page, told.rows);
-      if (pages.size > 40) for (const one of [...pages.keys()].slice(0, 10)) if (one !== page) pages.delete(one);
-      byId("found").textContent = `${total} item${total === 1 ? "" : "s"}`;
+      if (!answer.ok) { byId("matches").textContent = result.problem; return; }
+      total = result.total;
+      pages.set(page, result.rows);
+      if (pages.size > 40) for (const old of [...pages.keys()].slice(0, 10)) if (old !== page) pages.delete(old);
+      byId("matches").textContent = `${total} item${total === 1 ? "" : "s"}`;
       draw();
     });
   };
   const cell = (row, text, name, extra = "") => {
-    const one = document.createElement("div");
-    one.textContent = text;
-    if (name) { one.dataset.name = name; one.className = "said"; }
-    if (extra) one.className += ` ${extra}`;
-    row.append(one);
-    return one;
+    const part = document.createElement("div");
+    part.textContent = text;
+    if (name) { part.dataset.name = name; part.className = "said"; }
+    if (extra) part.className += ` ${extra}`;
+    row.append(part);
+    return part;
   };
-  const rowOf = (one, place) => {
+  const rowOf = (sample, place) => {
     const row = document.createElement("div");
     row.className = "row";
     row.setAttribute("role", "option");
@@ -161,29 +161,29 @@ if (list) {
     if (place === current) row.classList.add("current");
     const head = cell(row, "");
     const line = (text, kind) => { const span = document.createElement("div"); span.textContent = text; span.className = kind; head.append(span); };
-    line(`${one.number} ${one.kind}`, "quiet");
-    line(one.after_right === null ? "" : one.change, one.change);
-    if (one.truncated) line("truncated", "quiet");
-    cell(row, one.prompt, "asked");
-    cell(row, one.before, "before", "").prepend(mark(one.before_right));
-    if (one.after_right !== null) cell(row, one.after, "after").prepend(mark(one.after_right));
-    row.addEventListener("click", () => { choose(place); open(one.number); });
+    line(`${sample.number} ${sample.kind}`, "quiet");
+    line(sample.after_right === null ? "" : sample.change, sample.change);
+    if (sample.truncated) line("truncated", "quiet");
+    cell(row, sample.prompt, "prompt");
+    cell(row, sample.before, "before", "").prepend(mark(sample.before_right));
+    if (sample.after_right !== null) cell(row, sample.after, "after").prepend(mark(sample.after_right));
+    row.addEventListener("click", () => { choose(place); open(sample.number); });
     return row;
   };
   const mark = right => {
-    const one = document.createElement("span");
-    one.className = right ? "right" : "wrong";
-    one.textContent = right ? "right " : "wrong ";
-    return one;
+    const span = document.createElement("span");
+    span.className = right ? "right" : "wrong";
+    span.textContent = right ? "right " : "wrong ";
+    return span;
   };
   const draw = () => {
     room.style.height = `${Math.min(total * height(), MOST_PIXELS)}px`;
     const first = Math.max(0, top() - 5), last = Math.min(total, top() + Math.ceil(list.clientHeight / height()) + 6);
     const rows = [];
     for (let place = first; place < last; place++) {
-      const page = Math.floor(place / PAGE), one = pages.get(page)?.[place % PAGE];
-      if (!one) { load(page); continue; }
-      const row = rowOf(one, place);
+      const page = Math.floor(place / PAGE), sample = pages.get(page)?.[place % PAGE];
+      if (!sample) { load(page); continue; }
+      const row = rowOf(sample, place);
       row.style.top = `${scale() === 1 ? place * height() : list.scrollTop + place * height() - list.scrollTop * scale()}px`;
       rows.push(row);
     }
@@ -197,37 +197,37 @@ if (list) {
     else if (end > seen + list.clientHeight) list.scrollTop = (end - list.clientHeight) / scale();
     draw();
   };
-  const select = () => { version++; pages = new Map(); total = 0; current = -1; list.scrollTop = 0; byId("found").textContent = "reading"; room.replaceChildren(); load(0); };
+  const select = () => { version++; pages = new Map(); total = 0; current = -1; list.scrollTop = 0; byId("matches").textContent = "reading"; room.replaceChildren(); load(0); };
   const dialog = byId("sample");
   const open = async number => {
     const answer = await fetch(`${location.pathname.replace(/samples$/, "sample")}.json?number=${number}`);
-    const one = await answer.json();
+    const sample = await answer.json();
     if (!answer.ok) return;
     for (const place of all("[data-field]", dialog)) {
-      const value = one[place.dataset.field];
+      const value = sample[place.dataset.field];
       place.textContent = value === undefined || value === null ? "" : String(value);
     }
     for (const arm of ["before", "after"]) {
-      const verdict = dialog.querySelector(`[data-verdict=${arm}]`), right = one[`${arm}_right`];
+      const verdict = dialog.querySelector(`[data-verdict=${arm}]`), right = sample[`${arm}_right`];
       verdict.textContent = right === null ? "" : right ? "right" : "wrong";
       verdict.className = right === null ? "" : right ? "right" : "wrong";
       all(`[data-arm=${arm}]`, dialog).forEach(part => { part.hidden = right === null; });
     }
-    byId("constraint").textContent = Object.entries(one.constraint).map(([name, value]) => `${name}: ${value}`).join("\n");
+    byId("constraint").textContent = Object.entries(sample.constraint).map(([name, value]) => `${name}: ${value}`).join("\n");
     dialog.dataset.number = number;
     if (!dialog.open) dialog.showModal();
   };
-  const step = by => { if (!total) return; choose(current + by); if (dialog.open) { const one = pages.get(Math.floor(current / PAGE))?.[current % PAGE]; if (one) open(one.number); } };
+  const step = by => { if (!total) return; choose(current + by); if (dialog.open) { const sample = pages.get(Math.floor(current / PAGE))?.[current % PAGE]; if (sample) open(sample.number); } };
   all("button[data-show]").forEach(button => button.addEventListener("click", () => {
-    asked.show = button.dataset.show;
-    all("button[data-show]").forEach(one => one.setAttribute("aria-pressed", String(one === button)));
+    filter.show = button.dataset.show;
+    all("button[data-show]").forEach(other => other.setAttribute("aria-pressed", String(other === button)));
     select();
   }));
-  byId("kind").addEventListener("change", event => { asked.kind = event.target.value; select(); });
+  byId("kind").addEventListener("change", event => { filter.kind = event.target.value; select(); });
   let waiting = 0;
   byId("search").addEventListener("input", event => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => { asked.text = event.target.value; select(); }, 200);
+    waiting = setTimeout(() => { filter.text = event.target.value; select(); }, 200);
   });
   list.addEventListener("scroll", () => requestAnimationFrame(draw));
   window.addEventListener("resize", draw);
