@@ -109,11 +109,11 @@ def test_what_is_no_state_is_none(tmp_path: Path, answer: str, output: str, monk
 
 
 def test_a_machine_that_is_there_is_not_rented_again(tmp_path: Path) -> None:
-    engine = answering(tmp_path, "echo '{\"found\": true}'")
+    engine = answering(tmp_path, "echo '{\"exists\": true}'")
     assert engine.submit("k", ARGV, ASKED) == machine_name("k")
     requests = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line]
     assert [item["do"] for item in requests] == ["find"]
-    engine = answering(tmp_path, "echo '{\"found\": false}'")
+    engine = answering(tmp_path, "echo '{\"exists\": false}'")
     assert engine.find("k") is None
     engine.submit("k", ARGV, ASKED)
     last = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line][-1]
