@@ -270,7 +270,7 @@ def people_damage(history: History) -> Iterator[str]:
             used = history[body.since] if 0 <= body.since < number else None
             judged = used is not None and used.kind in (DecisionEntry.KIND, HumanAnswerEntry.KIND)
             if used is None or not judged or used.seq in history.before(entry).retracted:
-                yield f"entry {number} (retraction): entry {body.since} is not a judgement in force"
+                yield f"entry {number} (retraction): entry {body.since} is not in force"
         elif isinstance(body, OpenEntry | AmendmentEntry):
             reviewers = _reviewers(history[: number + 1].resolved.spec)
         elif isinstance(body, VerdictEntry):

@@ -139,7 +139,7 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     recorded = trail.find(GrantEntry.key_of(grant.key()), GrantEntry)
     hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
     if recorded is None or recorded.body.model_dump() != grant.model_dump():
-        raise InvalidGrant("no such grant is in the trail", where=order.key, hint=hint)
+        raise InvalidGrant("no such grant in the trail", where=order.key, hint=hint)
     standing = _judgements(trail).standing_of(DecisionEntry, HumanAnswerEntry)
     opens = next((judgement.body.opens for judgement in standing if judgement.digest == grant.decision), None)
     expectations: list[tuple[str, Any, Any]] = [

@@ -99,7 +99,7 @@ class RequestReader:
         """
         path, mode = _look(arguments)
         if not self._readable(path):
-            raise UserError(f"'{arguments}' may not be read here", hint="only files that its asker may see are sent")
+            raise UserError(f"'{arguments}' may not be read here", hint="only files the requester may see are sent")
         name = _name_of(path, Path(arguments))
         is_a: Callable[[str], Role] = role if callable(role) else lambda _: role
         if stat.S_ISDIR(mode):

@@ -67,5 +67,5 @@ def _parts(module: ModuleType, text: str) -> Judge:
         if part is not None and not callable(part):
             raise PluginFault(f"its {name} is a {type(part).__name__}, not a function", where=text)
     if not isinstance(checks, tuple | list) or not all(isinstance(check, GateCheck) for check in checks):
-        raise PluginFault("its CHECKS are not a list of checks", where=text)
+        raise PluginFault("its CHECKS is not a list of checks", where=text)
     return Judge(checks=tuple(checks), **parts)

@@ -63,7 +63,7 @@ class TrailReader:
         try:
             result = restore_entry(payload.encode(), signatures.encode())
         except (ValueError, AttributeError) as error:
-            raise AuditDamage(f"entry {seq} is not a trail entry any more: {error}", where=str(self.path)) from error
+            raise AuditDamage(f"entry {seq} is no longer a trail entry: {error}", where=str(self.path)) from error
         if len(self._read) < MOST_READ:
             self._read[seq] = payload, signatures, result
         return result
@@ -123,7 +123,7 @@ class TrailReader:
             try:
                 self._in_force = row[1], Policy.model_validate(json.loads(row[1])["predicate"].get("policy"))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
+                raise AuditDamage("the trail no longer has a key policy", where=str(self.path)) from error
         return self._in_force[1]
 
     def head(self) -> Head:

@@ -45,7 +45,7 @@ def override(
     """
     who = by or getpass.getuser()
     if [gate, check is not None, condition is not None].count(True) != 1:
-        raise UserError("nothing to lift is named", hint="one of --gate, --check ID --stage STAGE, --condition ID")
+        raise UserError("nothing to override specified", hint="one of --gate, --check ID --stage STAGE, --condition ID")
     if gate:
         ends = human_actions.expiry(expires, time.time())
         carry_on(chosen(run, runs), "approve", reason, who, ends)
@@ -102,7 +102,7 @@ def amend(
     approve.
     """
     if (spec is None) == (max_cost is None):
-        raise UserError("no change is named", hint="a spec, or --max-cost USD")
+        raise UserError("no change specified", hint="a spec, or --max-cost USD")
     arguments = (by or getpass.getuser(), reason, override, Terminal())
     if max_cost is not None:
         recorded = human_actions.raise_budget(chosen(run, runs), max_cost, *arguments)

@@ -71,7 +71,7 @@ def init(
     Exit codes: 0 written; 2 a file already exists or the data do not fit, and nothing was written.
     """
     if against and template != "evaluate":
-        raise UserError("is for comparing two models", where="--against", hint="--template evaluate")
+        raise UserError("only applies to a comparison of two models", where="--against", hint="--template evaluate")
     if (columns or drop) and data is None:
         raise UserError("are for your own rows", where="--columns and --drop", hint="--data FILE")
     # Slow: the power of the test needs scipy.

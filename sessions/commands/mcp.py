@@ -58,15 +58,15 @@ def serve(
     Exits with the session's exit code.
     """
     if read and manage:
-        raise UserError("--read and --manage are two servers", hint="start one of them for each")
+        raise UserError("--read and --manage cannot be combined", hint="start a server for each")
     if read:
         _let_read(target, runs, http, token_file)
         return
     if target is None:
-        raise UserError("no session, spec or folder was named", hint="`peergate mcp SPEC`, or --read to only read")
+        raise UserError("no session, spec or folder specified", hint="`peergate mcp SPEC`, or --read to only read")
     if manage:
         if name is not None or profile is not None:
-            raise UserError("--name and --profile are for a session", hint="start_session takes both")
+            raise UserError("--name and --profile need a session to start", hint="start_session takes both")
         _manage(target, runs, pods, http, token_file)
         return
     try:
@@ -129,10 +129,10 @@ def _transport(http: str | None, token_file: Path | None, kind: TokenKind = "bui
 
     if http is None:
         if token_file is not None:
-            raise UserError("a token needs HTTP", hint="add --http HOST:PORT, or leave --token-file out")
+            raise UserError("--token-file requires --http", hint="add --http HOST:PORT, or omit --token-file")
         return Stdio()
     if token_file is None:
-        raise UserError("HTTP needs a token", hint="add --token-file FILE, which is created if missing")
+        raise UserError("--http requires a token", hint="add --token-file FILE, which is created if missing")
     transport = Http(http, read_token(token_file, kind))
     print_line(f"MCP at {transport.url}, with the token in {token_file}", err=True)
     return transport

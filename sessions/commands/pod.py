@@ -71,11 +71,11 @@ def _read(wanted: PodOptions) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
 
     Raises:
         SpecError: one of them is wrong.
-        UserError: no machine is named, or two; the session cannot run without a person next to it.
+        UserError: no machine specified, or two; the session cannot run without a person next to it.
     """
     host, pod = wanted.host, wanted.pod
     if (host is None) == (pod is None):
-        raise UserError("no machine is named", hint="either --host user@host or --pod FILE.yaml")
+        raise UserError("no machine specified", hint="either --host user@host or --pod FILE.yaml")
     path = find_spec(wanted.spec)
     resolved = load_spec(path, wanted.profile)
     if resolved.spec.builder.vendor == "external":

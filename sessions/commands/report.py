@@ -123,7 +123,7 @@ def transcript(
         chosen = [attempt for attempt in attempts if attempt.stage == stage and number in (None, attempt.attempt)]
         if not chosen:
             there = ", ".join(f"{attempt.stage}.{attempt.attempt}" for attempt in attempts) or "nothing yet"
-            raise UserError(f"nothing is recorded of '{attempt}'", where=str(place.folder), hint=f"recorded: {there}")
+            raise UserError(f"no record of '{attempt}'", where=str(place.folder), hint=f"recorded: {there}")
         attempts = chosen
     if as_json:
         print_json({"session": place.folder.resolve().name, "attempts": [attempt.as_json() for attempt in attempts]})
@@ -145,5 +145,5 @@ def graph() -> None:
 def _place(named: str) -> tuple[str, int | None]:
     match = re.fullmatch(r"([a-z][a-z0-9_]*)(?:\.([0-9]{1,4}))?", named)
     if match is None:
-        raise UserError(f"'{named}' is not an attempt", hint="STAGE or STAGE.ATTEMPT, for example sample.2")
+        raise UserError(f"invalid attempt '{named}'", hint="expected STAGE or STAGE.ATTEMPT, for example sample.2")
     return match[1], int(match[2]) if match[2] else None

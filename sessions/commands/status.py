@@ -96,7 +96,7 @@ def status(
         _print_programme([chosen(run, runs) for run in named or find_runs(runs)], as_json)
         return
     if named and len(named) > 1:
-        raise UserError(f"{len(named)} sessions are named", hint="name one, or add them up with --programme")
+        raise UserError(f"expected one session, got {len(named)}", hint="name one, or sum them up with --programme")
     run = require_run(chosen(named[0] if named else None, runs)).resolve()
     warn_of_readers([run])
     state = overview(run)
@@ -153,7 +153,7 @@ def _print_programme(folders: list[Path], as_json: bool) -> None:
     from sessions.pages.acceptance.programme import programme_of
 
     if not folders:
-        raise UserError("no session is named, and none exists", hint="peergate status RUN... --programme")
+        raise UserError("no session specified, and none exists", hint="peergate status RUN... --programme")
     added_up = programme_of(folders)
     if as_json:
         print_json(added_up.as_json())

@@ -62,7 +62,7 @@ def view(
         raise UserError(f"package '{error.name}' is not installed", hint=install_hint("view")) from error
     if run is None:
         if anchor:
-            raise UserError("an anchor is of one trail", hint="name its session or export")
+            raise UserError("--anchor takes a single trail", hint="name its session or export")
         if not everywhere and not runs.is_dir():
             raise UserError("no such folder", where=str(runs), hint="--runs names the folder of the run folders")
         scope, path = Scope(runs, everywhere=everywhere), ""
@@ -71,7 +71,7 @@ def view(
             scope.list_sessions()
     else:
         if everywhere:
-            raise UserError("--everywhere lists a whole database", hint="leave RUN out")
+            raise UserError("--everywhere cannot be combined with RUN", hint="omit one of them")
         place = place_of(None if run == NEWEST else run, runs)
         is_session = not is_export(place.folder) and place.trail.name == TRAIL
         folder = place.folder.resolve()

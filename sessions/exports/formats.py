@@ -98,7 +98,7 @@ def export(name: str, runs: Sequence[Path], folder: Path) -> list[str]:
             lines = _write_format(name, sources, partial)
             if not any(partial.iterdir()):
                 why = "; ".join(lines) or "no stage that it supports has ended"
-                raise EvidenceMissing(f"nothing can be written as '{name}': {why}", where=str(runs[0]))
+                raise EvidenceMissing(f"cannot export as '{name}': {why}", where=str(runs[0]))
     except FileExistsError as error:
         raise UserError("already exists", where=str(folder), hint="name another folder with --out") from error
     return lines
@@ -114,7 +114,9 @@ def send(name: str, run: Path) -> list[str]:
     """
     source, form = _source(name, run), FORMATS[name]
     if not form.sends or not form.adds:
-        raise UserError(f"nothing is sent as '{name}'", hint=f"without --send a folder is written, {form.description}")
+        raise UserError(
+            f"format '{name}' cannot be sent", hint=f"without --send a folder is written, {form.description}"
+        )
     if not os.environ.get(form.sends):
         raise UserError(f"variable {form.sends} is not set", hint="it names the server")
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +126,7 @@ def send(name: str, run: Path) -> list[str]:
             raise
         except Exception as error:
             # Whatever a library raises; its words may hold what it was given.
-            raise EvidenceMissing(f"{name} did not take it: {type(error).__name__}", where=str(run)) from error
+            raise EvidenceMissing(f"{name} rejected it: {type(error).__name__}", where=str(run)) from error
 
 
 def _source(name: str, run: Path) -> ExportSource:
@@ -133,7 +135,7 @@ def _source(name: str, run: Path) -> ExportSource:
     path = require_run(run) / TRAIL
     if walk_trail(read_trail(path)).damage:
         hint = "`peergate audit verify` lists all damage"
-        raise AuditDamage("the trail is damaged, so nothing is exported", where=str(run), hint=hint)
+        raise AuditDamage("a damaged trail cannot be exported", where=str(run), hint=hint)
     return ExportSource(run, History.read(path, run / STORE))
 
 

@@ -151,7 +151,7 @@ def submit_witness(launcher: Launcher, trail: Trail, run: Path, order: JobOrder)
     job = order.grant.key()
     granted, ended = trail.find(GrantEntry.key_of(job), GrantEntry), trail.find(ExitEntry.key_of(job))
     if granted is None or dict(granted.body) != dict(order.grant):
-        raise InvalidGrant("no such grant is in the trail", where=order.key)
+        raise InvalidGrant("no such grant in the trail", where=order.key)
     if order.challenge is None or ended is None or ended.digest != order.challenge.ended:
         raise InvalidGrant("its challenge was not drawn from the end of the job", where=order.key)
     if isinstance(launcher, PerStage):

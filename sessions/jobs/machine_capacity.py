@@ -95,7 +95,7 @@ def require(resources: Resources | None, parameters: Mapping[str, Any], where: s
         raise BlockedError(
             f"this machine has {', '.join(lacks)}",
             where=where,
-            hint="take another `launcher:`, ask for less under `resources:`, or resume on a larger machine",
+            hint="use another `launcher:`, ask for less under `resources:`, or resume on a larger machine",
         )
     if parameters.get("device") == "cuda" and not gpus():
         hint = "take another `--profile` or `launcher:`, or resume on a machine with a GPU"

@@ -164,7 +164,7 @@ def parse_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"'{address}' is not a HOST:PORT", hint="for example 127.0.0.1:8765, or 8765")
+        raise UserError(f"invalid address '{address}'", hint="expected HOST:PORT or PORT, for example 127.0.0.1:8765")
     if _is_everywhere(host):
         hint = "name one address, for example that of the container network; the traffic is not encrypted"
         raise UserError(f"'{address}' would listen on every network of this machine", hint=hint)
@@ -200,7 +200,7 @@ def read_token(path: Path, kind: TokenKind) -> str:
         # Of the open file, which no one can replace between the check and the reading.
         stat_result = os.fstat(file.fileno())
         if not stat.S_ISREG(stat_result.st_mode):
-            raise UserError("the token's file is not a plain file", where=str(path))
+            raise UserError("the token file is not a regular file", where=str(path))
         mode = stat.S_IMODE(stat_result.st_mode)
         if mode & 0o077 or stat_result.st_uid != os.getuid():
             message = f"the token's file has mode {mode:04o} and owner {stat_result.st_uid}, not 0600 and {os.getuid()}"
@@ -224,7 +224,7 @@ def _make(path: Path, kind: TokenKind) -> str:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UserError(f"the token's file cannot be made: {error.strerror}", where=str(path)) from error
+        raise UserError(f"the token file cannot be created: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(f"{token}\n")
     know(NAME, token)

@@ -214,7 +214,7 @@ def converse(process: subprocess.Popen[bytes], data: bytes, seconds: float, most
             open_ends = 2
             while open_ends:
                 if time.monotonic() > deadline:
-                    raise ConnectionLost(f"the pod gave no answer within {seconds:g} s")
+                    raise ConnectionLost(f"the pod did not answer within {seconds:g} s")
                 for key, _ in ready.select(max(0.0, min(1.0, deadline - time.monotonic()))):
                     if key.fileobj is process.stdin:
                         remaining_data = _give(process, remaining_data)
@@ -231,7 +231,7 @@ def converse(process: subprocess.Popen[bytes], data: bytes, seconds: float, most
                         raise ConnectionLost(f"the pod wrote more than {most} bytes where it was asked for less")
         code = process.wait(max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as error:
-        raise ConnectionLost(f"the pod gave no answer within {seconds:g} s") from error
+        raise ConnectionLost(f"the pod did not answer within {seconds:g} s") from error
     finally:
         end(process)
     return PodCommandResult(code, bytes(out), plain(stderr.decode("utf-8", "replace"), _TOLD))
@@ -307,7 +307,7 @@ class Channel:
         deadline = time.monotonic() + seconds
         while (at := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > protocol.MAX_LINE:
-                raise PeergateError("the pod answered a line without an end", where=op)
+                raise PeergateError("the pod's answer has an unterminated line", where=op)
             self._read(deadline)
         line = bytes(self._buffer[: at + 1])
         del self._buffer[: at + 1]
@@ -333,7 +333,7 @@ class Channel:
         """Wait for more of the answer, and keep the end of standard error."""
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise ConnectionLost("the pod gave no answer in time", where=self._address.destination)
+            raise ConnectionLost("the pod did not answer in time", where=self._address.destination)
         for key, _ in self._ready.select(remaining):
             piece = os.read(key.fd, _LARGE_PIECE)
             if key.fileobj is self._process.stdout:

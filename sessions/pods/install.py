@@ -102,7 +102,7 @@ def install(connection: PodConnection, python: str, root: str, spec: SessionSpec
         raise BlockedError(
             f"Peergate could not be installed on the pod: {plain(str(installed.get('failed')), 1600)}",
             where=connection.address.destination,
-            hint="nothing of it is left there; remove the cause, or name an environment in the pod file, and try again",
+            hint="nothing of it remains there; fix the cause, or name an environment in the pod file, and try again",
         )
     return installed["python"]
 

@@ -173,7 +173,7 @@ def prepare(
     _report(pod_checks.machine(facts, pod, hub), report)
     root = str(facts["root"])
     if not root.startswith("/") or not isinstance(facts.get("session"), dict):
-        raise Unfit("the pod names no absolute folder for its root", where=connection.address.destination)
+        raise Unfit("the root folder of the pod is not an absolute path", where=connection.address.destination)
     if facts["session"].get("there") is True:
         known = place.read().registration if place.record_path.exists() else None
         if known != resolved.registration():

@@ -64,7 +64,7 @@ def read_address(text: str, where: str = "--host") -> Address:
     port = int(match["port"]) if match and match["port"] else None
     if match is None or (port is not None and not 0 < port < 65536):
         raise UserError(
-            f"'{printable(text)}' is not an address of a pod", where=where, hint="user@host or user@host:port"
+            f"invalid pod address '{printable(text)}'", where=where, hint="expected user@host or user@host:port"
         )
     return Address(user=match["user"], host=match["host"].strip("[]"), port=port)
 

@@ -92,5 +92,5 @@ class PodPlace:
 def place_of(pods: Path, name: str) -> PodPlace:
     """Return the place of a pod, or raise UserError if a session cannot have this name."""
     if not NAME.fullmatch(name):
-        raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
+        raise UserError(f"invalid session name '{name}'", hint="at most 64 letters, digits, '_', '.' and '-'")
     return PodPlace(pods / name, name)

@@ -193,7 +193,7 @@ class _Courier:
         elif kind == "folder" and "" not in files:
             bring = partial(self._tree, relative, files)
         else:
-            raise PeergateError("the pod returned no listing", where=plain(relative, 200))
+            raise PeergateError("the pod returned no file list", where=plain(relative, 200))
         if size >= SAID_FROM:
             self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
         self._take(relative, digest, target, bring)
@@ -251,7 +251,7 @@ def _sizes(data: bytes, what: str) -> dict[str, int]:
         ):
             raise ValueError("no table of sizes")
     except (ValueError, RecursionError) as error:
-        raise PeergateError("the pod returned no listing", where=plain(what, 200)) from error
+        raise PeergateError("the pod returned no file list", where=plain(what, 200)) from error
     return result
 
 

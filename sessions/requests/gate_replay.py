@@ -82,7 +82,7 @@ class GateReplay:
             UserError: a person is named, or the model's key, package or price is missing.
         """
         if spec.vendor == PERSON:
-            raise UserError("a person cannot be asked again", hint="take a model or 'checklist'")
+            raise UserError("a person cannot be asked again", hint="use a model or 'checklist'")
         self._run, self._history, self._say = run, history, say
         self._spec = spec.with_reasoning()
         self.reviewer: PacketReviewer = make_packet_reviewer(

@@ -40,7 +40,7 @@ def git_texts(repository: Path, commits: str) -> Iterator[ClaimText]:
         UserError: the folder is not a repository, or the range names no commits, or too many.
     """
     if commits.startswith("-") or not re.fullmatch(r"[\w./~^@{}-]+", commits):
-        raise UserError(f"'{commits}' is not a range of commits", where="--git", hint="such as v1.0..HEAD or HEAD~3..")
+        raise UserError(f"invalid commit range '{commits}'", where="--git", hint="such as v1.0..HEAD or HEAD~3..")
     log = _git(repository, "log", "--reverse", "--format=%H", "--max-count", str(MOST_COMMITS + 1), commits)
     names = log.split()
     if not names:

@@ -111,10 +111,10 @@ class Book:
                 hint = "--runs names another folder, --session asks in that session"
                 raise UserError(f"'{self.folder}' is a session, not a folder of requested reviews", hint=hint)
             if self.reviewer.vendor == "person":
-                raise UserError("a person reviews the gates of a session", hint="take another vendor")
+                raise UserError("a person reviews the gates of a session", hint="use another vendor")
             return self
         if self.desk.max_cost_usd is not None:
-            raise UserError("what a review may cost is registered with the session", hint="leave --max-cost out")
+            raise UserError("the cost limit of a review is registered with the session", hint="omit --max-cost")
         if not (self.folder / TRAIL).is_file():
             require_run(self.folder)
         trail, store = Trail(self.folder / TRAIL, self.folder.name), Store(self.folder / STORE)

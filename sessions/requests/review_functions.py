@@ -106,7 +106,7 @@ def request_review(request: ReviewRequest, desk: ConsultContext) -> RequestOutco
     """Have files and folders reviewed in full.
 
     Raises:
-        UserError: nothing that was named can be read, the reviewer cannot be asked, or as in :func:`ask_review`.
+        UserError: none of the named files can be read, the reviewer cannot be asked, or as in :func:`ask_review`.
         EvidenceMissing: a run folder that was named has no registration.
         AuditDamage: a trail is damaged.
     """
@@ -122,7 +122,7 @@ def request_review(request: ReviewRequest, desk: ConsultContext) -> RequestOutco
         reading = reader.reading
         if not reading.files and not reader.beside and (book.asks_a_model or not reader.sources):
             why = "; ".join(f"{left_out.name}: {left_out.why}" for left_out in reading.left_out[:5]) or "no files"
-            raise UserError("nothing that was named can be read", hint=why)
+            raise UserError("none of the named files can be read", hint=why)
         _say_left_out(desk, reader)
         material = RuleMaterial(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
         return book.carry_out(RequestCase(request, reading, request.effort, material=material, beside=reader.beside))
@@ -203,7 +203,7 @@ def _add_claims(
 
 def _readable_run(desk: ConsultContext, path: Path) -> None:
     if not desk.readable(path.resolve()):
-        raise UserError(f"'{path}' may not be read here", hint="only files that its asker may see are sent")
+        raise UserError(f"'{path}' may not be read here", hint="only files that the requester may see are sent")
 
 
 def _begin(request: RequestT, desk: ConsultContext, book: Book) -> tuple[RequestT, RequestReader]:

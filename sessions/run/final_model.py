@@ -89,7 +89,7 @@ def copy_model(run: Path, folder: Path, say: Callable[[str], None], *, unaccepte
     """
     path = require_run(run) / TRAIL
     if walk_trail(read_trail(path)).damage:
-        raise AuditDamage("the trail is damaged, so nothing is copied", where=str(run), hint=_AUDIT)
+        raise AuditDamage("a damaged trail cannot be copied from", where=str(run), hint=_AUDIT)
     history = read_history(run)
     if not unaccepted and not is_accepted(history):
         hint = "`peergate status` says why; --unaccepted copies its model all the same"

@@ -32,6 +32,7 @@ from sessions.run.heartbeat import repeating
 from sessions.run.lease_record import LOCK, FileRecords, LeaseRecord
 from sessions.run.run_layout import TRAIL
 from specs.system.errors import LeaseHeld, LeaseLost, PeergateError
+from specs.system.regular_files import open_regular
 from specs.system.text import plain
 from specs.trail.session_bodies import Lease, PreviousOwner, ResumeEntry
 from training.running_code import code_state
@@ -117,19 +118,17 @@ def is_running(run: Path) -> bool:
 def _shared(path: Path) -> Generator[bool]:
     """Yield whether no process owns the lock, and keep owners off meanwhile; readers do not exclude one another."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = open_regular(path)
     except FileNotFoundError:
         yield True
         return
-    try:
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             free = True
         except BlockingIOError:
             free = False
         yield free
-    finally:
-        os.close(handle)
 
 
 def take_up(trail: Trail, current: OwnedLease) -> None:
@@ -159,7 +158,7 @@ def stand_by(trail: Trail, current: OwnedLease) -> None:
 def _require(trail: Trail, current: OwnedLease) -> None:
     if not current.is_mine():
         raise LeaseLost(
-            "another process has taken the session over; nothing was recorded",
+            "another process has taken over the session; nothing was recorded",
             where=trail.session,
             hint="`peergate status` shows the session",
         )

@@ -73,7 +73,7 @@ def prunable(run: Path, keep: Collection[str] = ()) -> Prunable:
     history = read_history(require_run(run))
     if not history.is_closed:
         raise UserError(
-            "the session has not ended, so nothing is pruned",
+            "an unfinished session cannot be pruned",
             where=str(run),
             hint=f"its jobs and witnesses may still need them; `peergate cancel {session_words(run)}` ends it for good",
         )

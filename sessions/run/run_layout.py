@@ -59,10 +59,10 @@ def session_name(text: str | None, default: str) -> str:
     """
     name = default if text is None else text
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-        raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
+        raise UserError(f"invalid session name '{name}'", hint="at most 64 letters, digits, '_', '.' and '-'")
     if name.casefold() == REQUESTS:
         hint = "choose another name, with --name or in the spec"
-        raise UserError(f"'{name}' is the folder of requested reviews, not a session's name", hint=hint)
+        raise UserError(f"invalid session name '{name}': it is the folder of requested reviews", hint=hint)
     return name
 
 

@@ -93,7 +93,7 @@ def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
         trail.verify_chain()
         history = History(trail.iterate(), Store(run / STORE))
         if history.is_closed:
-            raise UserError("the session is closed, nothing can be lifted any more", where=str(run))
+            raise UserError("a closed session cannot be overridden", where=str(run))
         yield trail, history.resolved
     finally:
         trail.close()
@@ -124,7 +124,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Terminal) -> 
             used = next((entry for entry in standing if wanted in (str(entry.seq), entry.key)), None)
             if used is None:
                 known = ", ".join(f"{value.seq} ({value.key})" for value in standing) or "none"
-                raise UserError(f"'{wanted}' is not a judgement in force", where=str(run), hint=f"in force: {known}")
+                raise UserError(f"no judgement '{wanted}' in force", where=str(run), hint=f"in force: {known}")
             since = history[used.seq :]
             act.end_jobs(session, since, "the judgement that granted it was taken back")
             end_witnesses(session, since, "the judgement that granted its job was taken back")
@@ -206,12 +206,12 @@ def _amend(
             stand_by(session.trail, stored_value)
             history = session.history
             if history.is_closed:
-                raise UserError("the session is closed, nothing can be amended any more", where=str(run))
+                raise UserError("a closed session cannot be amended", where=str(run))
             old = session.resolved
             new, source = changed(old)
             changes = list_amended_values(history, old, new)
             if not changes:
-                raise UserError("the spec is the registered one, nothing is amended", where=where)
+                raise UserError("the spec is unchanged", where=where)
             if problems := explain_refusals(history, old, changes):
                 raise UserError("; ".join(problems), where=where)
             # Counted by checks, the first entry of a try: a killed try does not continue.

@@ -121,7 +121,7 @@ def require_startable(
             _require_weights(source.source, Path(resolved.origin))
     state = code_state()
     if spec.clean_code == "required" and state.state != "clean":
-        hint = "run from a git checkout of Peergate without changes, or leave the line out: it is recorded then"
+        hint = "run from a git checkout of Peergate without changes, or omit the line: the state is then recorded"
         raise UserError(f"the spec requires clean code, and this is {state}", where="clean_code", hint=hint)
     return state
 

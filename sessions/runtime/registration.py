@@ -85,7 +85,7 @@ def _fill(
         if secret := current().known_in(data):
             # The spec pins the file's digest, so the secret cannot be masked.
             hint = "remove it; nothing was started"
-            raise UserError(f"holds the value of {secret}", where=where, hint=hint)
+            raise UserError(f"contains the value of {secret}", where=where, hint=hint)
         store.put(data)
     if material.constitution is not None:
         store.put(material.constitution)

@@ -198,7 +198,7 @@ def _require_plan(run: Path, history: History) -> RecordedEntry[Plan]:
 def _require_of_plan(folder: Path, plan: str) -> None:
     opened = read_history(folder).find(OpenEntry)
     if opened is None or opened.body.replicates is None or opened.body.replicates.plan != plan:
-        raise UserError("is another session than the planned one", where=str(folder), hint="move it away")
+        raise UserError("is not the planned session", where=str(folder), hint="move it away")
 
 
 def _require_same_code(run: Path, history: History) -> str:

@@ -162,7 +162,7 @@ def resume(
         if session.history.is_closed:
             session.trail.close()
             if answer is not None:
-                raise UserError("the session is closed, nothing is being asked", where=str(run))
+                raise UserError("the session is closed and not waiting for an answer", where=str(run))
             return run
         # Now, not at the first gate: a missing key is reported before a job is paid for.
         make_reviewer(session.resolved.spec)
@@ -270,7 +270,7 @@ def _require_same(session: Session, at: Position | None, arguments: dict[str, An
     """Accept an answer that was recorded but not followed yet, as after a kill; raise UserError for any other."""
     recorded = at.told_by.body if at else None
     if not isinstance(recorded, HumanAnswerEntry):
-        raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
+        raise UserError("the session is not waiting for an answer", where=session.name, hint="resume without --answer")
     if arguments["answer"] != recorded.answer:
         message = f"the answer is '{recorded.answer}' already, given by {plain(recorded.by, 60)}"
         raise UserError(message, where=session.name, hint="resume without --answer follows it")

@@ -108,7 +108,7 @@ def require_machine(spec: SessionSpec) -> None:
             install = f"{sys.executable} -m pip install --target script-packages {named}"
             hint = f"{install} && export {script_file.PACKAGES}=$PWD/script-packages"
             raise BlockedError(
-                f"its script needs what is not installed: {', '.join(missing)}", where=stage.name, hint=hint
+                f"its script needs packages that are not installed: {', '.join(missing)}", where=stage.name, hint=hint
             )
 
 

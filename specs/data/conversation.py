@@ -36,7 +36,7 @@ def read_response(values: dict[str, Any], column: str, drop: tuple[str, ...]) ->
         raise Wrong(column, "is not one turn of the assistant")
     require_honoured_keys(value[0], drop)
     if is_learned(value[0], drop) is False:
-        raise SkippedRow("a weight says that no turn is learned")
+        raise SkippedRow("the weights exclude every turn from training")
     return require_text({column: _content(value[0])}, column)
 
 
@@ -103,7 +103,7 @@ def _content(message: dict[str, Any]) -> Any:
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise Wrong("content", f"has a part of type {kind}, and only text is read", "leave the part out")
+            raise Wrong("content", f"has a part of type {kind}, and only text is read", "omit the part")
         texts.append(part["text"])
     return "".join(texts)
 

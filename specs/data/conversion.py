@@ -160,7 +160,7 @@ def _convert_row(current: As, values: dict[str, Any], learned: Learned, drop: tu
     places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
     places = [place for place in (places if learned == "all" else places[-1:]) if weights[place] is not False]
     if not places:
-        raise SkippedRow("a weight says that no turn is learned")
+        raise SkippedRow("the weights exclude every turn from training")
     return [_of_turns(values, turns[: place + 1]) for place in places]
 
 
@@ -284,7 +284,7 @@ def _preference(values: dict[str, Any], drop: tuple[str, ...]) -> Preference:
             raise Wrong("rejected", "answers another prompt than `chosen`", "the two differ in their last turn only")
         users = {turn.content.strip() for turn in turns if turn.role == "user"}
         if column is not None and isinstance(values[column], str) and values[column].strip() not in users:
-            raise Wrong(column, "is not a turn of the conversation in `chosen`", "leave one of the two out")
+            raise Wrong(column, "is not a turn of the conversation in `chosen`", "omit one of the two")
     else:
         before, prompt = read_prompt(values, column, drop)
         chosen, rejected = (read_response(values, name, drop) for name in ("chosen", "rejected"))

@@ -259,7 +259,7 @@ def _csv(text: str) -> list[TableRow]:
         if columns[:1] == [""]:
             columns[0] = UNNAMED
         if wrong := sorted({name or "''" for name in columns if not name or columns.count(name) > 1}):
-            raise Unreadable(f"the header names {', '.join(wrong)} twice or not at all", "one name for each column")
+            raise Unreadable(f"the header has {', '.join(wrong)} twice or not at all", "one name for each column")
         line = reader.line_num + 1
         rows: list[TableRow] = []
         for cells in reader:

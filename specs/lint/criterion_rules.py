@@ -74,7 +74,7 @@ def _metric(spec: SessionSpec, stage: Stage, criterion: Criterion, loc: Loc) -> 
         hint = f"did you mean '{match}'? {hint}" if match else hint
         message = f"unknown metric '{criterion.metric}'"
     elif parameter := absent.get(criterion.metric):
-        message, hint = f"'{criterion.metric}' is measured only with {parameter}", f"give {parameter}, or leave it out"
+        message, hint = f"'{criterion.metric}' is measured only with {parameter}", f"give {parameter}, or omit it"
     elif definition.scope == "rule":
         message = (
             f"'{criterion.metric}' is judged by what analysis registers (kinds, controls, arms), not by a criterion"

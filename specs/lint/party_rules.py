@@ -64,7 +64,7 @@ def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
     for place, reviewer in reviewers_of(spec):
         if why := _own_judge(builder, reviewer):
             message = f"{why}: it would judge its own work"
-            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
+            yield LintProblem((*place, "vendor"), message, "use another vendor, or 'checklist'")
         elif builder.vendor == "external" and reviewer.asks_a_model and builder.model_vendor is None:
             message = "the reviewer is a model, and the spec does not state whose model the external builder is"
             hint = "add model_vendor: anthropic, openai or other to the builder; or take 'checklist' or 'person'"
@@ -150,7 +150,7 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
     if panel.tie_breaker is not None and panel.tie_breaker.vendor in vendors:
         loc: Loc = ("panel", "tie_breaker", "vendor")
         message = f"vendor '{panel.tie_breaker.vendor}' is a member already: it would break the tie for itself"
-        yield LintProblem(loc, message, "take another vendor, or a person")
+        yield LintProblem(loc, message, "use another vendor, or a person")
 
 
 def lint_one_reviewer(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:

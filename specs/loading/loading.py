@@ -202,7 +202,7 @@ def _with_remedies(path: Path, document: Document, problems: list[LintProblem]) 
             if isinstance(named := document.data["heldout"].get("path"), str):
                 yield from NamedFiles(path, False).unreadable(("heldout", "path"), named)
         elif problem.loc == ("heldout", "digest"):
-            yield replace(problem, hint="leave it out, or `peergate spec pin` writes it")
+            yield replace(problem, hint="omit it, or let `peergate spec pin` write it")
         elif problem.loc == ("analysis", "n") and missing:
             # Counted from the held-out split, unless that cannot be read, which is a separate problem.
             if not any(other.loc[0] == "heldout" for other in problems):

@@ -24,7 +24,7 @@ class Companion(Contract):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if (self.path is None) == (self.link is None):
-            raise ValueError("needs a path or a link, and not both")
+            raise ValueError("needs either a path or a link")
         return self
 
 

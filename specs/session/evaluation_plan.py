@@ -221,7 +221,7 @@ class LearningCurve(Contract):
         if points < needed:
             raise ValueError(f"a {self.form} curve needs {needed - 1} arms besides the treatment, got {points - 1}")
         if len(set(self.arms)) != len(self.arms):
-            raise ValueError("arms names an arm twice")
+            raise ValueError("arms has a duplicate name")
         return self
 
 

@@ -42,7 +42,7 @@ def vendor_of(name: str) -> ReviewerVendor:
     """Return the plug-in vendor of a name; raises PluginFault if none is installed or it cannot be used."""
     point = plugins.find(GROUP, name)
     if point is None:
-        raise PluginFault(f"reviewer vendor '{name}' is not installed", hint="install the distribution that brings it")
+        raise PluginFault(f"reviewer vendor '{name}' is not installed", hint="install a distribution that has it")
     result: Any = plugins.load(point)
     where = plugins.where(point)
     if not isinstance(result, ReviewerVendor):

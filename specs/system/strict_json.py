@@ -76,12 +76,12 @@ def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(results) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{plain(twice, 60)}' appears in it twice")
+        raise ValueError(f"duplicate key '{plain(twice, 60)}'")
     return results
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:

@@ -50,7 +50,7 @@ class QuestionRequest(Request):
     options: Annotated[tuple[Option, ...], Field(max_length=10)] = ()
     """The answers to choose from, if there are only so many."""
     kind: DecisionKind | None = None
-    """What kind of decision this is; leave it out when in doubt, and it will be asked."""
+    """What kind of decision this is; omit it when in doubt, and a person is asked."""
     stakes: Stakes | None = None
     """What is lost when the decision is wrong."""
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None

@@ -68,7 +68,7 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
         peergate("override", "small", "--check", "leakage.overlap", "--stage", "after", *nothing), 2, "not asked of"
     )
     refused(peergate("override", "small", "--gate", "--expires", "soon", *nothing), 2, "90m, 12h, 2d")
-    refused(peergate("override", "small", *nothing), 2, "nothing to lift is named")
+    refused(peergate("override", "small", *nothing), 2, "nothing to override specified")
 
     other = tmp_path / "spec" / "other.yaml"
     text = spec.read_text(encoding="utf-8")

@@ -117,7 +117,7 @@ def test_without_its_position_a_session_takes_no_answer(ground: Ground, answerin
     """The graph keeps nothing between two commands: where the session is, and what it asks, says the trail."""
     (moment,) = at(answering, "before Trail.append(human)", 1)
     results = killed_at(ground, f"no-position.{moment}", moment, ASKED, **{WITHOUT: "position"})
-    assert any("nothing is being asked" in text for text in results), results
+    assert any("not waiting for an answer" in text for text in results), results
 
 
 @in_every_house

@@ -155,6 +155,6 @@ def _requests() -> Callable[..., RequestState]:
 
         def create_equivalent_initial_request(self) -> RequestState:
             # Only where the cache is too small, and it is not.
-            raise IncompleteCompletion(f"prompt {self.request_id} was put out of the cache")
+            raise IncompleteCompletion(f"prompt {self.request_id} was evicted from the cache")
 
     return WatchedRequestState

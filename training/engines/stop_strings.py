@@ -30,7 +30,7 @@ class StopWatcher:
 
     def __init__(self, tokenizer: Any, stops: Sequence[str], *, keep_special: bool) -> None:
         if "" in stops:
-            raise ValueError("an empty stop string would end every text before its first character")
+            raise ValueError("an empty stop string would end every text at once")
         self._tokenizer = tokenizer
         self._stops = tuple(stops)
         self._keep_special = keep_special

@@ -132,7 +132,7 @@ def check_address(address: str, where: str) -> str:
         hint = f"it may set {', '.join(sorted(PARAMETERS))}"
         raise UserError(f"the address may not set {plain(', '.join(unknown), 80)}", where=where, hint=hint)
     if not fits:
-        raise UserError("this is not an address of a Postgres database", where=where, hint=f"write {_FORM}")
+        raise UserError("invalid address of a Postgres database", where=where, hint=f"write {_FORM}")
     for of_address in secrets_of_address(address):
         know("the database's address", of_address)
     return address

@@ -228,7 +228,7 @@ def _look(address: str) -> None:
             raise
         hint = "PEERGATE_DATABASE or the workspace's file names the database and who connects"
         raise UserError(
-            f"the database refuses to be connected to: {text}", where=redact_address(address), hint=hint
+            f"the database refused the connection: {text}", where=redact_address(address), hint=hint
         ) from error
 
 

@@ -55,7 +55,7 @@ def export_run(
     path = paths[0]
     if to_server:
         if out is not None:
-            raise UserError("--send writes no folder", hint="leave --out or --send out")
+            raise UserError("--out cannot be used with --send", hint="omit one of them")
         if len(paths) > 1:
             raise UserError("--send takes one session", hint="send them one after the other")
         lines = send(format, path)

@@ -77,7 +77,7 @@ def anchor(
     First compares the trail with every existing head.
     """
     if folder is None and git is None and command is None:
-        raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
+        raise UserError("no destination specified", hint="use --folder DIR, --git REMOTE or --command CMD")
     walk, head, note = signed_head(folder_of(run, runs))
     agrees = f"{head.size} entries, agrees with {{}} heads that were kept before"
     with as_the_user_wants():
@@ -146,7 +146,7 @@ def rotate_key(
     began with.
     """
     if not reason.strip():
-        raise UserError("no reason was given", hint="--reason WHY")
+        raise UserError("missing reason", hint="--reason WHY")
     keys = KeyFolder(runs.resolve() / FOLDER)
     trails: list[tuple[Path, str]] = []
     names = {*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{request_record.TRAIL}")}

@@ -109,7 +109,7 @@ def export(
     """
     place = place_of(run, runs)
     if place.is_export:
-        raise UserError("this is an export already", where=str(run))
+        raise UserError("already an export", where=str(run))
     with as_the_user_wants(), telling_no_place(folder):
         walk, count = export_run(place.folder, place.trail.name, STORE, folder, trail_page)
     print_line(f"{folder}: {walk.tree.size} entries, {count} files, root {walk.root}")

@@ -164,7 +164,7 @@ def show_entry(
         return
     if name is not None:
         raise UserError(
-            f"'{name}' is one argument too many after entry '{entry}'",
+            f"'{name}' is an unexpected argument after entry '{entry}'",
             hint=f"to trace a number of the report: `peergate audit show {run} claim {name}`",
         )
     place = place_of(run, runs)

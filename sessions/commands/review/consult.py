@@ -93,7 +93,7 @@ def ask(
         typer.Option(
             "--kind",
             help="methodology, priority, experimental_design, statistics, spec_deviation, gpu_spend (always asked); "
-            "technical; trivial, already_in_spec, execution (answered by the policy). In doubt leave it out.",
+            "technical; trivial, already_in_spec, execution (answered by the policy). Omit it when in doubt.",
         ),
     ] = None,
     stakes: Annotated[str | None, typer.Option("--stakes", help="low, medium, high or critical.")] = None,
@@ -162,14 +162,14 @@ def adversarial(
         commits = valid(AdversarialRequest, path=path or ".", evidence=tuple(evidence or ()), effort=effort)
         _finish(lambda desk: review_commits(commits, git, desk), request)
     if path is None:
-        raise UserError("nothing to check is named", hint="a report, a folder or a run folder; or --git RANGE")
+        raise UserError("nothing to check specified", hint="a report, a folder or a run folder; or --git RANGE")
     wanted = valid(AdversarialRequest, path=path, evidence=tuple(evidence or ()), effort=effort)
     _finish(lambda desk: adversarial_review(wanted, desk), request)
 
 
 def _finish(carry_out: Callable[[ConsultContext], RequestOutcome], request: ConsultOptions) -> NoReturn:
     if request.force and request.out is None:
-        raise UserError("--force replaces the file of --out", hint="name one, or leave --force out")
+        raise UserError("--force requires --out", hint="add --out FILE, or omit --force")
     if request.out is not None:
         refuse_to_overwrite(request.out, request.force)
     try:
@@ -209,9 +209,9 @@ def desk_of(request: ConsultOptions) -> ConsultContext:
     values = {name: value for name, value in arguments.items() if value is not None}
     if request.session is not None and (values or request.reviewer is not None):
         message = f"the reviewer of session '{request.session}' is registered: it cannot be chosen here"
-        raise UserError(message, hint="leave --session out to ask someone else")
+        raise UserError(message, hint="omit --session to ask someone else")
     if request.reviewer is not None and values:
-        raise UserError("--reviewer names a file that holds all settings", hint="leave the other options out")
+        raise UserError("--reviewer cannot be combined with other settings", hint="omit the other options")
     if values and "vendor" not in values:
         raise UserError("--vendor is missing: openai or anthropic", hint=f"{_OPTIONS[(next(iter(values)),)]} needs one")
     reviewer = load_reviewer(request.reviewer) if request.reviewer is not None else reviewer_of(values, _OPTIONS)

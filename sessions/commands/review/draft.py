@@ -47,9 +47,9 @@ def draft(
     first. A draft may name only files that you passed. Nothing is started: read the draft, then `peergate start` it.
     """
     if request.session is not None:
-        raise UserError("a spec is drafted outside of sessions", hint="leave --session out")
+        raise UserError("a spec cannot be drafted within a session", hint="omit --session")
     if request.force and request.out is None:
-        raise UserError("--force replaces the file of --out", hint="name one, or leave --force out")
+        raise UserError("--force requires --out", hint="add --out FILE, or omit --force")
     if request.out is not None:
         refuse_to_overwrite(request.out, request.force)
     wanted = valid(DraftRequest, goal=goal, effort=effort)

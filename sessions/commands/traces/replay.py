@@ -78,7 +78,7 @@ class Replies:
             try:
                 row = _ROWS[json.loads(line)["type"]].model_validate_json(line)
             except (ValueError, TypeError, KeyError) as error:
-                raise AuditDamage("is not a line of replies", where=f"{self._path}:{number}") from error
+                raise AuditDamage("is not a line of a replies file", where=f"{self._path}:{number}") from error
             if isinstance(row, QuestionRecord):
                 # A second question without an answer in between: the first may have been billed as well.
                 self.spent_usd += open_calls.pop(row.key, 0.0)

@@ -36,7 +36,7 @@ def write(sources: Sequence[ExportSource], folder: Path) -> list[str]:
     """
     names = [source.history.session for source in sources]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"'{repeated}' is named twice", hint="name each session once")
+        raise UserError(f"duplicate session '{repeated}'", hint="name each session once")
     claims = ClaimList()
     (folder / REPORTS).mkdir()
     sessions = [_read(source, folder, claims) for source in sources]

@@ -64,7 +64,7 @@ def write_reproduction(folder: Path, history: History, parts: UsedParts) -> list
     files["README.md"] = _readme(history, lacks).encode()
     for path, data in files.items():
         if secret := current().known_in(data):
-            raise UserError(f"holds the value of {secret}", where=path, hint="nothing was written")
+            raise UserError(f"contains the value of {secret}", where=path, hint="nothing was written")
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
     return lacks

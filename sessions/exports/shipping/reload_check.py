@@ -169,7 +169,7 @@ def _compare_export(made: ReloadProbe, file: Path) -> Iterator[Flaw]:
         value == other for answer, read in pairs for value, other in zip(answer, numpy.argmax(read, 1), strict=True)
     ]
     if (format := _format_of(file)) is None:
-        raise NotRun(f"no bar is known for the answers of {file.name}, whose types are coarser than 8 bits")
+        raise NotRun(f"no threshold is known for answers of {file.name}, which has types below 8 bits")
     bar = BARS[format].same_tokens
     if every and sum(every) < bar * len(every):
         why = f"llama.cpp continues {sum(every)} of {len(every)} tokens as transformers does, the bar is {bar:.1%}"

@@ -76,7 +76,7 @@ class RayEngine:
         status, answer = self._ask("POST", "/api/jobs/", body, start=True)
         if status == 200 or (status >= 400 and self.find(key) is not None):
             return key
-        raise EngineUnavailable(f"the job was refused with HTTP {status}: {_last_line(answer)}", where=key)
+        raise EngineUnavailable(f"the job was rejected with HTTP {status}: {_last_line(answer)}", where=key)
 
     def find(self, key: str) -> str | None:
         """Return the key if the cluster knows it."""
@@ -155,7 +155,9 @@ def require_address(address: str, where: str) -> str:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(
-            f"'{plain(address, 100)}' is not an address of a Ray dashboard", where=where, hint="as in http://HOST:8265"
+            f"invalid address '{plain(address, 100)}' of a Ray dashboard",
+            where=where,
+            hint="expected an address such as http://HOST:8265",
         )
     if parts.username or parts.password or parts.query:
         raise UserError("the address holds a password or a query", where=where, hint="put the token in RAY_AUTH_TOKEN")

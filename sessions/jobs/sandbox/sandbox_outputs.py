@@ -75,7 +75,7 @@ def _header(stream: BinaryIO) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         header = json.loads(line)
     if not isinstance(header, dict) or not line.endswith(b"\n"):
-        raise OutputStreamError("its outputs do not have the form of files")
+        raise OutputStreamError("its outputs are not a list of files")
     return header
 
 

@@ -82,7 +82,7 @@ class SharedPlace:
         protocol = parts.scheme or "file"
         if protocol not in ATOMIC:
             raise UserError(
-                f"'{plain(protocol, 40)}' is not a protocol that creates a file only once",
+                f"protocol '{plain(protocol, 40)}' cannot create a file exclusively",
                 where="PEERGATE_PLACE",
                 hint=f"use a path, {', '.join(f'{name}://' for name in ATOMIC[2:])}",
             )
@@ -244,7 +244,7 @@ def read_table(data: bytes, where: str) -> dict[str, FileTable]:
         table: Any = json.loads(data)
         return {str(name): FileTable.model_validate(value) for name, value in table.items()}
     except (ValueError, ValidationError, AttributeError, RecursionError) as error:
-        raise AuditDamage("this is not a table of files", where=where) from error
+        raise AuditDamage("this is not a file table", where=where) from error
 
 
 def _blob(digest: str) -> str:

@@ -86,7 +86,7 @@ class Project:
         """Write a spec as a draft; Refused if it is not YAML, or names a file outside of the folder or a secret."""
         raw = text.encode("utf-8", "replace")
         if (secret := current().known_in(raw)) is not None:
-            raise ToolCallRefusal(f"the text holds the value of {secret}; nothing was written")
+            raise ToolCallRefusal(f"the text contains the value of {secret}; nothing was written")
         try:
             document = read_yaml(raw)
         except UnreadableError as error:

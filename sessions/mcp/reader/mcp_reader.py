@@ -124,13 +124,13 @@ class SessionReader:
             parts += [{"session": name} | attempt for attempt in history.attempts]
         if not parts and not left_out:
             names = ", ".join(sorted(known)) or "nothing was measured yet"
-            raise UserError("no attempt has this metric", hint=f"there are: {names}")
+            raise UserError("no attempt has this metric", hint=f"available: {names}")
         return {"attempts": parts[-MOST_ATTEMPTS:], "left_out": left_out}
 
     def _curve(self, curve: Curve) -> Any:
         curves = make_tracked_run(self._source(curve.session)).curves
         if curve.curve not in curves:
-            raise UserError("no such curve", hint=f"there are: {', '.join(sorted(curves)) or 'none'}")
+            raise UserError("no such curve", hint=f"available: {', '.join(sorted(curves)) or 'none'}")
         values = curves[curve.curve]
         step = -(-len(values) // MOST_POINTS)
         return {"steps": len(values), "points": [[place + 1, values[place]] for place in range(0, len(values), step)]}

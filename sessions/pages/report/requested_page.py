@@ -79,7 +79,7 @@ def registered_facts(done: RequestOutcome, *, escaped: bool) -> str:
 def refuse_to_overwrite(path: Path, force: bool) -> None:
     """Raise UserError, before anything is paid for, if the file cannot be written or exists already."""
     if not path.parent.is_dir():
-        raise UserError(f"--out: folder '{path.parent}' does not exist", hint="make it first")
+        raise UserError(f"--out: folder '{path.parent}' does not exist", hint="create it first")
     if path.is_dir():
         raise UserError(f"--out: '{path}' is a folder", hint="name a file in it")
     if not os.access(path.parent, os.W_OK):
@@ -102,7 +102,7 @@ def write_page(path: Path, text: str, force: bool) -> None:
             # Unlike a rename, a link is refused where there is a file already.
             path.hardlink_to(partial)
     except FileExistsError as error:
-        raise UserError(f"--out: '{path}' exists by now", hint="the answer is in the trail") from error
+        raise UserError(f"--out: '{path}' was created in the meantime", hint="the answer is in the trail") from error
     except OSError as error:
         message = f"--out: '{path}' cannot be written: {error.strerror or error}"
         raise UserError(message, hint="the answer is in the trail") from error

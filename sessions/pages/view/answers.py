@@ -46,7 +46,7 @@ class PageAnswers:
         """Return the fields of a form; raises UserError if another page made it."""
         arguments = {name: values[-1] for name, values in _fields(data).items()}
         if not secrets.compare_digest(arguments.get("key", "").encode(), self.key.encode()):
-            raise UserError("this form does not belong to this page", hint="open the page of the session again")
+            raise UserError("this form is not from this page", hint="open the page of the session again")
         return arguments
 
     def answer(self, read: Read, resolved: ResolvedSpec, form: Mapping[str, str]) -> None:
@@ -59,7 +59,7 @@ class PageAnswers:
         answers = [way.answer for way in requests["answers"] if way.answer]
         text, reason = form.get("answer", ""), form.get("reason", "").strip()
         if form.get("since") != str(requests["since"]) or text not in answers:
-            raise UserError("the session no longer asks this", hint="open the page of the session again")
+            raise UserError("the session no longer waits for this answer", hint="open the page of the session again")
         words = ["resume", str(read.place.folder)]
         recorded = RESUME
         if text != RESUME:

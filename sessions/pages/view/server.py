@@ -126,10 +126,10 @@ class Viewer:
 
         def handle_post(request: Request) -> Response:
             if self.answers is None:
-                raise UserError("this page is only for reading", hint="`peergate view --act` answers")
+                raise UserError("this page is read-only", hint="`peergate view --act` answers")
             form, read = self.answers.form(data), self._read(request)
             if read.place.is_export or self.checks.of(read.name).damage:
-                raise UserError("nothing is answered on a copy or a damaged trail", hint="`peergate audit verify`")
+                raise UserError("a copy or a damaged trail cannot be answered", hint="`peergate audit verify`")
             act(self.answers, read, form)
             return RedirectResponse(f"/s/{quote(read.name, safe='')}/", 303)
 

@@ -34,7 +34,7 @@ class PageServer:
             self.socket.close()
             message = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"port {port} is not available: {message}", hint="choose another --port, or leave it out"
+                f"port {port} is not available: {message}", hint="choose another --port, or omit it"
             ) from error
         self.port: int = self.socket.getsockname()[1]
         self.access = Access(Viewer(scope, PageAnswers(by) if by else None).app(), self.port, acts=by is not None)

@@ -41,7 +41,7 @@ def is_digest(value: object) -> bool:
 def require_digest(digest: str) -> str:
     """Return a digest, or raise UserError: it becomes a path."""
     if not is_digest(digest):
-        raise UserError("this is not a digest", hint="sha256: and 64 hexadecimal digits")
+        raise UserError("invalid digest", hint="expected sha256: and 64 hexadecimal digits")
     return digest
 
 

@@ -208,7 +208,7 @@ def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) 
     place = ("budget", "max_disk_gb")
     if unknown := [name for name in disk.unknown() if not kind_of(spec.stage(name)).plugin]:
         message = f"what {', '.join(unknown)} may leave is not known, so max_disk_gb cannot be kept"
-        hint = "model.shape tells the size of weights that are not here; or leave max_disk_gb out"
+        hint = "declare model.shape for weights that are not here, or omit max_disk_gb"
         raise spec_error(path, profile, LintProblem(place, message, hint))
     if disk.total().most > allowed * 1e9:
         each = ", ".join(f"{stage.stage} {size_in_words(ceil(stage.most()))}" for stage in disk.stages if stage.most())

@@ -116,7 +116,7 @@ class ReviseParameters(SamplingParameters, Pairing):
     @classmethod
     def _name_each_once(cls, principles: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if principles and len(set(principles)) != len(principles):
-            raise ValueError("a principle is named twice")
+            raise ValueError("principles has a duplicate")
         return principles
 
     @property

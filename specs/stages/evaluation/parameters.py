@@ -46,7 +46,7 @@ class EvaluateParameters(Writing):
     @model_validator(mode="after")
     def _wrapper_fits(self) -> Self:
         if (self.prompting == "wrapped") != (self.wrapper is not None):
-            raise ValueError("wrapper is given with prompting: wrapped, and only then")
+            raise ValueError("wrapper and prompting: wrapped require each other")
         require_prompt(self.wrapper)
         return self
 
@@ -55,7 +55,7 @@ class EvaluateParameters(Writing):
         """Refuse repeated greedy answers, a nucleus that nothing is drawn from, and a k without an estimate."""
         require_temperature(self.samples_per_item, self.temperature, "samples_per_item")
         if self.temperature is None and self.top_p < 1:
-            raise ValueError(f"top_p is {self.top_p:g} and nothing is drawn: state a temperature, or leave top_p out")
+            raise ValueError(f"top_p is {self.top_p:g} and nothing is drawn: state a temperature, or omit top_p")
         if self.k is not None and self.k > self.samples_per_item:
             raise ValueError(
                 f"accuracy_at_k with k: {self.k} needs as many answers, samples_per_item: {self.k} or more"

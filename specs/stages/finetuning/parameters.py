@@ -105,7 +105,7 @@ class TrainingParameters(Contract):
             if missing:
                 raise ValueError(f"method '{self.method}' needs {', '.join(missing)}")
             if len(set(self.target_modules or ())) != len(self.target_modules or ()):
-                raise ValueError("target_modules names a module twice")
+                raise ValueError("target_modules has a duplicate")
         if self.warmup_steps is not None and self.scheduler == "constant":
             raise ValueError("warmup_steps has no effect with scheduler 'constant'")
         if self.prompt_format is not None and self.prompt_format.count("{prompt}") != 1:
@@ -229,9 +229,9 @@ class SftParameters(ReplicatedParameters):
     @model_validator(mode="after")
     def _shards_fit(self) -> Self:
         if self.distributed is not None and self.packing:
-            raise ValueError("packing makes shards of different lengths: leave it out with distributed")
+            raise ValueError("packing makes shards of different lengths: omit it with distributed")
         if self.distributed is not None and self.validation_share:
-            raise ValueError("validation_share is for one process: leave it out with distributed")
+            raise ValueError("validation_share is for one process: omit it with distributed")
         if self.early_stopping is not None and not self.validation_share:
             raise ValueError("early_stopping reads examples that are kept out: give validation_share")
         return self
@@ -264,5 +264,5 @@ class DpoParameters(ReplicatedParameters):
         if self.loss == "kto" and self.batch_size % 2:
             raise ValueError(f"loss 'kto' compares the responses of a batch: batch_size {self.batch_size} is not even")
         if self.early_stopping is not None and self.distributed is not None:
-            raise ValueError("early_stopping is for one process: leave it out with distributed")
+            raise ValueError("early_stopping is for one process: omit it with distributed")
         return self

@@ -305,7 +305,7 @@ def test_heads_are_kept_in_a_folder_in_git_and_by_a_command_and_compared(run: Pa
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        ([], "no place was named"),
+        ([], "no destination specified"),
         (["--command", "exit 3"], "the command 'exit 3' ended with 3"),
         (["--git", "/nowhere/at/all.git"], "git ls-remote ended with 128"),
     ],

@@ -110,7 +110,7 @@ CASES = [
      "the arm 'own drafts' is trained on as many examples as the treatment"),
     (SAME, "{arms: [fewer, own drafts], at: 15000, form: power_law}", "analysis.learning_curve",
      "a power_law curve needs 3 arms besides the treatment, got 2"),
-    (SAME, "{arms: [fewer, fewer], at: 15000}", "analysis.learning_curve", "arms names an arm twice"),
+    (SAME, "{arms: [fewer, fewer], at: 15000}", "analysis.learning_curve", "arms has a duplicate name"),
     (SAME, "{arms: [fewer], at: 15000}", "analysis.learning_curve.arms", "at least 2"),
 ]  # fmt: skip
 

@@ -316,7 +316,7 @@ def test_a_grant_that_is_not_in_the_trail_is_refused(session: OnDisk, tmp_path: 
     order = granted(elsewhere)
     elsewhere.trail.close()
     session.decide(None, 1, "approve")
-    with pytest.raises(InvalidGrant, match="no such grant is in the trail"):
+    with pytest.raises(InvalidGrant, match="no such grant in the trail"):
         check(session, order)
 
 
@@ -339,7 +339,7 @@ def test_a_grant_that_is_not_in_the_trail_is_refused(session: OnDisk, tmp_path: 
 def test_a_forged_grant_is_refused(session: OnDisk, forged: dict[str, Any]) -> None:
     order = granted(session)
     grant = order.grant.model_copy(update=forged)
-    with pytest.raises(InvalidGrant, match="no such grant is in the trail"):
+    with pytest.raises(InvalidGrant, match="no such grant in the trail"):
         check(session, order.model_copy(update={"grant": grant, "key": grant.key()}))
 
 

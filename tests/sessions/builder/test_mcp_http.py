@@ -130,7 +130,7 @@ def test_the_token_is_for_its_owner_only(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="not one word of at least 32"):
             read_token(path, "build")
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(UserError, match="not a plain file"):
+    with pytest.raises(UserError, match="not a regular file"):
         read_token(tmp_path / "pipe", "build")
 
 
@@ -199,8 +199,8 @@ def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
 
 def test_http_without_a_token_and_a_token_without_http_are_refused(tmp_path: Path) -> None:
     run = open_quick(tmp_path, EXTERNAL)
-    with pytest.raises(UserError, match="HTTP needs a token"):
+    with pytest.raises(UserError, match="--http requires a token"):
         serve("small", runs=run.parent, http="127.0.0.1:0")
-    with pytest.raises(UserError, match="a token needs HTTP"):
+    with pytest.raises(UserError, match="--token-file requires --http"):
         serve("small", runs=run.parent, token_file=tmp_path / "token")
     assert [entry.kind for entry in entries(run)][-1] == "model", "nothing was started"

@@ -49,7 +49,7 @@ def test_a_rejected_session_keeps_its_exit_code(leaky: Path) -> None:
 def test_an_answer_to_a_closed_session_is_refused(leaky: Path) -> None:
     answer = ("--answer", "approve", "--reason", "I like it")
     done = peergate("resume", "demo_leaky", "--runs", leaky.parent, *answer)
-    assert done.returncode == 2 and "nothing is being asked" in done.stderr
+    assert done.returncode == 2 and "not waiting for an answer" in done.stderr
     assert not entries(leaky, "human")
 
 
@@ -104,7 +104,7 @@ def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(t
         (("status", "nobody"), 2, "no session"),
         (("report", "nobody"), 2, "no session"),
         (("cancel", "nobody"), 2, "no session"),
-        (("start", "demo", "--name", "../out"), 2, "cannot be a session's name"),
+        (("start", "demo", "--name", "../out"), 2, "invalid session name"),
         (("frobnicate",), 2, "No such command"),
         (("audit", "show", "nowhere", "0"), 2, "no trail"),
     ],

@@ -168,7 +168,7 @@ def test_a_name_that_no_session_can_have_is_refused_once(tmp_path: Path, name: s
     for command in (("start", "demo_leaky"), ("pod", "plan", "demo_leaky", "--host", "me@there")):
         runs = ("--runs", tmp_path / "runs") if command[0] == "start" else ()
         done = peergate(*command, "--name", name, *runs)
-        assert done.returncode == 2 and done.stderr.startswith(f"peergate: '{name}' "), done.stderr
+        assert done.returncode == 2 and done.stderr.startswith(f"peergate: invalid session name '{name}'"), done.stderr
         assert done.stderr.count("\n") == 2, "one line for what is wrong, one for what to do"
     assert not (tmp_path / "runs").exists()
 

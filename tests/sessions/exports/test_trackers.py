@@ -92,9 +92,9 @@ def test_what_is_sent_nowhere_is_one_line(run: Path, tmp_path: Path, monkeypatch
         monkeypatch.delenv(variable, raising=False)
     for row, why in (
         (("mlflow", run, "--send"), "variable MLFLOW_TRACKING_URI is not set"),
-        (("tensorboard", run, "--send"), "nothing is sent as 'tensorboard'"),
+        (("tensorboard", run, "--send"), "format 'tensorboard' cannot be sent"),
         (("wandb", run, "--send"), "for `wandb sync`"),
-        (("mlflow", run, "--send", "--out", tmp_path / "out"), "--send writes no folder"),
+        (("mlflow", run, "--send", "--out", tmp_path / "out"), "--out cannot be used with --send"),
     ):
         done = called("export", *row)
         assert done.returncode == 2 and why in done.stderr and not (tmp_path / "out").exists()

@@ -43,7 +43,7 @@ def test_addresses(text: str, destination: str, port: int | None) -> None:
     "text", ["-oProxyCommand=id", "a b", "ada@-x", "ada@", "host:0", "host:70000", "ho\nst", "a@b@c", "$(id)@h", ""]
 )
 def test_what_ssh_would_read_as_something_else_is_no_address(text: str) -> None:
-    with pytest.raises(UserError, match="not an address"):
+    with pytest.raises(UserError, match="invalid pod address"):
         read_address(text)
 
 
@@ -82,7 +82,7 @@ def test_a_plan_says_what_happens_what_ends_the_pod_and_what_it_costs_at_most(tm
     assert any("after 4.00 h" in end for end in report["ends"]) and any("`poweroff`" in end for end in report["ends"])
     assert any("2 GPUs" in step for step in report["steps"]) and report["keys"] == []
     both = peergate("pod", "plan", spec, "--pod", pod, "--host", "x")
-    assert both.returncode == 2 and "no machine is named" in both.stderr
+    assert both.returncode == 2 and "no machine specified" in both.stderr
 
 
 def test_only_keys_the_session_needs_are_named(tmp_path: Path) -> None:

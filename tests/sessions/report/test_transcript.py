@@ -126,7 +126,7 @@ def test_the_command_prints_all_one_stage_one_attempt_or_says_what_there_is(sess
     data = json.loads(runner.invoke(app, ["transcript", str(run), "sample.1", "--json"]).output)
     assert data["schema_version"] == 1 and [attempt["stage"] for attempt in data["attempts"]] == ["sample"]
     assert data["attempts"][0]["events"][0]["usd"] == 0.01
-    for named, why in (("sample.2", "nothing is recorded of 'sample.2'"), ("../x", "is not an attempt")):
+    for named, why in (("sample.2", "no record of 'sample.2'"), ("../x", "invalid attempt")):
         failed = runner.invoke(app, ["transcript", str(run), named])
         assert why in str(failed.exception)
 

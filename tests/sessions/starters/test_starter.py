@@ -260,7 +260,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "done"),
     [
-        (("--name", "My Model"), "'My Model' cannot be a session's name"),
+        (("--name", "My Model"), "invalid session name 'My Model'"),
         (("--verifier", "my verifier.py"), "--verifier: no verifier can have the name 'my verifier.py' here"),
         (("--verifier", "train.py", "--template", "script"), "no verifier can have the name 'train.py' here"),
     ],

@@ -88,11 +88,11 @@ def test_no_item_answer_or_reason_is_told_and_no_control_character(runs: Path) -
 def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
     reader = SessionReader(Scope(runs))
     assert "the trail is damaged" in refused(reader, "session", session="damaged")
-    assert "there are: train.1/learning_rate, train.1/loss" in refused(
+    assert "available: train.1/learning_rate, train.1/loss" in refused(
         reader, "curve", session="accepted", curve="train.1/x"
     )
     assert "unknown session" in refused(reader, "session", session="../accepted")
-    assert "no attempt has this metric (there are: acceptance_rate" in refused(
+    assert "no attempt has this metric (available: acceptance_rate" in refused(
         reader, "metric_history", metric="x", session="accepted"
     )
     assert refused(reader, "session") == "malformed arguments: session: Field required"
@@ -106,6 +106,6 @@ def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
 
 def test_without_a_session_to_build_the_command_says_so(tmp_path: Path) -> None:
     done = called("mcp", "--runs", tmp_path)
-    assert done.returncode == 2 and "no session, spec or folder was named" in done.stderr
+    assert done.returncode == 2 and "no session, spec or folder specified" in done.stderr
     done = called("mcp", "--read", "--runs", tmp_path / "none")
     assert done.returncode == 2 and "no such folder" in done.stderr

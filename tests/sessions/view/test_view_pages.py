@@ -352,7 +352,10 @@ def test_a_second_attempt_says_what_changed_since_the_first(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [(("--anchor", "head"), "an anchor is of one trail"), (("small", "--everywhere"), "lists a whole database")],
+    [
+        (("--anchor", "head"), "--anchor takes a single trail"),
+        (("small", "--everywhere"), "cannot be combined with RUN"),
+    ],
 )
 def test_what_does_not_go_together_is_refused(
     closed_quick: Path, tmp_path: Path, values: tuple[str, ...], message: str

@@ -188,7 +188,7 @@ def test_a_turn_that_is_not_to_be_learned_is_not_learned(name: str, tmp_path: Pa
     assert [row["completion"] for row in every] == ["four"] and every[0]["before"][1]["content"] == "five"
     assert [row["completion"] for row in rows_of(registered(path, [{"messages": talk}]))] == ["four"]
     data = registered(path, [{"messages": [USER, wrong]}, {"messages": talk}])
-    assert data.rows == 1 and data.notes == ("1 of 2 rows are left out: a weight says that no turn is learned",)
+    assert data.rows == 1 and data.notes == ("1 of 2 rows are left out: the weights exclude every turn from training",)
     assert "no row is left" in refused(path, [{"messages": [USER, {**wrong, name: False}]}]).message
     assert refused(path, [{"messages": [{**USER, name: True}, ASSISTANT]}]).keys == "messages"
     assert refused(path, [{"messages": [USER, {**ASSISTANT, name: 0.5}]}]).keys == name

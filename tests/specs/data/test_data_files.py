@@ -220,7 +220,7 @@ PASSWD = "".join(f"user{n}:x:{n}:{n}::/home/user{n}:/bin/sh\n" for n in range(30
         ("a.jsonl", b"PAR1", "is Parquet (name it .parquet)"),
         ("a.csv", b"", "the file holds no rows"),
         ("a.csv", b"prompt,completion\n", "a header and no rows"),
-        ("a.csv", b"prompt,prompt\na,b\n", "names prompt twice"),
+        ("a.csv", b"prompt,prompt\na,b\n", "has prompt twice"),
         ("a.csv", b"prompt,completion\na,b,c\n", "3 cells, the header has 2"),
         ("a.csv", b'prompt,completion\n"a,b\n', "not valid CSV"),
         ("a.csv", b'{"prompt": "a", "completion": "b"}\n' * 2, "holds JSON lines, not a table (name it .jsonl)"),

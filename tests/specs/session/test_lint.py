@@ -80,7 +80,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
          "unknown metric 'loss_dorp' (did you mean 'loss_drop'? measured here: steps"),
         (LOSS, "- {metric: zzz, above: 0}", "stages[2].gate.criteria[0].metric", "unknown metric 'zzz' (measured here"),
         (LOSS, "- {metric: validation_loss_rise, at_most: 1}", "stages[2].gate.criteria[0].metric",
-         "'validation_loss_rise' is measured only with validation_share (give validation_share, or leave it out)"),
+         "'validation_loss_rise' is measured only with validation_share (give validation_share, or omit it)"),
         (LOSS, "- {metric: accuracy, above: 0}", "stages[2].gate.criteria[0].metric",
          "'accuracy' is measured by evaluate stages, this one is sft"),
         ("{metric: truncation_rate, at_most: 0.5}", "{metric: accuracy_gain, above: 0}",

@@ -125,11 +125,11 @@ def _differences(path: Path, other: Path) -> list[str]:
 def _differing(path: Path, other: Path) -> str:
     """Return in words how a file differs."""
     if not path.name.endswith("config.json"):
-        return "; leave it out, the base's is kept"
+        return "; omit it, the base model's is used"
     names = _differences(path, other) if other.is_file() else []
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     what = f": {', '.join(map(quote_name, names[:_SHOWN]))}{more}" if names else ""
-    return f"{what}; leave it out, the base's is kept"
+    return f"{what}; omit it, the base model's is used"
 
 
 def _configuration(path: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Rollouts:
         """Return the token ids of a step's committed answers, with their end tokens; raises OtherRollouts for none."""
         rollouts = [rollout for rollout in self._committed or () if rollout.step == step]
         if not rollouts:
-            raise OtherRollouts(f"no rollouts of step {step}")
+            raise OtherRollouts(f"no rollouts for step {step}")
         self.heard(step, rollouts)
         return [[*rollout.answer_ids, *([] if rollout.end_id is None else [rollout.end_id])] for rollout in rollouts]
 
