@@ -68,14 +68,14 @@ def test_a_server_that_drips_ends_at_the_deadline(served: Callable[[Serve], str]
         with pytest.raises(httpx2.ReadTimeout, match=r"did not (begin|end) in time"):
             client.post(address, json={})
         assert client.may_be_billed or part == "the body"
-    assert 0.4 < time.monotonic() - began < 3
+    assert 0.4 < time.monotonic() - began < 10
 
 
 def test_a_server_that_says_nothing_ends_at_the_deadline(served: Callable[[Serve], str]) -> None:
     began = time.monotonic()
     with RecordedClient(0.3, "a-key-of-the-tests") as client, pytest.raises(httpx2.ReadTimeout):
-        client.post(served(lambda connection: time.sleep(3)), json={})
-    assert time.monotonic() - began < 2
+        client.post(served(lambda connection: time.sleep(60)), json={})
+    assert time.monotonic() - began < 20
 
 
 def test_an_answer_in_time_is_whole_and_the_timer_ends_nothing_later(served: Callable[[Serve], str]) -> None:

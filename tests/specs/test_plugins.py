@@ -97,8 +97,8 @@ def test_a_name_that_two_distributions_bring_is_refused(here: Path) -> None:
 def test_what_hangs_is_given_up_and_what_imports_torch_is_refused() -> None:
     began = time.monotonic()
     with pytest.raises(PluginFault, match=r"it takes more than 0\.2 s"):
-        plugins.run_bounded(lambda: time.sleep(3), "slow 1.0", seconds=0.2)
-    assert time.monotonic() - began < 2
+        plugins.run_bounded(lambda: time.sleep(60), "slow 1.0", seconds=0.2)
+    assert time.monotonic() - began < 20
 
     with pytest.raises(PluginFault, match="it imports trl"):
         plugins.run_bounded(lambda: import_module("trl.nothing_of_this_name"), "heavy 1.0")

@@ -107,11 +107,11 @@ def test_the_last_number_is_a_value(text: str, value: Fraction | int | None) -> 
 
 
 def test_answers_of_any_length_are_read_at_once() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     for text in ("1," * 50_000, "(" * 100_000, "= " * 50_000, "*a" * 50_000, "9^" * 50_000):
         for read in (reduce_answer, last_number, final_answer):
             read(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 RATIONALE = "There are {0} boxes with 2 eggs each.\nSo {0}*2 = <<{0}*2={1}>>{1} eggs.\n#### {1}"
