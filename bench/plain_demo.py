@@ -86,7 +86,7 @@ def train(model: Any, tokenizer: Any, examples: Sequence[tuple[Item, str]]) -> A
 
 def measure() -> dict[str, float]:
     """Run the parts and return their seconds; print how many answers pass before and after."""
-    from bench.generate import shipped_model
+    from testing.fixtures.real_model import smollm2_checkpoint
     from training.engines.checkpoint import import_libraries, load
 
     import_libraries()
@@ -97,7 +97,7 @@ def measure() -> dict[str, float]:
         seconds[name], began = time.perf_counter() - began, time.perf_counter()
 
     heldout, prompts = (load_items(DATA / f"format_{part}.jsonl") for part in ("heldout", "train"))
-    model, tokenizer = load(shipped_model())
+    model, tokenizer = load(smollm2_checkpoint())
     tokenizer.padding_side = "left"
     lap("load")
     before = passing(answer(model, tokenizer, heldout, 32, do_sample=False))

