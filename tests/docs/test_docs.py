@@ -38,11 +38,14 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def missing_files(page: Path, home: Path) -> list[str]:
-    """Return the files that a page names in code marks and that are not there."""
-    named = re.findall(
-        rf"`((?:bench|docs|testing|tests|{'|'.join(PACKAGES)})/[\w/.-]+\.\w+)", page.read_text(encoding="utf-8")
-    )
-    return [name for name in named if not (home / name).exists()]
+    """Return the files and folders that a page names in code marks and that are not there."""
+    tops = "|".join(("bench", "docs", "testing", "tests", *PACKAGES))
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(rf"`((?:{tops})/(?:[\w/.-]+\.\w+|[\w/-]+(?=`)))", text)
+    # The map of folders in the README: a line for each, with those inside it.
+    for top, line in re.findall(rf"^({tops})/ +(.*)$", text, re.MULTILINE):
+        named += (f"{top}/{name}" for name in re.findall(r"(?<![/\w])([a-z]+/|\w+\.py)", line) if top != "tests")
+    return [name for name in named if not (home / name).exists() and "/FAMILY" not in name]
 
 
 def test_every_link_leads_somewhere() -> None:
@@ -63,11 +66,12 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
     (tmp_path / "docs" / "other.md").write_text("# One `two`: three\n```\n# none\n```\n", encoding="utf-8")
     page.write_text(
         "# Here\n[a](other.md#one-two-three) [b](#here) [c](https://x/y) `[d](no.md)`\n"
-        "[e](gone.md) [f](other.md#none) [g](#there) `tests/gone.py` `docs/page.md`\n",
+        "[e](gone.md) [f](other.md#none) [g](#there) `tests/gone.py` `docs/page.md`\n"
+        "`docs/none` `docs` ```\ntests/    other/, fixtures/\ndocs/     page.md, old/\n```\n",
         encoding="utf-8",
     )
     assert list(broken_links(page)) == ["gone.md", "other.md#none", "#there"]
-    assert missing_files(page, tmp_path) == ["tests/gone.py"]
+    assert missing_files(page, tmp_path) == ["tests/gone.py", "docs/none", "docs/old/"]
 
 
 def runs_in_ci(file: Path) -> bool:
