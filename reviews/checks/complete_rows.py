@@ -12,6 +12,7 @@ from reviews.evidence.row_lines import answer_of
 from reviews.evidence.row_reader import read_rows
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
+from specs.system.text import plural
 from training.rules.tasks import choose
 
 CHECKS = CheckRegistry(("generate", "evaluate", "multi_turn", "inspect", "lm_eval"))
@@ -40,7 +41,8 @@ def as_ordered(ordered: Counter[tuple[str, int]], counts: Counter[tuple[str, int
     """Compare the rows, by item and number, with the ordered rows."""
     if counts != ordered:
         missing, extra = (ordered - counts).total(), (counts - ordered).total()
-        detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {extra} rows were not ordered"
+        surplus = plural(extra, "row was", "rows were")
+        detail = f"{ordered.total()} {what} were ordered; {missing} have no row, {surplus} not ordered"
         return CheckOutcome("FAIL", detail, float(missing + extra))
     return CheckOutcome("PASS", f"all {ordered.total()} ordered {what} have one row", float(ordered.total()))
 

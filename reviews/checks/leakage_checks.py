@@ -19,6 +19,7 @@ from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_
 from specs.stages.base.metric import MetricSet
 from specs.stages.registry import kind_of
 from specs.system.exact import holds
+from specs.system.text import plural
 from training.rules.disguise import LEAST_STEMS, Words, content_of, count_words, stems_of
 from training.rules.similarity import nearest_of, words_of
 from training.rules.tasks.conversation import user_turns_of
@@ -139,7 +140,7 @@ def _compare_prompts(train: Sequence[tuple[str, str]], heldout: Sequence[Item], 
     by_kind = Counter(overlap.how for overlap in overlaps)
     message = ", ".join(f"{times} {kind}" for kind, times in sorted(by_kind.items()))
     rows = len({overlap.train for overlap in overlaps})
-    detail = f"{rows} training texts are held-out prompts ({message})"
+    detail = f"{plural(rows, 'training text is a held-out prompt', 'training texts are held-out prompts')} ({message})"
     return CheckOutcome(
         "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(overlaps)), repairable=False
     )
@@ -209,7 +210,7 @@ def groups_of(train: Sequence[Item | Example | Preference], heldout: Sequence[It
     if shared:
         return CheckOutcome(
             "FAIL",
-            f"{len(shared)} groups are on both sides: {join_names(shared)}",
+            f"{plural(len(shared), 'group is', 'groups are')} on both sides: {join_names(shared)}",
             float(len(shared)),
             repairable=False,
         )

@@ -19,6 +19,7 @@ from specs.session.evaluation_plan import LEAST_POWER, MOST_ALPHA
 from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_texts
 from specs.stages.registry import kind_of
 from specs.system.exact import exact, holds
+from specs.system.text import plural
 from specs.system.vendors.parties import makers
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
@@ -199,7 +200,9 @@ def _check_principles(design: DesignEvidence) -> CheckOutcome:
         message = f"the items of task '{design.resolved.spec.task}' hold no instructions, and principles name some"
         return CheckOutcome("FAIL", message, repairable=False)
     wrong = principle_checks.unknown_instructions(principles, design.heldout)
-    fault = f"{len(wrong)} instructions of principles are in no held-out item"
+    fault = (
+        f"{plural(len(wrong), 'instruction of a principle is', 'instructions of principles are')} in no held-out item"
+    )
     return unless(wrong, fault, "held-out items hold every instruction that a principle names", repairable=False)
 
 
@@ -345,7 +348,8 @@ def _check_independence(design: DesignEvidence) -> CheckOutcome:
         return CheckOutcome("WARN", "the builder is external: its user stated whose model it is, which is not verified")
     # Without their names: the packet goes to the reviewer, who must not learn whose work it is.
     return CheckOutcome(
-        "PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder"
+        "PASS",
+        f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder",
     )
 
 

@@ -20,6 +20,7 @@ from sessions.exports.source import ExportSource
 from specs.stages.registry import kind_of
 from specs.system.errors import EvidenceMissing
 from specs.system.masking import current
+from specs.system.text import plural
 from specs.trail.session_bodies import ExitEntry
 from training.rules.evaluation.inspect_log import write_log
 from training.rules.tasks.conversation import user_turns_of
@@ -66,7 +67,7 @@ def _write_answers(source: ExportSource, evidence: Evidence, target: Path) -> st
         current().value(_header(source, evidence, answers)),
         [current().value(_sample(answer)) for answer in answers],
     )
-    return f"{right} of {len(answers)} items right"
+    return f"{right} of {plural(len(answers), 'item')} right"
 
 
 def _sample(value: Answered) -> dict[str, Any]:

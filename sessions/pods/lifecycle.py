@@ -26,7 +26,7 @@ from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.system.errors import BlockedError, PeergateError, UserError
 from specs.system.regular_files import read_regular
-from specs.system.text import plain
+from specs.system.text import plain, plural
 from specs.system.vendors.api_keys import find_key
 
 Report = Callable[[PodCheck], None]
@@ -116,7 +116,10 @@ def down(
         if pulled is not None:
             audit = verify(place)
             require_whole(place, audit)
-            say(f"verified: {audit.entries} entries, {audit.files} files, {audit.rederived} decisions derived again")
+            say(
+                f"verified: {plural(audit.entries, 'entry', 'entries')}, {plural(audit.files, 'file')}, "
+                f"{plural(audit.rederived, 'decision')} derived again"
+            )
             channel.ask("pulled", entries=pulled.entries)
         if status.ending is not None:
             say("its keeper is ending the pod already, and does not wait any longer")
@@ -241,7 +244,7 @@ def _report(checks: list[PodCheck], report: Report) -> None:
     failed = [check for check in checks if check.status == "FAIL"]
     if failed:
         first = failed[0]
-        more = f", and {len(failed) - 1} more checks failed" if len(failed) > 1 else ""
+        more = f", and {plural(len(failed) - 1, 'more check')} failed" if len(failed) > 1 else ""
         raise Unfit(f"{first.id}: {first.detail}{more}; nothing was installed or started after it", hint=first.hint)
 
 

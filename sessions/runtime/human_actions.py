@@ -37,7 +37,7 @@ from specs.session.session_spec import ResolvedSpec
 from specs.system.errors import BudgetExceeded, UserError
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
-from specs.system.text import json_text
+from specs.system.text import json_text, plural
 from specs.trail.entry import AMENDMENT
 from specs.trail.gate_bodies import AmendmentEntry, ChecksEntry, GrantEntry, OverrideEntry, RetractionEntry
 from specs.trail.verdict import Packet, Verdict
@@ -217,7 +217,7 @@ def _amend(
             # Counted by checks, the first entry of a try: a killed try does not continue.
             number = sum(entry.body.stage == AMENDMENT for entry in history.of(ChecksEntry)) + 1
             checks = amendment_checks(history, old, new, new.attempt_costs())
-            display.say(f"amendment {number}: {len(changes)} changes, reviewed like a design")
+            display.say(f"amendment {number}: {plural(len(changes), 'change')}, reviewed like a design")
             display.checks(checks)
             text = keep_checks(session, AMENDMENT, number, checks)
             packet = amendment_packet(history, old, new, checks, checks_digest=text, reason=reason)

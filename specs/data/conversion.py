@@ -30,6 +30,7 @@ from specs.data.tables import TableRow, of_the_file
 from specs.stages.base.artifacts import As, DialogueTurn, Example, Item, Learned, Preference, Taught
 from specs.system.digests import Contract
 from specs.system.errors import Problem
+from specs.system.text import plural
 from specs.system.yaml.problems import printable
 
 ITEM = frozenset(("id", "group", "kind", "prompt", "constraint"))
@@ -105,7 +106,10 @@ def convert(
             first = error.errors(include_url=False)[0]
             column = printable(str(first["loc"][0]) if first["loc"] else "")
             problems.append(Problem(str(path), row.line, 1, column, printable(str(first["msg"]))))
-    notes = [f"{count} of {len(rows)} rows are left out: {reason}" for reason, count in sorted(left_out.items())]
+    notes = [
+        f"{count} of {plural(len(rows), 'row is', 'rows are')} left out: {reason}"
+        for reason, count in sorted(left_out.items())
+    ]
     if not made and not problems:
         message = f"no row is left: {'; '.join(notes)}"
         problems.append(Problem(str(path), line, 1, "", message, "every row is marked as not to be learned"))

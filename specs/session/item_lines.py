@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from specs.stages.base.artifacts import Item
 from specs.stages.explain import explain
 from specs.system.errors import Problem
+from specs.system.text import plural
 from specs.system.yaml.problems import Loc, format_loc, printable
 
 MAX_DATA_PROBLEMS = 20
@@ -37,7 +38,7 @@ def at_most(problems: list[Problem]) -> list[Problem]:
     displayed_problems, rest = problems[:MAX_DATA_PROBLEMS], problems[MAX_DATA_PROBLEMS:]
     if not rest:
         return displayed_problems
-    message = f"and {len(rest)} more problems from this line on"
+    message = f"and {plural(len(rest), 'more problem')} from this line on"
     return [*displayed_problems, Problem(rest[0].path, rest[0].line, 1, "", message, stands_for=len(rest))]
 
 

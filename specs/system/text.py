@@ -34,6 +34,14 @@ _UNSHOWN = re.compile(r"[^\x00-\x7e]")
 _UNSHOWN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
+def plural(count: int, singular: str, many: str = "") -> str:
+    """Return a count with its noun, or with more words that follow it: ``1 row is``, ``1,200 rows are``.
+
+    Without ``many`` the plural is ``singular`` with an s.
+    """
+    return f"{count:,} {singular if count == 1 else many or f'{singular}s'}"
+
+
 def plain(text: str, limit: int) -> str:
     r"""Return ``text`` as at most ``limit`` printable characters, newlines and tabs.
 

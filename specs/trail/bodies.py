@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from specs.system.text import plural
 from specs.trail import gate_bodies, requested_review, session_bodies
 from specs.trail.entry import Body, UnknownBody
 
@@ -81,7 +82,7 @@ def misfit(kind: str, version: int, body: bytes) -> str | None:
         problems = error.errors(include_url=False, include_context=False)
         parts = [_describe_problem(error_details) for error_details in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
-            parts.append(f"{len(problems) - MOST_PROBLEMS} further problems")
+            parts.append(plural(len(problems) - MOST_PROBLEMS, "further problem"))
         return "; ".join(parts)
     return ""
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specs.system.text import plain
+from specs.system.text import plain, plural
 
 ESC, BEL, ST = "\x1b", "\x07", "\x1b\\"
 HOSTILE = st.lists(
@@ -124,3 +124,16 @@ def test_hostile_text_is_read_in_linear_time() -> None:
         plain(piece * 50_000, 100)
     # Quadratic behaviour takes minutes here.
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (1, ("row",), "1 row"),
+        (0, ("row",), "0 rows"),
+        (1200, ("row is", "rows are"), "1,200 rows are"),
+        (1, ("entry", "entries"), "1 entry"),
+    ],
+)
+def test_a_count_agrees_with_its_noun(count: int, words: tuple[str, ...], text: str) -> None:
+    assert plural(count, *words) == text

@@ -9,6 +9,7 @@ from reviews.requests.rules.data_files import DATA, check_data
 from reviews.requests.rules.python_code import check_python
 from reviews.requests.rules.rule_findings import RuleFindings, RuleMaterial, best_case, place
 from reviews.requests.rules.setting_files import check_settings
+from specs.system.text import plural
 from specs.trail.requested_review import BestCase, IssueSeverity, RequestReading, ReviewAnswer, ReviewKind
 
 SEVERITIES: tuple[IssueSeverity, ...] = ("CRITICAL", "HIGH", "SUGGESTION")
@@ -50,7 +51,7 @@ def review_by_rule(material: RuleMaterial, kind: ReviewKind) -> ReviewAnswer:
     if prose:
         not_judged.append(f"prose, which only a model reads (`--vendor`): {', '.join(prose)}")
     if others:
-        not_judged.append(f"{len(others)} files of other kinds: no rule looks at them")
+        not_judged.append(f"{plural(len(others), 'file')} of other kinds: no rule looks at them")
     counts = [(severity, sum(issue.severity == severity for issue in result.issues)) for severity in SEVERITIES]
     message = ", ".join(f"{count} {severity}" for severity, count in counts)
     fault = any(count for severity, count in counts if severity != "SUGGESTION")

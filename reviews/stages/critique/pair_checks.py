@@ -40,6 +40,7 @@ from specs.stages.critique.rows import DroppedPair, RevisionRow, VerifiedRow
 from specs.stages.registry import outputs_of
 from specs.system.errors import EvidenceMissing
 from specs.system.exact import holds
+from specs.system.text import plural
 from training.rules.critique.pair_selection import fault_in, length_bias
 from training.rules.critique.preference_pairs import collect_revised_examples
 from training.rules.critique.revision_chains import (
@@ -89,7 +90,9 @@ def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         return CheckOutcome("FAIL", detail, float(len(results)))
     if short:
         return CheckOutcome(
-            "FAIL", f"{len(short)} chains do not have {revise_parameters.revisions} rounds", float(len(short))
+            "FAIL",
+            f"{plural(len(short), 'chain does', 'chains do')} not have {revise_parameters.revisions} rounds",
+            float(len(short)),
         )
     return CheckOutcome(
         "PASS",
@@ -229,7 +232,8 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
                 for dropped_pair in out
                 if dropped_pair not in made.dropped
             )
-            detail = f"{len(out)} pairs are written down as left out, {len(made.dropped)} follow from the raw rows"
+            written = plural(len(out), "pair is", "pairs are")
+            detail = f"{written} written down as left out, {len(made.dropped)} follow from the raw rows"
             return CheckOutcome("FAIL", detail, float(len(out)), visible)
     if preferences == pending:
         message = f"; left out: {reasons}" if reasons else ""

@@ -16,6 +16,7 @@ from specs.stages.base.artifacts import Item
 from specs.stages.base.metric import MetricSet
 from specs.stages.evaluation.parameters import InspectParameters, LmEvalParameters
 from specs.system.errors import EvidenceMissing
+from specs.system.text import plural
 from training.rules.evaluation.benchmark_scores import is_right, scored_again
 from training.rules.evaluation.inspect_log import Log, LoggedSample
 
@@ -70,7 +71,8 @@ def _check_log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         for row in rows
         if (texts := list(_differing(row, samples[answer_of(row.row)], score)))
     ]
-    message = f"{len(wrong)} rows are not what the log says: {join_names(value['item'] for value in wrong)}"
+    names = join_names(value["item"] for value in wrong)
+    message = f"{plural(len(wrong), 'row is', 'rows are')} not what the log says: {names}"
     return unless(wrong, message, f"all {len(rows)} rows equal the log", repairable=False)
 
 
@@ -191,9 +193,8 @@ def _check_scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         if results[answer_of(row.row)] not in (None, row.passed)
     ]
     if wrong:
-        message = (
-            f"{len(wrong)} scores do not follow from the answers: {join_names(str(value['item']) for value in wrong)}"
-        )
+        names = join_names(str(value["item"]) for value in wrong)
+        message = f"{plural(len(wrong), 'score does', 'scores do')} not follow from the answers: {names}"
         return CheckOutcome("FAIL", message, float(len(wrong)), tuple(wrong), repairable=False)
     claims = sum(value is None for value in results.values())
     if claims:

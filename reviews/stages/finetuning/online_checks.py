@@ -29,6 +29,7 @@ from specs.stages.finetuning.distributed import ReplicaRound
 from specs.stages.finetuning.online_parameters import ComposerParameters
 from specs.stages.finetuning.online_rows import Rollout
 from specs.system.errors import EvidenceMissing
+from specs.system.text import plural
 from training.rules.finetuning.schedules import steps_of as planned_steps
 
 CHECKS = CheckRegistry(ONLINE)
@@ -99,7 +100,7 @@ def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     takes = {step: each * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
     short = [{"step": step, "answers": n, "due": takes[step]} for step, n in counts.items() if n != takes[step]]
     if short:
-        message = f"{len(short)} steps have not the answers that are due, {each} of each process"
+        message = f"{plural(len(short), 'step has', 'steps have')} not the answers that are due, {each} of each process"
         return CheckOutcome("FAIL", message, float(len(short)), tuple(short))
     if [value.row.item for value in kept_of(evidence)] != list(kept_items):
         return CheckOutcome("FAIL", f"the answers are not to the {len(kept_items)} prompts that were kept out")

@@ -22,6 +22,7 @@ from reviews.statistics import mcnemar
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.parameters import REFERENCE_FREE
 from specs.system.errors import EvidenceMissing
+from specs.system.text import plural
 from training.rules.finetuning.losses import most_difference
 
 CHECKS = CheckRegistry(("dpo",))
@@ -71,12 +72,15 @@ def _check_split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     renamed = [pair_score.pair for pair_score in scored if pair_score.group != pairs[pair_score.pair].group]
     if renamed:
         return CheckOutcome(
-            "FAIL", f"{len(renamed)} scored pairs have another group than their line, first line {renamed[0]}"
+            "FAIL",
+            f"{plural(len(renamed), 'pair has', 'pairs have')} another group than the line, first {renamed[0]}",
         )
     both = {pairs[place].group for place in train} & {pairs[place].group for place in validation}
     if both:
         return CheckOutcome(
-            "FAIL", f"{len(both)} groups are on both sides: {join_names(sorted(both))}", float(len(both))
+            "FAIL",
+            f"{plural(len(both), 'group is', 'groups are')} on both sides: {join_names(sorted(both))}",
+            float(len(both)),
         )
     if not validation:
         return CheckOutcome("WARN", "no pair was kept out: nothing shows what was learnt", 0.0)

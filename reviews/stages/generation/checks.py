@@ -27,6 +27,7 @@ from specs.stages.base.stage import Kind
 from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.system.exact import holds
+from specs.system.text import plural
 from specs.trail.verdict import Status
 from training.rules.generation.instruction_harvest import Shard, rounds_of
 from training.rules.generation.sentinels import BY_ID
@@ -145,7 +146,7 @@ def _check_derivation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         differing = [row for row, again in zip(stored, result.rows, strict=True) if row != again]
         if differing:
             visible = tuple({"item": row.item, "marks": ", ".join(row.marks), "raw": row.raw} for row in differing)
-            detail = f"{len(differing)} rows say of their raw text what it does not give"
+            detail = f"{plural(len(differing), 'row says', 'rows say')} of their raw text what it does not give"
             return CheckOutcome("FAIL", detail, float(len(differing)), visible, repairable=False)
         ours = list(result.examples)
         theirs = list(read_rows(evidence.outputs.get("examples"), Example, "examples", may_be_empty=True))
@@ -251,12 +252,14 @@ def _check_repeatable(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if all(other):
         return CheckOutcome("FAIL", "another seed changed nothing: the registered seed is not used")
     if not all(same):
-        message = f"{same.count(False)} of {len(same)} calls gave another text with the same seed"
+        message = f"{same.count(False)} of {plural(len(same), 'call')} gave another text with the same seed"
         engine = recompute_instructions(evidence).parameters.engine
         if ENGINES[engine].repeatable:
             return CheckOutcome("FAIL", message)
         return CheckOutcome("WARN", f"{message}; engine '{engine}' does not promise to repeat itself")
-    return CheckOutcome("PASS", f"{len(same)} calls repeat themselves with their seed and differ with another")
+    return CheckOutcome(
+        "PASS", f"{plural(len(same), 'call repeats itself', 'calls repeat themselves')} with the same seed and no other"
+    )
 
 
 @CHECKS.add(

@@ -9,6 +9,7 @@ from reviews.stages.generation.generate import judged_rows
 from specs.stages.base.artifacts import Example
 from specs.stages.base.metric import MetricSet
 from specs.system.exact import holds
+from specs.system.text import plural
 
 CHECKS = CheckRegistry(("generate",))
 
@@ -25,11 +26,16 @@ def _check_accepted_examples(evidence: Evidence, _: MetricSet | None) -> CheckOu
             {"item": example.item, "sample": example.sample, "completion": example.completion} for example in wrong
         )
         return CheckOutcome(
-            "FAIL", f"{len(wrong)} kept examples are not accepted by the verifier", float(len(wrong)), visible
+            "FAIL",
+            f"{plural(len(wrong), 'kept example is', 'kept examples are')} not accepted by the verifier",
+            float(len(wrong)),
+            visible,
         )
     if set(theirs) != ours or len(theirs) != len(ours):
         return CheckOutcome(
-            "FAIL", f"{len(theirs)} examples were kept, the verifier accepts {len(ours)}", float(len(theirs))
+            "FAIL",
+            f"{plural(len(theirs), 'example was', 'examples were')} kept, the verifier accepts {len(ours)}",
+            float(len(theirs)),
         )
     return CheckOutcome("PASS", f"the verifier accepts all {len(ours)} kept examples and no others", float(len(ours)))
 

@@ -17,6 +17,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.recipes.parameters import RecipeParameters
 from specs.system.errors import EvidenceMissing
 from specs.system.regular_files import read_regular
+from specs.system.text import plural
 from specs.trail.verdict import RequiredChange
 
 CHECKS = CheckRegistry(("recipe",))
@@ -44,7 +45,7 @@ def _check_curated(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         raise EvidenceMissing("the curated examples or their source are missing")
     counts, chosen = (Counter(read_regular(path).splitlines()) for path in (source, examples))
     if strange := chosen - counts:
-        detail = f"{strange.total()} of {chosen.total()} curated examples are not rows of '{role}'"
+        detail = f"{strange.total()} of {plural(chosen.total(), 'curated example')} not among the rows of '{role}'"
         return CheckOutcome("FAIL", detail, float(strange.total()), repairable=False)
     return CheckOutcome(
         "PASS", f"{chosen.total()} of the {counts.total()} rows of '{role}' were kept", float(chosen.total())

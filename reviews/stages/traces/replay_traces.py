@@ -17,6 +17,7 @@ from specs.stages.base.metric import MetricSet
 from specs.stages.traces.parameters import ReplayTracesParameters
 from specs.stages.traces.rows import TraceAnswer
 from specs.system.errors import EvidenceMissing, UserError
+from specs.system.text import plural
 from training.rules.traces.local_replay import States, make_reply, pairs_of, states_in
 from training.rules.traces.pairs import whole_action
 from training.rules.traces.rendering import action_of
@@ -141,7 +142,7 @@ def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
     if complete.status != "PASS":
         return complete
     wrong = [{"state": row.item, "sample": row.sample} for row in rows if row.prompt != pending[row.item]]
-    message = f"{len(wrong)} of {len(rows)} answers are to something else than the state that they name"
+    message = f"{len(wrong)} of {plural(len(rows), 'answer')} to another state than the one named"
     return unless(
         wrong[:_SHOWN], message, f"{len(pending)} states, {traces_parameters.answers} answers to each", repairable=False
     )

@@ -18,6 +18,7 @@ from sessions.commands.output import print_json, print_line, print_table
 from sessions.pages.trail_place import TrailPlace
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
+from specs.system.text import plural
 
 _SHOWN = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
@@ -95,7 +96,10 @@ def _list(run: Path | None, text: str, filters: Filters) -> None:
     rows = [(str(entry.seq), when(entry), entry.kind, _gist(entry)) for entry in result.entries]
     print_table(("entry", "time", "kind", "what"), rows)
     if result.total > len(rows):
-        print_line(f"{result.total - len(rows)} earlier entries are left out; --limit 0 shows all", err=True)
+        print_line(
+            f"{plural(result.total - len(rows), 'earlier entry', 'earlier entries')} left out; --limit 0 shows all",
+            err=True,
+        )
 
 
 def _with_open_conditions(place: TrailPlace) -> tuple[int, ...]:

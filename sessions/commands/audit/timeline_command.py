@@ -23,6 +23,7 @@ from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import STORE
 from sessions.run.terminal import masked_line
 from specs.system.errors import PeergateError, UserError
+from specs.system.text import plural
 
 app = typer.Typer()
 
@@ -112,5 +113,5 @@ def export(
         raise UserError("already an export", where=str(run))
     with as_the_user_wants(), telling_no_place(folder):
         walk, count = export_run(place.folder, place.trail.name, STORE, folder, trail_page)
-    print_line(f"{folder}: {walk.tree.size} entries, {count} files, root {walk.root}")
+    print_line(f"{folder}: {plural(walk.tree.size, 'entry', 'entries')}, {plural(count, 'file')}, root {walk.root}")
     print_line(f"verify: peergate audit verify {folder}")

@@ -26,7 +26,7 @@ from sessions.pages.trail_place import way_of
 from sessions.run.run_layout import STORE, trail_name
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
-from specs.system.text import json_text
+from specs.system.text import json_text, plural
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"question": ("request",), "answer": ("answer", "request", "response")}
@@ -105,8 +105,10 @@ def _tell(place: Path, result: Audit) -> None:
         print_line(f"  log '{masked_line(result.origin, 200)}', policy {result.policy}")
     for value in result.signed:
         verdicts = f", {value['verdicts']} of them verdicts" if value["verdicts"] else ""
-        print_line(f"  {value['role']:<8} key {value['key'][:16]} signed {value['entries']} entries{verdicts}")
-    print_line(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
+        signed = plural(value["entries"], "entry", "entries")
+        print_line(f"  {value['role']:<8} key {value['key'][:16]} signed {signed}{verdicts}")
+    decisions = plural(result.rederived, "decision")
+    print_line(f"  {plural(result.files, 'file')} compared, {decisions} derived again from the raw rows")
     if result.holds == "reviews":
         print_line("  requested reviews: such a trail is never closed")
     else:

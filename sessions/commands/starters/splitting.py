@@ -18,6 +18,7 @@ from specs.data.tables import TableRow
 from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Example, Item, Preference, earlier_turn_texts
 from specs.system.errors import UserError
+from specs.system.text import plural
 
 HELD_OUT_SHARE = 3
 """One prompt of so many is held out, if that is enough."""
@@ -212,7 +213,7 @@ def _different(held_out: list[list[_Pair]], notes: list[str]) -> list[list[_Pair
         if judged[overlap.train] == judged[overlap.heldout] and overlap.heldout not in again
     }
     if again:
-        notes.append(f"{len(again)} prompts nearly repeat a held-out one, and are left out")
+        notes.append(f"{plural(len(again), 'near repeat')} of held-out prompts left out")
     return [rows for place, rows in enumerate(held_out) if str(place) not in again]
 
 

@@ -18,6 +18,7 @@ from specs.system.digests import digest_value
 from specs.system.errors import AuditDamage, BudgetExceeded, BuilderUnavailable
 from specs.system.masking import current
 from specs.system.regular_files import read_regular
+from specs.system.text import plural
 from specs.system.vendors.conversation import ConversationMessage, ModelRequest
 from specs.system.vendors.http_exchange import RETRIES, backoff_s
 from specs.system.vendors.model_call import FailedCall
@@ -122,7 +123,7 @@ def replay(
             message = (
                 f"the next call may cost {cap:.4f} USD, and {replies.spent_usd:.4f} of {budget_usd:.4f} USD are spent"
             )
-            text = f"{len(waiting) - number + 1} of {len(waiting)} calls are left"
+            text = f"{len(waiting) - number + 1} of {plural(len(waiting), 'call is', 'calls are')} left"
             where, hint = f"teacher '{call.teacher.id}'", f"{text}; repeat it with a larger --budget"
             raise BudgetExceeded(message, where=where, hint=hint)
         if progress is not None:

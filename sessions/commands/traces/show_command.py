@@ -14,6 +14,7 @@ from sessions.commands.output import print_block, print_json, print_line, print_
 from sessions.commands.traces.ingest_command import print_account
 from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
+from specs.system.text import plural
 from specs.traces.turn import Part, TraceTurn
 from training.rules.traces.shown_states import history, states
 from training.rules.traces.trace_folder import Traces, read_traces
@@ -78,7 +79,7 @@ def show(
         return
     hidden = max(0, len(before) - turns)
     if hidden:
-        print_line(f"{hidden} earlier turns; --turns {len(before)} shows all")
+        print_line(f"{plural(hidden, 'earlier turn')}; --turns {len(before)} shows all")
     for turn in [*before[hidden:], chosen]:
         _print_turn(turn)
 

@@ -71,7 +71,7 @@ def test_what_a_form_asks_for_is_needed_and_nothing_else_is_taken(kind: EntryKin
         ("spend", "usd", math.inf, "body.usd is inf: Input should be a finite number"),
         ("spend", "what", "take", "body.what is 'take': Input should be"),
         ("decision", "opens", {"stage": "sft"}, "body.opens.attempt is missing"),
-        ("exit", "outputs", {"rows": {}}, "1 further problems"),
+        ("exit", "outputs", {"rows": {}}, "1 further problem"),
     ],
 )
 def test_nothing_is_converted_and_what_differs_is_told(kind: EntryKind, name: str, value: Any, problem: str) -> None:

@@ -162,5 +162,5 @@ def test_a_stage_uses_the_principles_that_it_names() -> None:
     assert sorted(rounds.principles[0].id for rounds in single) == ["a-0", "b-1", "b-1"]
     with pytest.raises(ValueError, match="unknown principle 'c-0'"):
         plan(constitution, ["i/0"], ReviseParameters(principles=("c-0",)))
-    with pytest.raises(ValueError, match="named twice"):
+    with pytest.raises(ValueError, match="has a duplicate"):
         ReviseParameters(principles=("a-0", "a-0"))

@@ -404,7 +404,7 @@ def test_an_item_without_an_answer_cannot_be_compared(tmp_path: Path, base: Path
     job = compared(tmp_path, base)
     path = job.inputs["candidate"]
     path.write_text("\n".join(path.read_text(encoding="utf-8").splitlines()[:-1]) + "\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="1 answers are missing, for example one to 'i3'"):
+    with pytest.raises(ValueError, match="1 answer is missing, for example one to 'i3'"):
         compare(job)
 
 

@@ -125,7 +125,7 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
     [
         (SftParameters, {"lora_rank": 8}, "lora_rank given, but method is 'full'"),
         (SftParameters, LORA | {"method": "lora", "target_modules": ()}, "method 'lora' needs target_modules"),
-        (SftParameters, LORA | {"method": "lora", "target_modules": ("a", "a")}, "names a module twice"),
+        (SftParameters, LORA | {"method": "lora", "target_modules": ("a", "a")}, "target_modules has a duplicate"),
         (SftParameters, LORA | {"method": "qlora", "precision": "bfloat16"},
          "method 'qlora' needs a device, got 'auto': write cuda, or cpu for a small trial"),
         (SftParameters, LORA | {"method": "qlora", "device": "cuda"}, "computes in bfloat16, precision is 'auto'"),
@@ -181,5 +181,5 @@ def test_marks_in_the_file_are_kept_and_half_marks_refused() -> None:
     assert divide(marked, 0.5, 0) == ((0, 2), (1,))
     with pytest.raises(ValueError, match="some pairs are marked"):
         divide([pair("a", "train"), pair("b")], 0.5, 0)
-    with pytest.raises(ValueError, match="1 groups are on both sides, for example 'a'"):
+    with pytest.raises(ValueError, match="1 group is on both sides, for example 'a'"):
         divide([pair("a", "train"), pair("a", "validation")], 0.5, 0)

@@ -247,7 +247,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str]] = [
      "tokenizer_config.json names its own code"),
     ("another architecture", setting("config.json", hidden_act="relu", bos_token_id=1), "'bos_token_id', 'hidden_act'"),
     ("another kind of model", setting("config.json", model_type="gpt2"),
-     "not that of the base: 'model_type'; leave it"),
+     "not that of the base: 'model_type'; omit it"),
     ("a configuration that is none", text("config.json", "[1]"), "config.json is not a JSON object"),
     ("a long configuration", text("config.json", " " * 4_200_000),
      "config.json has 4200000 bytes, the limit is 4194304"),

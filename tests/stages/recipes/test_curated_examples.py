@@ -61,7 +61,7 @@ def test_a_stage_that_curates_nothing_is_not_asked(tmp_path: Path) -> None:
 def test_a_row_that_was_changed_is_none_of_its_source(tmp_path: Path, change: dict[str, str]) -> None:
     check = results(curating(tmp_path, examples(), [*examples()[1:], examples()[0] | change]))["recipe.curated"]
     assert (check.status, check.repairable) == ("FAIL", False)
-    assert check.detail == f"1 of {len(examples())} curated examples are not rows of 'examples'"
+    assert check.detail == f"1 of {len(examples())} curated examples not among the rows of 'examples'"
 
 
 def test_a_row_twice_where_it_was_once_is_none_of_its_source(tmp_path: Path) -> None:

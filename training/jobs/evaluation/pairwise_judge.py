@@ -14,6 +14,7 @@ from specs.stages.base.rubric import Rubric
 from specs.stages.base.witness import Arrangement, arrangement, decide
 from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
+from specs.system.text import plural
 from training.engines.checkpoint import device_of, load_for_inference, tokenizer_in
 from training.engines.label_scoring import score_both
 from training.jobs.job import Job, StageResult, batches_of
@@ -69,7 +70,9 @@ def _pairs(job: Job[PairwiseJudgeParameters]) -> list[AnswerPair]:
     }
     missing = [item.id for item in items for answer in answers.values() if item.id not in answer]
     if missing:
-        raise ValueError(f"{len(missing)} answers are missing, for example one to '{missing[0]}'")
+        raise ValueError(
+            f"{plural(len(missing), 'answer is', 'answers are')} missing, for example one to '{missing[0]}'"
+        )
     return [AnswerPair(item, answers["reference"][item.id], answers["candidate"][item.id]) for item in items]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from specs.stages.base.artifacts import Example, Preference
 from specs.stages.finetuning.parameters import ExampleStopping, PairStopping, StopRule
 from specs.stages.finetuning.rows import PairReading, ValidationRow
+from specs.system.text import plural
 from training.rules.seeded_order import draw_share
 
 FIFTHS = 5
@@ -38,7 +39,7 @@ def divide(pairs: list[Preference], share: float, seed: int) -> ValidationSplit:
         texts = {preference.group for preference in pairs if preference.split == "validation"}
         both = texts & {preference.group for preference in pairs if preference.split == "train"}
         if both:
-            raise ValueError(f"{len(both)} groups are on both sides, for example '{min(both)}'")
+            raise ValueError(f"{plural(len(both), 'group is', 'groups are')} on both sides, for example '{min(both)}'")
     else:
         texts = draw_share((preference.group for preference in pairs), share, seed)
     return _apart([preference.group for preference in pairs], texts)
