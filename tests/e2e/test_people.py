@@ -75,7 +75,7 @@ def test_a_condition_blocks_its_stage_until_a_person_waives_it_and_a_result_can_
     amending = ("--by", "Ada", "--reason", "a smaller gain matters", "--runs", runs)
     other.write_text(text.replace("kind: instruct", "kind: base"), encoding="utf-8")
     refused(peergate("amend", "small", other, *amending), 2, "/model/kind cannot be amended")
-    refused(peergate("amend", "small", spec, *amending), 2, "nothing is amended")
+    refused(peergate("amend", "small", spec, *amending), 2, "the spec is unchanged")
     other.write_text(text.replace("minimum_effect: 0.4", "minimum_effect: 0.38"), encoding="utf-8")
     amended = peergate("amend", "small", other, *amending)
     assert amended.returncode == 0 and "exploratory" in amended.stdout, amended.stderr

@@ -189,6 +189,6 @@ def test_start_writes_down_which_database_a_workspace_uses(
     path = database_file(tmp_path / "runs")
     assert leaks(tmp_path) == [str(path)] and path.stat().st_mode & 0o077 == 0
     wrong = address.replace("/t", "/no_such_database_t", 1)
-    with pytest.raises(UserError, match=r"refuses to be connected to.*does not exist"):
+    with pytest.raises(UserError, match=r"refused the connection.*does not exist"):
         use_database(tmp_path / "elsewhere", wrong)
     assert not (tmp_path / "elsewhere").exists()

@@ -199,7 +199,7 @@ def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(peergate: Peergat
     verified = peergate("audit", "verify", tmp_path / "third")
     # It waits for a person. Whatever is there holds together, and the decision follows from the verdict again.
     assert "third: OPEN" in verified.stdout, verified.stdout + verified.stderr
-    assert "1 decisions derived again" in verified.stdout
+    assert "1 decision derived again" in verified.stdout
 
 
 MISBEHAVES = {

@@ -327,7 +327,7 @@ def test_which_database_is_used_is_said_by_a_variable_or_a_file_only_its_owner_r
 @pytest.mark.parametrize("address", ["", "db", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h", "postgresql://h:0/d",
                                      "postgresql://u:hunter2@h:x/d", "postgresql://[hunter2/d"])  # fmt: skip
 def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
-    with pytest.raises(UserError, match="not an address of a Postgres database") as caught:
+    with pytest.raises(UserError, match="invalid address of a Postgres database") as caught:
         check_address(address, "here")
     assert "hunter2" not in str(caught.value)
 

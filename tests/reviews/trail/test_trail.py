@@ -453,7 +453,7 @@ def test_nothing_is_appended_after_an_entry_that_cannot_be_read(written: Path, t
     path = copied(written, tmp_path)
     put(path, replaced(rows_of(path), 5, payload=b"{}"))
     trail = Trail(path, "small")
-    with pytest.raises(AuditDamage, match="not a trail entry any more"):
+    with pytest.raises(AuditDamage, match="is no longer a trail entry"):
         append_json(trail, "close", "close", body_of("close"))
     trail.close()
     assert len(rows_of(path)) == 6

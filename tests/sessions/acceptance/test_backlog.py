@@ -263,7 +263,7 @@ def test_a_session_without_criteria_says_nothing_of_them(closed_quick: Path) -> 
         ("stage: base,", 'stage: base, issue: "https://a.b/)[x](y",', "issue"),
         ("prompts.jsonl}", "plan.md}", "file 'plan.md' does not exist"),
         ("prompts.jsonl}", f'prompts.jsonl, digest: "sha256:{"0" * 64}"}}', "spec pin"),
-        ("prompts.jsonl}", 'prompts.jsonl, link: "https://a.b"}', "needs a path or a link"),
+        ("prompts.jsonl}", 'prompts.jsonl, link: "https://a.b"}', "needs either a path or a link"),
     ],
 )
 def test_a_criterion_that_nothing_could_discharge_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:

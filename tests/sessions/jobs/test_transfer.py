@@ -488,8 +488,8 @@ def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, 
     [
         ("https://user:secret@host/x", "password"),
         ("s3://bucket/x?token=secret", "password"),
-        ("https://host/x", "not a protocol"),
-        ("ftp://host/x", "not a protocol"),
+        ("https://host/x", "cannot create a file exclusively"),
+        ("ftp://host/x", "cannot create a file exclusively"),
     ],
 )
 def test_what_cannot_be_a_place(url: str, output: str) -> None:

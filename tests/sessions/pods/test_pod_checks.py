@@ -105,7 +105,7 @@ def test_an_installation_that_fails_leaves_nothing(tmp_path: Path) -> None:
         (config / "pip.conf").write_text("[global]\nno-index = true\n", encoding="utf-8")
         output, error = up(tmp_path, machine, None)
         assert not output, output
-        assert "Peergate could not be installed" in error and "torch==" in error and "nothing of it is left" in error
+        assert "Peergate could not be installed" in error and "torch==" in error and "nothing of it remains" in error
         environments = machine.seen / "environments"
         assert [path.suffix for path in environments.iterdir()] == [".lock"], "an environment is half there"
 

@@ -71,17 +71,17 @@ def test_an_answer_is_recorded_under_the_name_with_the_reason_by_the_terminals_c
 
 
 REFUSED = {
-    "no key": ({"key": ""}, {}, 404, "does not belong to this page"),
-    "another key": ({"key": "x" * 32}, {}, 404, "does not belong to this page"),
+    "no key": ({"key": ""}, {}, 404, "is not from this page"),
+    "another key": ({"key": "x" * 32}, {}, 404, "is not from this page"),
     "no cookie": ({}, {"cookie": ""}, 403, "has no key yet"),
     "another site": ({}, {"sec_fetch_site": "cross-site"}, 403, "comes from another page"),
     "another port": ({}, {"sec_fetch_site": "same-site"}, 403, "comes from another page"),
     "another host": ({}, {"host": "evil.example"}, 421, "only for this machine"),
     "no reason": ({"reason": " "}, {}, 404, "needs a reason"),
-    "no answer": ({"answer": ""}, {}, 404, "no longer asks this"),
-    "another answer": ({"answer": "cancel"}, {}, 404, "no longer asks this"),
-    "not asked": ({"answer": "resume"}, {}, 404, "no longer asks this"),
-    "an earlier question": ({"since": "3"}, {}, 404, "no longer asks this"),
+    "no answer": ({"answer": ""}, {}, 404, "no longer waits for this answer"),
+    "another answer": ({"answer": "cancel"}, {}, 404, "no longer waits for this answer"),
+    "not asked": ({"answer": "resume"}, {}, 404, "no longer waits for this answer"),
+    "an earlier question": ({"since": "3"}, {}, 404, "no longer waits for this answer"),
     "too long": ({"reason": "x" * 300_000}, {}, 404, "too long"),
 }
 

@@ -260,8 +260,8 @@ def test_the_control_what_cannot_be_read_or_named_is_found(page: Page, address: 
 
 def test_the_control_a_script_in_a_page_is_forbidden_and_found(page: Page, address: str) -> None:
     page.run(
-        "{ const one = document.createElement('script'); one.textContent = 'window.harm = 1';"
-        "document.body.append(one); }"
+        "{ const script = document.createElement('script'); script.textContent = 'window.harm = 1';"
+        "document.body.append(script); }"
     )
     page.run("fetch('https://e.example/').catch(() => 0)")
     assert page.run("window.harm === undefined")
