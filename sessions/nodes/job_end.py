@@ -135,7 +135,7 @@ def _keep_outputs(
             continue
         if (stored or kind == "files") and (named := _known_in(path)):
             # Evidence is kept unchanged or not at all: its digest and the metrics belong to these bytes.
-            _report_uncounted(session, stage, name, f"holds the value of {named}")
+            _report_uncounted(session, stage, name, f"contains the value of {named}")
             continue
         size = path.stat().st_size if stored else _bytes_in(path)
         flag = kind == "files" and size <= MOST_KEPT
@@ -156,7 +156,7 @@ def manifest_of(session: Session, stage: Stage, path: Path) -> bytes | None:
     with open_regular(path) as handle:
         raw = handle.read(MANIFEST_BYTES + 1)
     if named := current().known_in(raw):
-        return _report_uncounted(session, stage, "manifest", f"holds the value of {named}")
+        return _report_uncounted(session, stage, "manifest", f"contains the value of {named}")
     try:
         read_json(raw, MANIFEST_BYTES)
         Manifest.model_validate_json(raw)

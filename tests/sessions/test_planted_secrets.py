@@ -48,7 +48,7 @@ def test_rows_with_a_known_value_do_not_count_and_are_kept_nowhere(
     run, display = open_quick(tmp_path), Silent()
     drive(quick_session(run, launcher=QuickLauncher(leaking), display=cast(Terminal, display)))
     assert any(
-        "the job's output 'rows' holds the value of SERVICE_API_KEY; it does not count" in line
+        "the job's output 'rows' contains the value of SERVICE_API_KEY; it does not count" in line
         for line in display.lines
     )
     assert read_entries(run / "trail.sqlite")[-1].raw["outcome"] in ("escalate", "revise", "reject")
@@ -69,6 +69,6 @@ def test_a_spec_and_data_with_a_secret_are_refused_and_nothing_is_kept(
     path.write_text(source, encoding="utf-8")
     monkeypatch.setenv("SERVICE_PASSWORD", (tmp_path / "prompts.jsonl").read_text(encoding="utf-8")[:40])
     (tmp_path / "again").mkdir()
-    with pytest.raises(UserError, match="holds the value of SERVICE_PASSWORD"):
+    with pytest.raises(UserError, match="contains the value of SERVICE_PASSWORD"):
         open_quick(tmp_path / "again")
     assert not list((tmp_path / "again" / "runs").glob("*"))

@@ -155,9 +155,7 @@ def require_address(address: str, where: str) -> str:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(
-            f"invalid address '{plain(address, 100)}' of a Ray dashboard",
-            where=where,
-            hint="expected an address such as http://HOST:8265",
+            f"invalid Ray dashboard address '{plain(address, 100)}'", where=where, hint="expected http://HOST:8265"
         )
     if parts.username or parts.password or parts.query:
         raise UserError("the address holds a password or a query", where=where, hint="put the token in RAY_AUTH_TOKEN")

@@ -198,7 +198,7 @@ def test_what_cannot_be_written_says_why_and_leaves_nothing(run: Path, tmp_path:
     for arguments, why in (
         (("inspect", run, run), "'inspect' takes one session, got 2"),
         (("mlflow", run, run, "--send"), "--send takes one session"),
-        (("paper", run, run), "'small' is named twice"),
+        (("paper", run, run), "duplicate session 'small'"),
         (("paper", tmp_path / "none"), "session"),
     ):
         done = called("export", *arguments, *(() if "--send" in arguments else ("--out", out)))
@@ -368,7 +368,7 @@ def test_versions_of_jobs_cannot_add_lines(run: Path, tmp_path: Path) -> None:
 def test_a_secret_is_in_no_package(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICE_PASSWORD", "Write one line on elm.")
     done = called("export", "paper", run, "--out", tmp_path / "paper", env=os.environ)
-    assert done.returncode == 2 and "data/heldout.jsonl: holds the value of SERVICE_PASSWORD" in done.stderr
+    assert done.returncode == 2 and "data/heldout.jsonl: contains the value of SERVICE_PASSWORD" in done.stderr
     assert not [*tmp_path.glob("paper*"), *tmp_path.glob(".paper*")]
 
 

@@ -96,7 +96,11 @@ def test_the_environment_names_a_cluster_as_for_rays_own_tools(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("address", "output"),
-    [("auto", "not an address"), ("head:6379", "not an address"), ("http://user:secret@head:8265", "password")],
+    [
+        ("auto", "invalid Ray dashboard address"),
+        ("head:6379", "invalid Ray dashboard address"),
+        ("http://user:secret@head:8265", "password"),
+    ],
 )
 def test_what_is_no_dashboard_is_refused(address: str, output: str) -> None:
     with pytest.raises(UserError, match=output) as caught:

@@ -106,7 +106,7 @@ def test_the_manager_neither_builds_nor_decides_nor_leaves_its_folder(managed: M
         ("write_spec", {"name": "out", "text": "heldout: {path: ../heldout.jsonl}"}, "leads out of"),
         ("write_spec", {"name": "out", "text": "data: {a: {path: /etc/passwd}}"}, "leads out of"),
         ("write_spec", {"name": "out", "text": "data: {a: {path: runs/mine/store/x}}"}, "into the run folders"),
-        ("write_spec", {"name": "out", "text": f"objective: {CANARY}"}, "holds the value of PEERGATE_CANARY_KEY"),
+        ("write_spec", {"name": "out", "text": f"objective: {CANARY}"}, "contains the value of PEERGATE_CANARY_KEY"),
         ("write_spec", {"name": "out", "text": "a: [1"}, "line "),
         ("start_session", {"file": "spec.yaml", "name": "--signed"}, "malformed arguments"),
         ("resume_session", {"session": "nobody"}, "unknown session 'nobody'"),
