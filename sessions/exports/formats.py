@@ -110,7 +110,7 @@ def send(name: str, run: Path) -> list[str]:
     Raises:
         UserError: nothing is sent in this format, its variable is not set, or as :func:`export`.
         AuditDamage: as :func:`export`.
-        EvidenceMissing: nothing was measured yet, or the server did not take it.
+        EvidenceMissing: nothing was measured yet, or the server rejected it.
     """
     source, form = _source(name, run), FORMATS[name]
     if not form.sends or not form.adds:

@@ -246,7 +246,7 @@ def test_mlflow_is_sent_once_what_a_session_has(run: Path, store: str, monkeypat
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     done = peergate("export", "mlflow", run, "--send")
-    assert done.returncode == 4 and "did not take it" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 4 and "rejected it" in done.stderr and "Traceback" not in done.stderr
 
 
 @needs("trackio")

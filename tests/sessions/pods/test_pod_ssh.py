@@ -111,7 +111,7 @@ def test_a_configuration_can_neither_forward_nor_send(
 def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Path) -> None:
     confirm(way, (machine.fingerprint,), None)
     assert way.run(shell("/bin/sh", "-c", "echo no >&2; exit 3"))[::2] == (3, "no\n")
-    with pytest.raises(ConnectionLost, match=r"no answer within 0\.5 s"):
+    with pytest.raises(ConnectionLost, match=r"did not answer within 0\.5 s"):
         way.run("sleep 30", seconds=0.5)
     with pytest.raises(ConnectionLost, match="more than 100 bytes"):
         way.run("yes", most=100)
@@ -134,7 +134,7 @@ def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Pat
         (b"[1]\n", "not a header"),
         (b'{"bytes": -1}\n', "without a size"),
         (b'{"bytes": 99999999999}\n', "has 99999999999 bytes, the limit is"),
-        (bytes(2_000_000), "a line without an end"),
+        (bytes(2_000_000), "an unterminated line"),
         (b'{"refused": "\\u001b[31mred", "bytes": 0}\n', "the pod refuses 'status': red"),
         (b'{"bytes": 9}\nabc', "connection ended"),
     ],
