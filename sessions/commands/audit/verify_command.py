@@ -104,7 +104,7 @@ def _tell(place: Path, result: Audit) -> None:
     if result.policy:
         print_line(f"  log '{masked_line(result.origin, 200)}', policy {result.policy}")
     for value in result.signed:
-        verdicts = f", {value['verdicts']} of them verdicts" if value["verdicts"] else ""
+        verdicts = f", {plural(value['verdicts'], 'verdict')} among them" if value["verdicts"] else ""
         signed = plural(value["entries"], "entry", "entries")
         print_line(f"  {value['role']:<8} key {value['key'][:16]} signed {signed}{verdicts}")
     decisions = plural(result.rederived, "decision")
