@@ -165,7 +165,7 @@ def test_a_held_out_prompt_among_own_rows_closes_the_design_gate(
     run = played(path, model, monkeypatch)
     assert decided(run) == {"design": "reject"}
     status, detail = checks(run, "design.1")["design.overlap"]
-    assert (status, detail) == ("FAIL", "1 training texts are held-out prompts (1 exact)")
+    assert (status, detail) == ("FAIL", "1 training text is a held-out prompt (1 exact)")
 
 
 def test_a_held_out_prompt_inside_what_is_taught_closes_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ def test_what_has_not_ended_is_held_or_is_no_session_is_refused(run: Path, tmp_p
     (tmp_path / "other").mkdir()
     opened = open_quick(tmp_path / "other")
     refused = called("prune", opened, "--yes")
-    assert refused.returncode == 2 and "has not ended" in refused.stderr
+    assert refused.returncode == 2 and "an unfinished session cannot be pruned" in refused.stderr
     trail = Trail(opened / "trail.sqlite", "small")
     append_json(trail, "pruning", "pruning/1", {"by": "eve", "weights": [], "leftovers": ["jobs/x/out"]})
     trail.close()

@@ -147,7 +147,7 @@ def test_no_builder_puts_another_in_its_place(tmp_path: Path) -> None:
 
 def test_what_it_needs_is_asked_for_before_the_start(tmp_path: Path) -> None:
     path = write_spec(with_script(tmp_path), *OWN[1:], (OWN[0][0], OWN[0][1].replace("numpy>=1", "numpy>=999")))
-    with pytest.raises(BlockedError, match="needs what is not installed: numpy>=999"):
+    with pytest.raises(BlockedError, match="needs packages that are not installed: numpy>=999"):
         require_machine(loads(path).spec)
     assert "not on this machine" in called("spec", "check", path).stdout
 

@@ -202,6 +202,6 @@ def test_axolotl_is_handed_a_file_that_it_can_read(
 def test_axolotl_is_asked_for_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "axolotl.yaml").write_text(AXOLOTL, encoding="utf-8")
     spec = spec_with(tmp_path, YAML_STAGE.replace("sft.yaml", "axolotl.yaml"))
-    with pytest.raises(BlockedError, match="needs what is not installed: axolotl") as caught:
+    with pytest.raises(BlockedError, match="needs packages that are not installed: axolotl") as caught:
         require_machine(loads(spec).spec)
     assert "pip install --target script-packages axolotl && export PEERGATE_SCRIPT_PACKAGES=" in str(caught.value.hint)
