@@ -57,7 +57,7 @@ _BY_LOG: tuple[tuple[Ending, re.Pattern[str]], ...] = (
         Ending(
             "option",
             "an option was refused",
-            "the parameter or option that the log names: another value of it, or omit it",
+            "another value for the parameter or option that the log names, or none",
         ),
         re.compile(
             r"NotAsGranted|\brefused: |unexpected keyword argument|unrecognized arguments?|[Nn]o such option"

@@ -45,7 +45,7 @@ REMEDIES: dict[str, str] = {
     "lineage.circular": "teachers of other families, or a reason: `peergate traces replay --circular REASON`",
     "rollouts.ties": "more `generations`, a higher `temperature`, or prompts that the model can do sometimes",
     "rollouts.hacking": "other `rewards`, of which `verified` is the largest part, or a larger `kl_weight`",
-    "rollouts.channels": "give the channel something to learn from, or omit it of `channels`",
+    "rollouts.channels": "give the channel something to learn from, or remove it from `channels`",
     "replicas.equal": "restart the stage: replicas that differ are not a model; the log names the synchronisation",
     "replicas.apart": "give each replica different examples: more examples, or fewer `replicas`",
     "replicas.quorum": "restart the stage, where no replica is killed; `min_replicas` says how many must take part",

@@ -348,8 +348,7 @@ def _check_independence(design: DesignEvidence) -> CheckOutcome:
         return CheckOutcome("WARN", "the builder is external: its user stated whose model it is, which is not verified")
     # Without their names: the packet goes to the reviewer, who must not learn whose work it is.
     return CheckOutcome(
-        "PASS",
-        f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder",
+        "PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder"
     )
 
 

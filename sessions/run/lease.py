@@ -106,7 +106,7 @@ def is_running(run: Path) -> bool:
     records = records_of(run)
     try:
         record = records.read()
-        with _shared(run / (record.lock if record else LOCK)) as free:
+        with _lock_for_reading(run / (record.lock if record else LOCK)) as free:
             return not free or (
                 record is not None and not _is_over(record) and records.silent_s() <= lease_record.LEASE_S
             )
@@ -115,7 +115,7 @@ def is_running(run: Path) -> bool:
 
 
 @contextmanager
-def _shared(path: Path) -> Generator[bool]:
+def _lock_for_reading(path: Path) -> Generator[bool]:
     """Yield whether no process owns the lock, and keep owners off meanwhile; readers do not exclude one another."""
     try:
         handle = open_regular(path)

@@ -142,7 +142,7 @@ def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome
     if complete.status != "PASS":
         return complete
     wrong = [{"state": row.item, "sample": row.sample} for row in rows if row.prompt != pending[row.item]]
-    message = f"{len(wrong)} of {plural(len(rows), 'answer')} to another state than the one named"
+    message = f"{len(wrong)} of {plural(len(rows), 'answer')} to a state other than their row names"
     return unless(
         wrong[:_SHOWN], message, f"{len(pending)} states, {traces_parameters.answers} answers to each", repairable=False
     )
