@@ -27,7 +27,7 @@ from training.rules.tasks.exact_answer import named_answers, reduce_answer
 
 CHECKS = CheckRegistry(lambda kind: kind.examples)
 
-SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
+SOURCE = "training on the test set; near duplicates (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
 SIMILARITY = (CheckLimit("<", "thresholds.prompt_similarity"), CheckLimit("<", "thresholds.contained_words"))
 REPEATS = (CheckLimit("<=", "thresholds.repeated_rows"),)
 MOST_NAMED = 0.1

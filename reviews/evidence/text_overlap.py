@@ -1,7 +1,7 @@
 """Finds held-out texts among training texts, word for word, nearly, or disguised.
 
-Every match is confirmed by comparing the texts. Not found are paraphrases, translations, short texts inside much longer
-ones, and about one near pair in ten thousand at the threshold, because candidates come from MinHash.
+Every match is confirmed by comparing the texts. Not found are paraphrases, translations and short texts inside much
+longer ones.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ def find_overlaps(
     - ``shuffled``, likewise: such a text with next to no three words in a row of the other (:data:`SHUFFLED`).
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
       least ``threshold``, and they are near without an instruction that the held-out texts share
-      (:data:`SHARED`). A text of one or two words is one shingle. Candidates come from MinHash with
-      locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
+      (:data:`SHARED`). A text of one or two words is one shingle.
     - ``contained``: a held-out text of ``contained`` words or more is in the training text, in order and together.
 
     A text of which nothing is left after normalising matches only exactly.

@@ -1,7 +1,6 @@
-"""Which texts repeat each other, or nearly so: by words and their 3-shingles, candidates of many from MinHash.
+"""Which texts repeat each other, or nearly so: by words and their 3-shingles.
 
-Paraphrases may be missed, and so may near duplicates: MinHash misses about one pair in ten thousand at the threshold
-and fewer above it. Every reported pair is confirmed by comparing the texts.
+Paraphrases may be missed; a pair of texts whose similarity reaches the threshold is not.
 """
 
 from __future__ import annotations
@@ -12,20 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain, combinations
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from training.rules.disguise import Words, count_letters, normalise_lookalikes, stems_of
 
 Shingles = frozenset[Words]
 
 _SHINGLE = 3
-_PERMUTATIONS = 128
-_SEED = 1
-"""Fixed, so that an audit finds the same overlaps."""
-
-_RECALL = 0.9999
-_FEW = 4000
-"""Shingles of all sets together up to which comparing with each takes no more time than hashing."""
 _APOSTROPHES = frozenset("'\u2018\u2019")
 
 
@@ -47,37 +39,38 @@ class Near(NamedTuple):
 class ShingleIndex:
     """Sets of shingles under numbers, to be asked which of them are near another one.
 
-    Few are all compared; of more MinHash finds the candidates. Raises ValueError as :func:`check_threshold`.
+    Sets of ``n`` and ``m`` shingles whose Jaccard similarity is ``t`` or more share at least ``t / (1 + t) * (n + m)``
+    of them, so any ``n`` less so many, and one more, hold a shared one. Only sets that have one of the rarest so many
+    are compared, and none is missed (prefix filtering: Chaudhuri, Ganti and Kaushik 2006, doi:10.1109/ICDE.2006.9).
+    Raises ValueError as :func:`check_threshold`.
     """
 
     def __init__(self, threshold: float) -> None:
         check_threshold(threshold)
         self._threshold = threshold
         self._sets: dict[int, Shingles] = {}
-        self._shingles = 0
-        self._index: Any = None
+        self._counts = Counter[Words]()
+        self._holders: dict[Words, dict[int, list[int]]] = {}
+        """The numbers of the sets that have a shingle, by the size of the set."""
 
     def add(self, number: int, shingles: Shingles) -> None:
         """Add a set."""
         self._sets[number] = shingles
-        self._shingles += len(shingles)
-        if self._index is not None:
-            self._index.insert(number, _hash(shingles), check_duplication=False)
-        elif self._shingles > _FEW:
-            from datasketch import MinHashLSH
-
-            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(self._threshold))
-            for each, its in self._sets.items():
-                self._index.insert(each, _hash(its), check_duplication=False)
+        self._counts.update(shingles)
+        for shingle in shingles:
+            self._holders.setdefault(shingle, {}).setdefault(len(shingles), []).append(number)
 
     def near(self, shingles: Shingles) -> list[tuple[int, float]]:
         """Return the numbers of the sets whose similarity reaches the threshold, in order, each with it."""
-        if self._index is None:
-            candidates = sorted(self._sets)
-        else:
-            candidates = sorted(cast(list[int], self._index.query(_hash(shingles))))
-        pairs = ((candidate, jaccard(shingles, self._sets[candidate])) for candidate in candidates)
-        return [(value, similarity) for value, similarity in pairs if similarity >= self._threshold]
+        candidates, count = set[int](), len(shingles)
+        share = self._threshold / (1 + self._threshold)
+        for place, shingle in enumerate(sorted(shingles, key=self._counts.__getitem__)):
+            for size, numbers in self._holders.get(shingle, {}).items():
+                least = math.ceil(share * (count + size) - _ROUNDING)
+                if least <= min(size, count - place):
+                    candidates.update(numbers)
+        pairs = ((candidate, jaccard(shingles, self._sets[candidate])) for candidate in sorted(candidates))
+        return [(candidate, similarity) for candidate, similarity in pairs if similarity >= self._threshold]
 
 
 class NearIndex:
@@ -114,37 +107,6 @@ def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[NearR
     index = NearIndex(threshold)
     pairs = ((place, index.add(text)) for place, text in enumerate(texts))
     return tuple(NearRepeat(place, *near) for place, near in pairs if near is not None)
-
-
-@lru_cache(1)
-def _hash(shingles: Shingles) -> Any:
-    """Return the MinHash of a set: a text is looked up and added with the same one."""
-    result = _of_nothing().copy()
-    # A lone surrogate is a legal code point in a Python string and must not end the search.
-    result.update_batch([" ".join(words).encode("utf-8", "surrogatepass") for words in shingles])
-    return result
-
-
-@cache
-def _of_nothing() -> Any:
-    """Return the MinHash of no shingles: drawing its permutations takes longer than hashing a text with them."""
-    from datasketch import MinHash
-
-    return MinHash(num_perm=_PERMUTATIONS, seed=_SEED)
-
-
-def _bands(threshold: float) -> tuple[int, int]:
-    """Return bands and rows with which a pair at the threshold almost surely becomes a candidate.
-
-    A pair of similarity s shares a band of r rows with probability ``1 - (1 - s**r)**b`` (Leskovec, Rajaraman and
-    Ullman, Mining of Massive Datasets, 3.4). The most rows that reach the recall give the fewest candidates.
-    """
-    # The index refuses fewer than two bands.
-    for rows in range(_PERMUTATIONS // 2, 1, -1):
-        bands = _PERMUTATIONS // rows
-        if 1 - (1 - threshold**rows) ** bands >= _RECALL:
-            return bands, rows
-    return _PERMUTATIONS, 1
 
 
 def has_words(text: str, wanted: str) -> bool:
@@ -266,9 +228,9 @@ def _nearest_rows(
     table = _unit_rows(stems, weights)
     first, last = table[: len(train)], table[len(train) :]
     for start in range(0, len(heldout), _ROWS_AT_ONCE):
-        some = last[start : start + _ROWS_AT_ONCE]
-        usual = _without_own((some @ last.T).toarray(), groups, start).max(axis=1)
-        cosines = (some @ first.T).toarray()
+        chunk = last[start : start + _ROWS_AT_ONCE]
+        usual = _without_own((chunk @ last.T).toarray(), groups, start).max(axis=1)
+        cosines = (chunk @ first.T).toarray()
         yield from zip(cosines.argmax(axis=1).tolist(), cosines.max(axis=1).tolist(), usual.tolist(), strict=True)
 
 

@@ -176,7 +176,7 @@ def _check_variety_copies(evidence: Evidence, _: MetricSet | None) -> CheckOutco
     limits=(CheckLimit("<=", "thresholds.near_duplicates"), CheckLimit("<", "thresholds.prompt_similarity")),
 )
 def _check_near(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
-    """Look for completions that nearly repeat an earlier one (MinHash, confirmed by their true similarity)."""
+    """Look for completions that nearly repeat an earlier one."""
     thresholds = evidence.resolved.spec.thresholds
     remaining = kept_of(evidence)
     if not remaining:

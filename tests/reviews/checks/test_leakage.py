@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.evidence.text_overlap import Overlap, find_overlaps
-from training.rules.similarity import NearRepeat, near_repeats
+from training.rules.similarity import NearRepeat, ShingleIndex, jaccard, near_repeats, shingles_of, words_of
 
 SENTENCE = "Write a short poem about the sea that ends with a question and names two birds."
 
@@ -266,25 +266,23 @@ def test_the_same_overlaps_are_found_in_every_process() -> None:
     assert len(views) == 1 and "exact" in views.pop()
 
 
-def test_importing_the_module_does_not_import_datasketch() -> None:
-    code = "import sys, reviews.evidence.text_overlap; print('datasketch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-def test_few_texts_and_many_are_found_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few are compared each with each, many through an index of hashes; a shelf changes from one to the other."""
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.6, 0.8, 1.0])
+def test_no_near_pair_is_missed(threshold: float) -> None:
+    """The index compares only texts that share a rare shingle; here each is compared with each."""
     chance = random.Random(5)
-    requests = [[f"word{chance.randrange(60)}" for _ in range(chance.randint(1, 25))] for _ in range(20)]
-    train = [(str(place), " ".join([*words[:-1], "changed"])) for place, words in enumerate(requests * 2)]
-    heldout = [(str(place), " ".join(words)) for place, words in enumerate(requests)]
-    results: list[tuple[tuple[Overlap, ...], tuple[NearRepeat, ...]]] = []
-    for few in (0, 100, 10**6):
-        monkeypatch.setattr("training.rules.similarity._FEW", few)
-        repeats = near_repeats([text for _, text in (*train, *heldout)], threshold=0.5)
-        results.append((find_overlaps(train, heldout, threshold=0.5), repeats))
-    assert results[0] == results[1] == results[2]
-    assert sum(overlap.how == "near" for overlap in results[0][0]) > 20 and len(results[0][1]) > 20
+    requests = [[f"word{chance.randrange(30)}" for _ in range(chance.randint(1, 25))] for _ in range(40)]
+    changed = [[*words[: (place := chance.randrange(len(words)))], "changed", *words[place:]] for words in requests]
+    texts = [" ".join(words) for words in (*requests, *changed, *requests[:5])]
+    index = ShingleIndex(threshold)
+    sets = [shingles_of(words_of(text)) for text in texts]
+    pairs = 0
+    for number, shingles in enumerate(sets):
+        near = [(other, jaccard(shingles, sets[other])) for other in range(number)]
+        expected = [(other, similarity) for other, similarity in near if similarity >= threshold]
+        assert index.near(shingles) == expected
+        index.add(number, shingles)
+        pairs += len(expected)
+    assert 5 <= pairs < len(texts) * (len(texts) - 1) / 4
 
 
 INSTRUCTION = "Read the note of the customer below, think about what it says, and answer with one word: good or bad. "
