@@ -116,8 +116,8 @@ def _run(replicas: int, size: int, every: int) -> tuple[float, bool]:
         if any(worker.returncode for worker in workers):
             raise SystemExit("\n".join(parts))
         rounds = {index: rounds_in(folder_of(folder, index)) for index in range(replicas)}
-        complete = all(len(some) == ROUNDS for some in rounds.values())
-        seconds = [value.row.seconds for some in rounds.values() for value in some[1:]]
+        complete = all(len(replica_rounds) == ROUNDS for replica_rounds in rounds.values())
+        seconds = [value.row.seconds for replica_rounds in rounds.values() for value in replica_rounds[1:]]
         return median(seconds), complete and not apart(folder, rounds)
 
 

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from bench.flaws.operators import OPERATORS
-from bench.flaws.run_many import each, run_planted_session, sound, teach_models, twin
+from bench.flaws.run_many import run_in_processes, run_planted_session, sound, teach_models, twin
 from bench.flaws.session import SessionEnd
 from bench.flaws.small_specs import tiny_model
 from bench.flaws.table import page
@@ -99,13 +99,15 @@ def run_floor(work: Path, results: list[Row], keep: Callable[[Row], None], sound
     tiny_model(work)
     wanted = [value for value in OPERATORS if value.name not in {row.get("operator") for row in results}]
     sessions = list(dict.fromkeys(operator.session for operator in wanted))
-    twins: dict[str, SessionEnd] = dict(each(workers, twin, [(work, session) for session in sessions]))
-    for result in each(workers, run_planted_session, [(work, value.name, twins[value.session]) for value in wanted]):
+    twins: dict[str, SessionEnd] = dict(run_in_processes(workers, twin, [(work, session) for session in sessions]))
+    for result in run_in_processes(
+        workers, run_planted_session, [(work, value.name, twins[value.session]) for value in wanted]
+    ):
         keep(result)
     done = {row.get("healthy") for row in results}
     numbers = [number for number in range(1, sound_count + 1) if number not in done]
     teach_models(work, numbers)
-    for result in each(workers, sound, [(work, number) for number in numbers]):
+    for result in run_in_processes(workers, sound, [(work, number) for number in numbers]):
         keep(result)
 
 

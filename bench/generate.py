@@ -83,13 +83,13 @@ def measure(namespace: argparse.Namespace) -> Rates:
         engine = make_engine(namespace.engine, folder, size, scratch=Path(tempfile.gettempdir()))
         print(f"{engine.description}: {engine.device}, {engine.dtype}, opened in {time.perf_counter() - began:.1f} s")
 
-    def ours(sampling: TokenSampling, some: list[list[int]], engine: CompletionEngine = engine) -> list[Completion]:
-        return [output for (output,) in engine.complete(some, sampling, seed=1)]
+    def ours(sampling: TokenSampling, batch: list[list[int]], engine: CompletionEngine = engine) -> list[Completion]:
+        return [output for (output,) in engine.complete(batch, sampling, seed=1)]
 
-    def peer(sampling: TokenSampling, some: list[list[int]]) -> list[list[int]]:
+    def peer(sampling: TokenSampling, batch: list[list[int]]) -> list[list[int]]:
         torch.manual_seed(1)
         written: list[list[int]] = []
-        for prompt in some:
+        for prompt in batch:
             ids = torch.tensor([prompt], device=model.device)
             drawn: dict[str, Any] = {"do_sample": False}
             if sampling.temperature is not None:

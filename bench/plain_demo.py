@@ -43,15 +43,15 @@ def answer(
     """Return the answers to items, written in batches of so many prompts."""
     written: list[tuple[Item, str]] = []
     for start in range(0, len(items), batch):
-        some = items[start : start + batch]
-        turns = [turns_of(item, worked=worked) for item in some]
+        chunk = items[start : start + batch]
+        turns = [turns_of(item, worked=worked) for item in chunk]
         inputs = tokenizer.apply_chat_template(
             turns, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
         )
         out = model.generate(**inputs, max_new_tokens=64, pad_token_id=tokenizer.pad_token_id, **settings)
         texts = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        each = len(texts) // len(some)
-        written += [(some[place // each], text) for place, text in enumerate(texts)]
+        texts_per_item = len(texts) // len(chunk)
+        written += [(chunk[place // texts_per_item], text) for place, text in enumerate(texts)]
     return written
 
 

@@ -202,12 +202,12 @@ def compute_area(honest: Sequence[Any], others: Sequence[Any]) -> float:
     def mean_gaps(rows: Sequence[Any]) -> list[float]:
         means: list[float] = []
         for _ in range(DRAWS):
-            some, tokens = list[float](), 0
+            gaps, tokens = list[float](), 0
             while tokens < CURVE_TOKENS:
                 row = chance.choice(rows)
-                some.append(min(row.gap or 0.0, 1.0))
+                gaps.append(min(row.gap or 0.0, 1.0))
                 tokens += row.tokens
-            means.append(sum(some) / len(some))
+            means.append(sum(gaps) / len(gaps))
         return means
 
     ours, theirs = mean_gaps(honest), mean_gaps(others)

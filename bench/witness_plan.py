@@ -206,7 +206,7 @@ def _texts(arguments: Any, read: int) -> int:
     )
     most = min([read, *(limit for limit in limits if limit)])
     names = ("samples_per_instruction", "samples_per_prompt", "samples_per_item")
-    return most * next((each for name in names if (each := getattr(arguments, name, None))), 1)
+    return most * next((sample_count for name in names if (sample_count := getattr(arguments, name, None))), 1)
 
 
 def _training(arguments: SftParameters | DpoParameters, data: Volume, shape: Shape) -> tuple[float, float]:

@@ -111,8 +111,8 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
                 text=completion.text,
                 finish=completion.finish,
             )
-            for place, (prompt, some) in enumerate(zip(prompts, outputs, strict=True))
-            for number, completion in enumerate(some)
+            for place, (prompt, completions) in enumerate(zip(prompts, outputs, strict=True))
+            for number, completion in enumerate(completions)
         ]
         rows = {row.row: row for row in read(model, tokenizer, review_requests)}
         samples = [Sample(review_request, rows[review_request.row]) for review_request in review_requests]
@@ -121,27 +121,27 @@ def _stages(folder: Path, pool: int) -> dict[str, Stage]:
     honest, greedy = draw_samples(GRANTED, pool), draw_samples(TokenSampling(48), 1)
     strange = draw_samples(GRANTED, pool, shifted=1)
 
-    def of(some: Drawn) -> Stage:
-        return lambda generator, each: [
-            sample_faults for them in some for sample_faults in generator.sample(them, each)
+    def of(drawn: Drawn) -> Stage:
+        return lambda generator, samples_per_prompt: [
+            sample_faults for them in drawn for sample_faults in generator.sample(them, samples_per_prompt)
         ]
 
     def partly(share: float, others: Drawn) -> Stage:
-        def rows(generator: random.Random, each: int) -> list[Sample]:
+        def rows(generator: random.Random, samples_per_prompt: int) -> list[Sample]:
             return [
-                generator.choice(others[place // each]) if generator.random() < share else sample_faults
-                for place, sample_faults in enumerate(of(honest)(generator, each))
+                generator.choice(others[place // samples_per_prompt]) if generator.random() < share else sample_faults
+                for place, sample_faults in enumerate(of(honest)(generator, samples_per_prompt))
             ]
 
         return rows
 
     def copy_samples(share: float) -> Stage:
-        def rows(generator: random.Random, each: int) -> list[Sample]:
-            some = of(honest)(generator, each)
-            for place in range(len(some)):
-                if place % each and generator.random() < share:
-                    some[place] = some[place - 1]
-            return some
+        def rows(generator: random.Random, samples_per_prompt: int) -> list[Sample]:
+            samples = of(honest)(generator, samples_per_prompt)
+            for place in range(len(samples)):
+                if place % samples_per_prompt and generator.random() < share:
+                    samples[place] = samples[place - 1]
+            return samples
 
         return rows
 

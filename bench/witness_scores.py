@@ -197,7 +197,7 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
         return [list(windows_of(value, prefix_of(tokenizer), 64, 32)) for value in encoded]
 
     def write_scores(rows: list[list[Any]], size: int) -> list[list[float]]:
-        return [nats_of(model, some, batch_size=size) for some in rows]
+        return [nats_of(model, spans, batch_size=size) for spans in rows]
 
     def due_choices(rows: Sequence[Any], wording: bool) -> list[Any]:
         return [
@@ -205,16 +205,16 @@ def _likelihoods(model: Any, tokenizer: Any, count: int) -> dict[str, Sort]:
                 place,
                 {
                     str(n): StatedLogprob(-nats, (ScoredSpan(*value),))
-                    for n, (nats, value) in enumerate(zip(row, some, strict=True))
+                    for n, (nats, value) in enumerate(zip(row, spans, strict=True))
                 },
             )
-            for place, (row, some) in enumerate(zip(rows, choices(wording), strict=True))
+            for place, (row, spans) in enumerate(zip(rows, choices(wording), strict=True))
         ]
 
     def due_texts(rows: Sequence[Any], wording: bool) -> list[Any]:
         return [
-            Scoring(place, {"text": StatedLogprob(-sum(row), tuple(ScoredSpan(*value) for value in some))})
-            for place, (row, some) in enumerate(zip(rows, windows(wording), strict=True))
+            Scoring(place, {"text": StatedLogprob(-sum(row), tuple(ScoredSpan(*value) for value in spans))})
+            for place, (row, spans) in enumerate(zip(rows, windows(wording), strict=True))
         ]
 
     def write_choices(size: int) -> list[Any]:

@@ -100,7 +100,7 @@ TOGETHER = {
 
 def together(nodeid: str) -> str:
     """Return the name of the tests of :data:`TOGETHER` that a test belongs to, or its file."""
-    return next((name for name, some in TOGETHER.items() if nodeid.startswith(some)), nodeid.partition("::")[0])
+    return next((name for name, prefixes in TOGETHER.items() if nodeid.startswith(prefixes)), nodeid.partition("::")[0])
 
 
 class ByFile(LoadScopeScheduling):

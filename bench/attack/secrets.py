@@ -297,7 +297,7 @@ def _commands(folder: Path, plants: Plants, result: _SecretFinding) -> None:
         body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-server", forms)}})
         api.steps = [Step(body.encode(), 400)]
         _peergate(result, "review", "request", "notes.md", "--kind", "code", *at, cwd=requested_path, area="error")
-        sent = "\n".join(got.body.decode("utf-8", "replace") for got in api.got)
+        sent = "\n".join(request.body.decode("utf-8", "replace") for request in api.got)
     for path in sorted(path for path in requested_path.rglob("*") if path.is_file() and path.name != "notes.md"):
         result.add("store", path.read_bytes())
     # What is sent to a reviewer leaves the machine: it is searched as an export is.

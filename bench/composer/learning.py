@@ -330,7 +330,7 @@ def table(results: dict[str, Any]) -> list[str]:
     lines = ["| channel | steps | CPU hours | right by seed: channel / control | gained, lost | p | |"]
     lines.append("|---|---|---|---|---|---|---|")
     for name, channel in results["channels"].items():
-        seeds = ", ".join(f"{each['channel']} / {each['control']} of {each['of']}" for each in channel["seeds"])
+        seeds = ", ".join(f"{seed['channel']} / {seed['control']} of {seed['of']}" for seed in channel["seeds"])
         steps = ", ".join(map(str, channel["steps"]))
         counts = f"{channel['gained']}, {channel['lost']} | {channel['p']:.2g} | {channel['status']}"
         lines.append(f"| {name} | {steps} | {channel['cpu_hours']} | {seeds} | {counts} |")
@@ -356,7 +356,7 @@ def main() -> int:
     by_channel = {name: [value for value in result if value["channel"] == name] for name in namespace.channels}
     results = {
         "settings": {"all": GIVEN, **{name: OF_CHANNEL[name] for name in namespace.channels}},
-        "channels": {name: conclude(some) for name, some in by_channel.items() if some},
+        "channels": {name: conclude(trainings) for name, trainings in by_channel.items() if trainings},
         "trainings": result,
     }
     print("\n".join(table(results)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.flaws.healthy import METHODS, VARIATIONS, summary_of
 from bench.flaws.operator import FAMILIES
 from bench.flaws.operators import OPERATORS
-from bench.flaws.run_many import Result, each, run_planted_session, sound, teach_models, twin
+from bench.flaws.run_many import Result, run_in_processes, run_planted_session, sound, teach_models, twin
 from bench.flaws.small_specs import tiny_model
 
 
@@ -63,10 +63,10 @@ def _flaws(folder: Path, kept_results: list[Result], chosen: argparse.Namespace)
     wanted = [value for value in wanted if value.name not in known]
     tiny_model(folder)
     sessions = list(dict.fromkeys(value.session for value in wanted))
-    twins = dict(each(chosen.workers, twin, [(folder, session) for session in sessions]))
+    twins = dict(run_in_processes(chosen.workers, twin, [(folder, session) for session in sessions]))
     for session, ended in twins.items():
         print(f"the healthy twin {session}: {ended.outcome} {' '.join(ended.failed)}", flush=True)
-    for result in each(
+    for result in run_in_processes(
         chosen.workers, run_planted_session, [(folder, value.name, twins[value.session]) for value in wanted]
     ):
         results.append(result)
@@ -87,7 +87,7 @@ def _healthy(folder: Path, kept_results: list[Result], chosen: argparse.Namespac
     # Those whose jobs are processes of their own take longest.
     wanted.sort(key=lambda number: VARIATIONS[number % len(VARIATIONS)].launcher is not None)
     teach_models(folder, wanted)
-    for result in each(chosen.workers, sound, [(folder, number) for number in wanted]):
+    for result in run_in_processes(chosen.workers, sound, [(folder, number) for number in wanted]):
         results.append(result)
         _keep(result, chosen)
     print(summary_of(results))

@@ -98,7 +98,7 @@ def sound(folder: Path, number: int) -> Result:
     return facts | result | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def each(workers: int, work: Callable[..., One], arguments: Sequence[tuple[Any, ...]]) -> Iterator[One]:
+def run_in_processes(workers: int, work: Callable[..., One], arguments: Sequence[tuple[Any, ...]]) -> Iterator[One]:
     """Yield what the work returns for each, in processes of their own, as they end."""
     if not arguments:
         return

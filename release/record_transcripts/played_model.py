@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from release.record_transcripts.scenarios import HELPER_TASK, SUMMARY, Answer, Scenario, scripted_texts
-from testing.fixtures.loopback_api import OPENAI, Got, Step
+from testing.fixtures.loopback_api import OPENAI, ReceivedRequest, Step
 from testing.fixtures.scripted_builder import MODEL, Call, Said, as_step, items_of
 
 ASKS_FOR_A_SUMMARY = ("create a detailed summary", "CONTEXT CHECKPOINT COMPACTION")
@@ -31,10 +31,10 @@ class PlayedModel:
         self.faults: list[str] = []
         self._number = 0
 
-    def step(self, got: Got) -> Step:
+    def step(self, request: ReceivedRequest) -> Step:
         """Answer one request."""
         self._number += 1
-        body = got.value()
+        body = request.value()
         statement = self._answer_text(body)
         numbered = tuple(call._replace(id=f"toolu_{self._number}_{n}") for n, call in enumerate(statement.calls))
         statement = replace(statement, calls=numbered)

@@ -117,8 +117,8 @@ class Acceptance(NamedTuple):
         message = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items() if count)
         if self.percent is None:
             return f"no criterion applies: {message}"
-        each = [f"{name} {value:.1f} %" for name, value in self.by_model.items() if value is not None]
-        return f"ship {self.percent:.1f} %{' (' + ', '.join(each) + ')' if each else ''}: {message}"
+        percentages = [f"{name} {value:.1f} %" for name, value in self.by_model.items() if value is not None]
+        return f"ship {self.percent:.1f} %{' (' + ', '.join(percentages) + ')' if percentages else ''}: {message}"
 
 
 _ORDER: tuple[State, ...] = ("discharged", "open", "retracted", "not_applicable")
@@ -146,7 +146,7 @@ def acceptance_of(history: History) -> Acceptance:
     states: dict[str, State] = {
         criterion.id: "open" if _applies(spec, criterion) else "not_applicable" for criterion in spec.criteria
     }
-    whys = {criterion.id: _told_first(criterion, states[criterion.id]) for criterion in spec.criteria}
+    whys = {criterion.id: _explain_initial_state(criterion, states[criterion.id]) for criterion in spec.criteria}
     proofs: dict[str, CriterionProof] = {}
     steps: dict[str, list[StateChange]] = {criterion.id: [] for criterion in spec.criteria}
     for end, moving in enumerate(history, 1):
@@ -193,7 +193,7 @@ def _applies(spec: SessionSpec, criterion: AcceptanceCriterion) -> bool:
     return getattr(spec.stage(stage).parameters, parameter) not in _NO
 
 
-def _told_first(criterion: AcceptanceCriterion, state: State) -> str:
+def _explain_initial_state(criterion: AcceptanceCriterion, state: State) -> str:
     if state == "not_applicable":
         return f"by registration it does not apply: {criterion.applies_if} is off"
     return f"the gate of '{criterion.stage}' has not decided"

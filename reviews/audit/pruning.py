@@ -80,15 +80,15 @@ def not_witnessed_again(history: RecordedHistory, pruned: Collection[PrunedWeigh
     still = {weights.digest: weights.path for weights in weights_left(history) if weights.path not in gone}
     still |= {entry.body.digest: entry.body.path for entry in history.of(ModelEntry)}
     for stage in dict.fromkeys(pruned_weights.stage for pruned_weights in pruned):
-        some = [pruned_weights for pruned_weights in pruned if pruned_weights.stage == stage]
-        lost = {pruned_weights.digest for pruned_weights in some} - still.keys()
-        message = f"weights of {stage} were pruned ({', '.join(pruned_weights.path for pruned_weights in some)}): "
+        removed = [pruned_weights for pruned_weights in pruned if pruned_weights.stage == stage]
+        lost = {pruned_weights.digest for pruned_weights in removed} - still.keys()
+        message = f"weights of {stage} were pruned ({', '.join(pruned_weights.path for pruned_weights in removed)}): "
         if lost:
             yield message + f"without a copy {_read_from(history, stage, lost)} can no longer be witnessed"
         else:
             yield (
                 message
-                + f"the same weights are still in {', '.join(sorted({still[pruned.digest] for pruned in some}))}"
+                + f"the same weights are still in {', '.join(sorted({still[pruned.digest] for pruned in removed}))}"
             )
 
 

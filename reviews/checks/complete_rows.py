@@ -27,8 +27,8 @@ def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the rows with the items that were to be answered, and with the samples of each prompt."""
     rows: tuple[Any, ...] = read_rows(evidence.outputs.get("rows"), kind_of(evidence.stage).rows["rows"], "rows")
     if "prompts" not in evidence.stage.inputs:
-        each = range(answers_per_item(evidence))
-        counts = Counter((item.id, sample) for item in items_of(evidence) for sample in each)
+        sample_numbers = range(answers_per_item(evidence))
+        counts = Counter((item.id, sample) for item in items_of(evidence) for sample in sample_numbers)
         return as_ordered(counts, Counter(map(answer_of, rows)), "answers")
     name = evidence.stage.inputs["prompts"].partition(".")[2]
     prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))

@@ -37,8 +37,8 @@ def _check_scores(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if not outputs:
         return CheckOutcome("NOT_APPLICABLE", "the stage has no scores that a witness could compute")
     witness = witness_of(evidence)
-    if unasked := [name for name in outputs if name not in ("rows", *(witness.challenge.others or ()))]:
-        raise EvidenceMissing(f"no witness was asked for the scores of {', '.join(unasked)}")
+    if unrequested_outputs := [name for name in outputs if name not in ("rows", *(witness.challenge.others or ()))]:
+        raise EvidenceMissing(f"no witness was asked for the scores of {', '.join(unrequested_outputs)}")
     rows = read_rows(witness.rows, ScoredRow, "witness rows", may_be_empty=True, which=holds_scores)
     pairs = {(name, place) for name in outputs for place in witness.challenge.select_rows(name).rows}
     if {(row.output, row.row) for row in rows} != pairs:

@@ -72,11 +72,11 @@ def gain_by_sample(evidence: Evidence) -> tuple[float, ...]:
 
     Errors are those of :func:`both_arms`.
     """
-    each = answers_per_item(evidence)
-    if each == 1:
+    samples_per_item = answers_per_item(evidence)
+    if samples_per_item == 1:
         return ()
     changes = [now.passed - then.passed for then, now in both_arms(evidence)]
-    return tuple(statistics.fmean(changes[sample::each]) for sample in range(each))
+    return tuple(statistics.fmean(changes[sample::samples_per_item]) for sample in range(samples_per_item))
 
 
 def _measure_gain_at_k(evidence: Evidence) -> dict[str, MeasuredValue]:

@@ -70,7 +70,7 @@ class KindTest(NamedTuple):
 
 def each_kind(pairs: Iterable[ArmPair]) -> tuple[KindTest, ...]:
     """Test every kind separately, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
-    parts = [count_pairs(some, kind) for kind, some in _by_kind(pairs).items()]
+    parts = [count_pairs(kind_pairs, kind) for kind, kind_pairs in _by_kind(pairs).items()]
     p_values = [part.p for part in parts]
     adjusted = mcnemar.benjamini_hochberg(p_values)
     return tuple(map(KindTest, parts, p_values, adjusted))
@@ -82,14 +82,14 @@ def without_each_kind(pairs: Iterable[ArmPair]) -> tuple[PairCounts, ...]:
     if len(by_kind) < 2:
         return ()
     return tuple(
-        count_pairs((pair for kind, some in by_kind.items() if kind != left_out for pair in some), left_out)
+        count_pairs((pair for kind, kind_pairs in by_kind.items() if kind != left_out for pair in kind_pairs), left_out)
         for left_out in by_kind
     )
 
 
 def gain_over_kinds(pairs: Iterable[ArmPair]) -> Fraction:
     """Return the mean of the gains of all kinds, however many items each has; ZeroDivisionError without pairs."""
-    gains = [count_pairs(some).gain for some in _by_kind(pairs).values()]
+    gains = [count_pairs(kind_pairs).gain for kind_pairs in _by_kind(pairs).values()]
     return sum(gains, Fraction(0)) / len(gains)
 
 
@@ -136,7 +136,7 @@ def gains_by_value(pairs: Sequence[ArmPair], heldout: Sequence[Item]) -> dict[st
     for pair, item in zip(pairs, heldout, strict=True):
         parts[pair.kind][", ".join(f"{name} {value}" for name, value in sorted(item.constraint.items()))].append(pair)
     return {
-        kind: [count_pairs(some, value) for value, some in by_value.items()]
+        kind: [count_pairs(value_pairs, value) for value, value_pairs in by_value.items()]
         for kind, by_value in parts.items()
         if len(by_value) > 1 and min(map(len, by_value.values())) > 1
     }
@@ -164,8 +164,12 @@ def pair_items(answers: Iterable[tuple[Item, bool, bool]]) -> tuple[ArmPair, ...
     for answer in answers:
         by_item[answer[0].id].append(answer)
     return tuple(
-        ArmPair(some[0][0].kind, some[0][0].group, *(_share(side) for side in list(zip(*some, strict=True))[1:]))
-        for some in by_item.values()
+        ArmPair(
+            item_answers[0][0].kind,
+            item_answers[0][0].group,
+            *(_share(side) for side in list(zip(*item_answers, strict=True))[1:]),
+        )
+        for item_answers in by_item.values()
     )
 
 
@@ -210,10 +214,12 @@ def beyond(pairs: Sequence[ArmPair], controls: Sequence[Sequence[ArmPair]]) -> d
     if len(pairs) < 2:
         raise EvidenceMissing("one item alone gives no interval")
     changed = [float(pair.after - pair.before) for pair in pairs]
-    under = [[float(pair.after - pair.before) for pair in some] for some in controls]
-    excess = [lift(some, changed) for some in under]
+    under = [[float(pair.after - pair.before) for pair in control] for control in controls]
+    excess = [lift(control_changes, changed) for control_changes in under]
     least = min(excess, key=lambda lift: lift.difference)
     return {
         "control_excess": MeasuredValue(least.difference, least.n, least.interval),
-        "control_excess_p": MeasuredValue(max(sign_test(some, changed).p for some in under), least.n),
+        "control_excess_p": MeasuredValue(
+            max(sign_test(control_changes, changed).p for control_changes in under), least.n
+        ),
     }

@@ -154,7 +154,7 @@ def decide(
         outcome = "revise"
     elif unmet := [criterion for criterion in criteria if not criterion.met]:
         outcome = "null"
-        reasons = [f"{_not_found(criterion_result)}: {criterion_result.unmet()}" for criterion_result in unmet]
+        reasons = [f"{_describe_unmet(criterion_result)}: {criterion_result.unmet()}" for criterion_result in unmet]
     else:
         outcome = "approve"
         applied = sum(check.status != "NOT_APPLICABLE" for check in checks)
@@ -308,7 +308,7 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
     return [first[key] for key in sorted(first)]
 
 
-def _not_found(result: CriterionResult) -> str:
+def _describe_unmet(result: CriterionResult) -> str:
     """Return what an unmet part of the hypothesis means: a significant difference need not be the registered one."""
     if result.criterion.metric == "accuracy_gain":
         return "the gain is not the registered one"

@@ -71,7 +71,7 @@ def merge(answers: Sequence[ReviewerAnswer], quorum: int) -> Verdict:
         not_judged=tuple(
             text
             for text in (pairs[0][1].not_judged if pairs else ())
-            if all(text in each.not_judged for _, each in pairs)
+            if all(text in verdict.not_judged for _, verdict in pairs)
         ),
         votes=tuple(
             Vote(

@@ -214,14 +214,14 @@ def read_verdict(words: Words) -> VerdictReading:
     approving = marks & {"approve", "approve_with_conditions"}
     if len(marks) > 1 and marks != approving:
         return VerdictReading(None, "statements that contradict each other", line)
-    if any(_BAD.search(each.full) for each in words.lines) and approving:
+    if any(_BAD.search(review_line.full) for review_line in words.lines) and approving:
         return VerdictReading(None, "a sign of danger next to an approval", line)
     if not approving:
         if late := next(
             (
-                each
-                for each in own
-                if each.number > line and re.search((r"\bGO\b|\bLGTM\b|\b(?i:approved)\b"), each.text)
+                review_line
+                for review_line in own
+                if review_line.number > line and re.search((r"\bGO\b|\bLGTM\b|\b(?i:approved)\b"), review_line.text)
             ),
             None,
         ):
@@ -234,30 +234,30 @@ def read_verdict(words: Words) -> VerdictReading:
 def _approval(lines: list[ReviewLine], statements: list[Statement]) -> VerdictReading:
     """Return an approval, or why what stands next to it leaves it undetermined."""
     line, own = statements[0].line, {statement.line for statement in statements}
-    if any(_TICKED.match(each.text) for each in lines if each.number in own):
-        lines = [each for each in lines if "[ ]" not in each.full]
+    if any(_TICKED.match(review_line.text) for review_line in lines if review_line.number in own):
+        lines = [review_line for review_line in lines if "[ ]" not in review_line.full]
     binds = any(statement.binds or statement.mark != "approve" for statement in statements)
-    for each in lines:
-        text = _NOTHING.sub("", each.full)
-        if binds or each.number in own or not text.strip():
+    for review_line in lines:
+        text = _NOTHING.sub("", review_line.full)
+        if binds or review_line.number in own or not text.strip():
             continue
-        if _CRITICAL.search(text) and not _denies(each, lines):
-            return VerdictReading(None, "a critical finding next to an approval", each.number)
-    for each in lines:
-        text = _NOTHING.sub("", each.text)
-        binds = binds or re.match(r"(?i)\W*conditions?:(?!\s*none)", each.full) is not None
+        if _CRITICAL.search(text) and not _denies(review_line, lines):
+            return VerdictReading(None, "a critical finding next to an approval", review_line.number)
+    for review_line in lines:
+        text = _NOTHING.sub("", review_line.text)
+        binds = binds or re.match(r"(?i)\W*conditions?:(?!\s*none)", review_line.full) is not None
         if (
-            each.number in own
+            review_line.number in own
             or not text.strip()
-            or re.match(r"(?i)\W*(?:conditions?\W*)?(?:none|n/?a|nothing)\W*$", each.full)
+            or re.match(r"(?i)\W*(?:conditions?\W*)?(?:none|n/?a|nothing)\W*$", review_line.full)
         ):
             continue
-        if each.level and _CRITICAL.search(text):
+        if review_line.level and _CRITICAL.search(text):
             continue
         if re.match(r"(?i)\W*(?:required\s+)?conditions?\b|\W*but\b|.*\bmust\s+be\s+fixed\s+before\b", text):
             binds = True
         elif not binds and (_DOUBT.search(text) or _BINDS.search(text)):
-            return VerdictReading(None, "something else in the text may speak against it", each.number)
+            return VerdictReading(None, "something else in the text may speak against it", review_line.number)
     return VerdictReading("approve_with_conditions" if binds else "approve", "", line)
 
 
@@ -267,7 +267,9 @@ def _denies(line: ReviewLine, lines: list[ReviewLine]) -> bool:
         r"(?i)\b(?:no|zero|0)\b", line.full
     ):
         return True
-    below = next((each.full for each in lines if each.number > line.number and each.full.strip()), "")
+    below = next(
+        (review_line.full for review_line in lines if review_line.number > line.number and review_line.full.strip()), ""
+    )
     return re.match(r"(?i)\W*(?:none|n/?a|nothing|no\s+\w+)\b[^,;]*$", below) is not None
 
 
@@ -288,7 +290,7 @@ def _statements(lines: list[ReviewLine]) -> Iterator[Statement]:
         elif label and label["value"]:
             yield from _behind(line, label)
         elif label and (line.level or re.fullmatch(r"[=-]+", lines[min(place + 1, len(lines) - 1)].full)):
-            below = next((each for each in lines[place + 1 :] if each.text.strip()), None)
+            below = next((review_line for review_line in lines[place + 1 :] if review_line.text.strip()), None)
             if below is not None and below.level in (0, _BOLD) and not _LABEL.match(below.text):
                 shouted = re.match(r"\W*[A-Z]{2,}\b", below.text) is not None
                 stated = _read_statement(below.number, below.text, labelled=shouted or bool(label["strong"]))
@@ -344,8 +346,8 @@ def _weigh_mark(mark: Mark, phrase: str, rest: str, text: str) -> tuple[Mark, bo
         if not binds and (_DOUBT.search(following) or _BINDS.search(following)):
             binds = _BINDS.search(following) is not None and not _DOUBT.search(following)
             return ("approve", True) if binds else ("unclear", False)
-        taken_back = re.search(r"(?i)\b(?:retract\w*|withdr\w+|revok\w*|supersed\w*|kidding|joking)\b|\?", following)
-        return ("unclear", False) if taken_back else (mark, binds)
+        retraction = re.search(r"(?i)\b(?:retract\w*|withdr\w+|revok\w*|supersed\w*|kidding|joking)\b|\?", following)
+        return ("unclear", False) if retraction else (mark, binds)
     if re.search(r"\bGO\b|\b[Aa]pproved?\b|\blgtm\b", rest) or _GOOD.search(text):
         return "unclear", False
     if re.search(r"(?i)\?|\b(?:retract\w*|withdr\w+|supersed\w*|no\s+longer|or)\b|¤", rest):

@@ -82,14 +82,14 @@ def same_digest(request: Request, reading: RequestReading, reviewer: ReviewerSpe
 
 def recorded_answer(entries: Iterable[RecordedEntry], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
     """Return the number and the answer of the same request, if a model has answered it with at least this effort."""
-    asked_entries: dict[int, QuestionEntry] = {}
+    questions: dict[int, QuestionEntry] = {}
     result: tuple[QuestionEntry, str] | None = None
     for recorded in entries:
         match recorded.body:
             case QuestionEntry() as request if request.same == same and _RANK[request.tier] >= _RANK[tier]:
-                asked_entries[request.number] = request
-            case AnswerEntry(by="model", number=number, answer=str(digest)) if number in asked_entries:
-                result = asked_entries[number], digest
+                questions[request.number] = request
+            case AnswerEntry(by="model", number=number, answer=str(digest)) if number in questions:
+                result = questions[number], digest
             case _:
                 pass
     if result is None:
@@ -103,13 +103,13 @@ def next_number(trail: Trail) -> int:
     return sum(1 for _ in trail.iterate("question")) + 1
 
 
-def record_asked(trail: Trail, body: QuestionEntry) -> RecordedEntry:
+def record_question(trail: Trail, body: QuestionEntry) -> RecordedEntry:
     """Record a request; to be called inside ``trail.alone()``."""
     refuse_closed(trail)
     return trail.append(body)
 
 
-def record_answered(trail: Trail, body: AnswerEntry) -> RecordedEntry:
+def record_answer(trail: Trail, body: AnswerEntry) -> RecordedEntry:
     """Record the answer to a request, or its error; raises Blocked if the session was closed meanwhile."""
     with trail.alone():
         if trail.find("close") is not None:

@@ -124,7 +124,7 @@ def _so_far(session: Session, history: History) -> Iterator[str]:
         body = entry.body
         if not body.stage:
             continue
-        stage = next((each for each in session.resolved.spec.stages if each.name == body.stage), None)
+        stage = next((spec_stage for spec_stage in session.resolved.spec.stages if spec_stage.name == body.stage), None)
         outcome = body.outcome if isinstance(body, DecisionEntry) else f"{body.answer} (a person)"
         used = ", taken back" if entry.seq in history.retracted else ""
         parts.append(f"- {body.stage}.{body.attempt}: {outcome}{used}{_figures(history, stage, body.attempt)}")

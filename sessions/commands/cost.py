@@ -82,7 +82,7 @@ def _stage(now: Accounts, name: str, stage: Stage | None) -> dict[str, Any]:
         "reserved_usd": round(now.sum_reserved(stage=name), 6),
         "reviews_usd": round(now.sum_committed("reviewer", stage=name), 6),
         "max_cost_usd": limit,
-        "left_usd": None if limit is None else _positive(limit - now.stage_taken(name)),
+        "left_usd": None if limit is None else _positive(limit - now.sum_stage_committed(name)),
     }
 
 

@@ -10,7 +10,7 @@ import typer
 
 from reviews.history.recorded_history import is_in_force
 from reviews.trail.chain.envelope import RecordedEntry
-from sessions.commands.options import DEFAULT_RUNS, By, Run, Runs, SomeRun, chosen
+from sessions.commands.options import DEFAULT_RUNS, By, RequiredRun, Run, Runs, chosen
 from sessions.commands.output import print_line
 from sessions.commands.run import carry_on
 from sessions.commands.status import print_ways_out
@@ -61,7 +61,7 @@ def override(
 
 @app.command()
 def retract(
-    run: SomeRun,
+    run: RequiredRun,
     entry: Annotated[str, typer.Argument(help="The judgement: its entry number or key, for example decision/sft.1.")],
     reason: Why,
     by: By = None,
@@ -83,7 +83,7 @@ def retract(
 
 @app.command()
 def amend(
-    run: SomeRun,
+    run: RequiredRun,
     reason: Why,
     spec: Annotated[
         str | None,

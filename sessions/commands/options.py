@@ -56,7 +56,7 @@ Run = Annotated[
         show_default=False,
     ),
 ]
-SomeRun = Annotated[
+RequiredRun = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
@@ -74,7 +74,7 @@ TrailRun = Annotated[
         show_default=False,
     ),
 ]
-SomeTrail = Annotated[
+RequiredTrailRun = Annotated[
     Path,
     typer.Argument(
         metavar="RUN|EXPORT",
@@ -109,9 +109,9 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         hints = get_type_hints(groups[name], include_extras=True) if name in groups else {}
-        for each in fields(groups[name]) if hints else ():
-            default = inspect.Parameter.empty if each.default is MISSING else each.default
-            parameters.append(parameter.replace(name=each.name, annotation=hints[each.name], default=default))
+        for field in fields(groups[name]) if hints else ():
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append(parameter.replace(name=field.name, annotation=hints[field.name], default=default))
         parameters += [] if hints else [parameter]
 
     spread_out = signature.replace(parameters=parameters)

@@ -87,10 +87,13 @@ def diagnose(
     """
     run = require_run(chosen(run, runs))
     attempts = diagnose_run(run, stage, attempt)
-    curves = [curve_plots.AttemptCurves(each.stage, each.attempt, each.curves, each.marks()) for each in attempts]
+    curves = [
+        curve_plots.AttemptCurves(diagnosis.stage, diagnosis.attempt, diagnosis.curves, diagnosis.marks())
+        for diagnosis in attempts
+    ]
     drawn = curve_plots.draw(plots, curves) if plots else []
     if as_json:
-        print_json({"run": str(run), "attempts": [each.as_json() for each in attempts], "plots": drawn})
+        print_json({"run": str(run), "attempts": [diagnosis.as_json() for diagnosis in attempts], "plots": drawn})
         return
     if not attempts:
         print_line(nothing_begun(run))

@@ -17,10 +17,10 @@ from sessions.commands.options import (
     AnswerReason,
     By,
     Profile,
+    RequiredRun,
     Run,
     Runs,
     SessionName,
-    SomeRun,
     chosen,
     complete_spec,
     need_reason,
@@ -152,7 +152,7 @@ def pause(run: Run = None, runs: Runs = DEFAULT_RUNS) -> None:
 
 
 @app.command()
-def cancel(run: SomeRun, runs: Runs = DEFAULT_RUNS) -> None:
+def cancel(run: RequiredRun, runs: Runs = DEFAULT_RUNS) -> None:
     """End a session for good, its running job included; waits until it has ended."""
     from sessions.runtime import runtime
 

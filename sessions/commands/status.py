@@ -56,12 +56,21 @@ def list_sessions(
         print_line(f"no sessions in {runs}", err=True)
         return
     rows = [
-        (each.name, each.state, each.decision or "-", each.stage or "-", (each.started or "-")[:16].replace("T", " "))
-        for each in overviews
+        (
+            session.name,
+            session.state,
+            session.decision or "-",
+            session.stage or "-",
+            (session.started or "-")[:16].replace("T", " "),
+        )
+        for session in overviews
     ]
     names = ("name", "state", "decision", "stage", "started (UTC)")
     if all_of_database:
-        names, rows = (*names, "place"), [(*row, str(each.path)) for row, each in zip(rows, overviews, strict=True)]
+        names, rows = (
+            (*names, "place"),
+            [(*row, str(session.path)) for row, session in zip(rows, overviews, strict=True)],
+        )
     print_table(names, rows)
     explained = ("waiting", "damaged", "paused")
     for session in overviews:
@@ -113,8 +122,13 @@ def status(
     if as_json:
         places = {"spent_usd": 6, "reserved_usd": 6, "left_usd": 6, "hours": 4, "left_hours": 4}
         visible = [
-            {"id": each.id, "stage": each.condition.stage, "text": each.condition.text, "state": each.state}
-            for each in conditions
+            {
+                "id": obligation.id,
+                "stage": obligation.condition.stage,
+                "text": obligation.condition.text,
+                "state": obligation.state,
+            }
+            for obligation in conditions
         ]
         whole = {"budget": {name: round(getattr(spent, name), digits) for name, digits in places.items()}}
         whole |= {"decisions": decisions, "conditions": visible, "builder": builder, "acceptance": acceptance.as_json()}
@@ -265,8 +279,8 @@ def print_ways_out(ways: Sequence[WayOut]) -> None:
 
 
 def _print_remedies(listed: list[dict[str, str]]) -> None:
-    for each in listed:
-        print_line(f"  against {each['check']}: {masked_line(each['remedy'], 500)}")
+    for remedy in listed:
+        print_line(f"  against {remedy['check']}: {masked_line(remedy['remedy'], 500)}")
 
 
 def _in_words(builder: dict[str, Any]) -> str:

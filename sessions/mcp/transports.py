@@ -46,7 +46,7 @@ STOP_S = 5.0
 class Stdio:
     """Serves the process that started this one."""
 
-    has_one_client = True
+    serves_single_client = True
     """The end of the connection is the end of the client."""
 
     def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class Stdio:
 class Http:
     """Serves every client with the token, at one address."""
 
-    has_one_client = False
+    serves_single_client = False
 
     def __init__(self, address: str, token: str) -> None:
         """Bind the address, before anything starts; raises UserError if that fails or would listen everywhere."""
@@ -111,7 +111,7 @@ class Http:
             ),
             # The SDK wants the name of an authorization server. There is no such server, and no client hears of it.
             auth=AuthSettings(issuer_url=AnyHttpUrl(self.url), resource_server_url=None),
-            token_verifier=OneToken(self._token),
+            token_verifier=StaticTokenVerifier(self._token),
         )
         config = uvicorn.Config(
             Door(app, MOST_SESSIONS),
@@ -146,7 +146,7 @@ class Http:
 Transport: TypeAlias = Stdio | Http
 
 
-class OneToken:
+class StaticTokenVerifier:
     """A :class:`mcp.server.auth.provider.TokenVerifier` that knows one token."""
 
     def __init__(self, token: str) -> None:

@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
     after: str
     state: State
-    told_by: RecordedEntry
+    entry: RecordedEntry
 
 
 def position(history: History) -> Position | None:

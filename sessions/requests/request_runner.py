@@ -311,7 +311,7 @@ class Book:
                 by=self.desk.by,
                 readable=store.put_value(remaining) if remaining else None,
             )
-            requested_value = request_record.record_asked(trail, body)
+            requested_value = request_record.record_question(trail, body)
             reservation = self._reserve(trail, body.number, cap) if cap is not None else None
         return _Open(case, body, requested_value, reservation)
 
@@ -337,7 +337,7 @@ class Book:
         }
         body = AnswerEntry.model_validate(stated | facts)
         with self.trail.alone():
-            request_record.record_answered(self.trail, body)
+            request_record.record_answer(self.trail, body)
             if body.reservation is not None:
                 ledger.settle(self.trail, body.reservation, body.usd)
         looked = tuple(self._describe_lookup(value.entry) for value in body.looked)

@@ -69,7 +69,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> _Judged:
         return _repeat(case, displayed_packet, again)
     if isinstance(session.reviewer, ReviewPanel):
         return _record(case, *_ask_panel(case, session.reviewer, displayed_packet))
-    return _record(case, *_ask_one(case, session.reviewer, displayed_packet))
+    return _record(case, *_request_verdict(case, session.reviewer, displayed_packet))
 
 
 def _repeat(case: _Case, packet: Packet, again: Verdict) -> _Judged:
@@ -113,11 +113,11 @@ def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[Reviewe
         reviewer, number = members.pop(0), len(answers) + 1
         judged = session.find(VerdictEntry, case.stage, f"{case.attempt}/{number}")
         if judged is None:
-            judged = _record(case, *_ask_one(case, reviewer, packet, f"/member-{number}"), f"/{number}")
+            judged = _record(case, *_request_verdict(case, reviewer, packet, f"/member-{number}"), f"/{number}")
         _settle_cost(session, judged)
         answers.append(member_answer(session.store, as_entry_of(judged, VerdictEntry)))
-        asked_all = not members and len(answers) == len(panel.members)
-        if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
+        all_members_answered = not members and len(answers) == len(panel.members)
+        if all_members_answered and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
             members.append(panel.tie_breaker)
     try:
         spoken = [_spoken(session, case.stage, f"{case.attempt}/{number}") for number in range(1, len(answers) + 1)]
@@ -127,7 +127,7 @@ def _ask_panel(case: _Case, panel: ReviewPanel, packet: Packet) -> tuple[Reviewe
     return ReviewerAnswer(NAME, merged, merged.no_verdict), {"members": len(answers)}
 
 
-def _ask_one(
+def _request_verdict(
     case: _Case, reviewer: PacketReviewer, packet: Packet, member: str = ""
 ) -> tuple[ReviewerAnswer, dict[str, Any]]:
     """Return the verdict or why there is none, and the facts of the exchange with a paid reviewer."""

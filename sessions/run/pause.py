@@ -32,7 +32,7 @@ def ask_for(run: Path, what: str) -> None:
         write_durably(run / what, getpass.getuser().encode())
 
 
-def asked_by(run: Path, what: str = PAUSE) -> str:
+def find_requester(run: Path, what: str = PAUSE) -> str:
     """Return who asks for the pause or the end: the request's author, without a request the user of this process."""
     with suppress(OSError):
         if name := plain(read_regular(run / what, 1 << 16).decode("utf-8", "replace"), 100):

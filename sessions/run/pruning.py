@@ -177,8 +177,8 @@ def _record(trail: Trail, by: str, prunable: Prunable) -> None:
     names = {path for entry in before for path in entry.body.leftovers}
     leftovers = tuple(leftover for leftover in prunable.leftovers if leftover not in names)
     for first in range(0, max(len(prunable.weights), min(len(leftovers), 1)), ENTRY_WEIGHTS):
-        some = prunable.weights[first : first + ENTRY_WEIGHTS]
-        body = PruningEntry(by=by, weights=some, leftovers=leftovers if first == 0 else ())
+        batch = prunable.weights[first : first + ENTRY_WEIGHTS]
+        body = PruningEntry(by=by, weights=batch, leftovers=leftovers if first == 0 else ())
         trail.append(body, PruningEntry.key_of(len(before) + 1 + first // ENTRY_WEIGHTS))
 
 

@@ -268,7 +268,7 @@ def _answer_to(session: Session, history: History, arguments: dict[str, Any] | N
 
 def _require_same(session: Session, at: Position | None, arguments: dict[str, Any]) -> None:
     """Accept an answer that was recorded but not followed yet, as after a kill; raise UserError for any other."""
-    recorded = at.told_by.body if at else None
+    recorded = at.entry.body if at else None
     if not isinstance(recorded, HumanAnswerEntry):
         raise UserError("the session is not waiting for an answer", where=session.name, hint="resume without --answer")
     if arguments["answer"] != recorded.answer:
@@ -291,20 +291,20 @@ def _end_cancelled(session: Session) -> None:
 def _record_pause(session: Session, what: str) -> None:
     """Record who paused the session, or ended it."""
     number = sum(1 for _ in session.trail.iterate(PauseEntry)) + 1
-    session.trail.append(PauseEntry(by=pause.asked_by(session.run, what)), PauseEntry.key_of(number))
+    session.trail.append(PauseEntry(by=pause.find_requester(session.run, what)), PauseEntry.key_of(number))
 
 
 @contextmanager
 def _signals(session: Session) -> Generator[None]:
     """Turn the first Ctrl-C or SIGTERM into a pause at the next safe place; a second one interrupts at once."""
-    is_asked = False
+    pause_requested = False
 
     def ask(number: int, _frame: object) -> None:
         # A client that disconnects stops the session too, and may send a signal after it: that is still the first one.
-        nonlocal is_asked
-        if is_asked:
+        nonlocal pause_requested
+        if pause_requested:
             raise KeyboardInterrupt
-        is_asked = True
+        pause_requested = True
         session.stop.set()
         session.display.say("pausing ... (the running job continues; Ctrl-C again to leave at once)")
 

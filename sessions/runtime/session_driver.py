@@ -99,7 +99,7 @@ class Serving:
                 self.exchange.ended = _why_no_phase(run, state)
                 if state.state == "closed":
                     # Over HTTP no one sees a client leave: it has left, or has heard how the session ended.
-                    if self._transport.has_one_client:
+                    if self._transport.serves_single_client:
                         self._gone.wait()
                     else:
                         self.exchange.heard.wait(TOLD_WITHIN_S)

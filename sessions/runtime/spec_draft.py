@@ -57,7 +57,7 @@ class Drafting:
         # A person reads it at a terminal before signing: the display must match the file.
         if hidden := sorted(set(text) - set(plain(text, len(text)))):
             return f"the spec holds characters that are not shown: {', '.join(map(ascii, hidden))}"
-        if foreign := sorted(set(self._not_given(text))):
+        if foreign := sorted(set(self._find_foreign_names(text))):
             return f"the spec names what was not given: {', '.join(foreign)}"
         path = self.folder / f".peergate-draft-{os.getpid()}-{secrets.token_hex(4)}.yaml"
         try:
@@ -83,7 +83,7 @@ class Drafting:
                 # Words about a row may quote it, and held-out rows are shown to no model.
                 yield f"{Path(problem.path).name}, line {problem.line}: the row lacks the form that the spec declares"
 
-    def _not_given(self, text: str) -> Iterator[str]:
+    def _find_foreign_names(self, text: str) -> Iterator[str]:
         """Yield the names of files that exist and were not given, and the keys that are for a person."""
         try:
             document: Any = read_yaml(text.encode("utf-8", "replace")).data

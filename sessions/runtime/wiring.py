@@ -122,7 +122,7 @@ def _require_sandbox(stage: str, what: str) -> None:
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
     """Return the launcher of a session, or raise UserError if a package is missing or an address is malformed."""
     names: dict[str, LauncherName] = {stage.name: spec.launcher_of(stage.name) for stage in spec.stages}
-    made = {name: _one_launcher(name, run) for name in set(names.values())}
+    made = {name: _make_named_launcher(name, run) for name in set(names.values())}
     if len(made) == 1:
         return next(iter(made.values()))
     return PerStage({stage: made[name] for stage, name in names.items()})
@@ -138,7 +138,7 @@ def require_launchers(spec: SessionSpec, run: Path) -> None:
             require_ray(str(run))
 
 
-def _one_launcher(name: LauncherName, run: Path) -> Launcher:
+def _make_named_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
     # A distribution cannot take over one of Peergate's own names.

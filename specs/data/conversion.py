@@ -209,8 +209,8 @@ def right_answers(values: dict[str, Any]) -> list[str]:
             continue
         if isinstance(value, dict):
             value = value.get("text", value.get("value"))
-        for each in value if isinstance(value, list) else [value]:
-            if text := text_of({name: each}, name).strip():
+        for answer in value if isinstance(value, list) else [value]:
+            if text := text_of({name: answer}, name).strip():
                 texts.append(text)
     return list(dict.fromkeys(texts))
 

@@ -37,7 +37,7 @@ def lint_acceptance(spec: SessionSpec) -> Iterator[LintProblem]:
 def _lint_model(spec: SessionSpec, acceptance_criterion: AcceptanceCriterion, loc: Loc) -> Iterator[LintProblem]:
     """Return why a criterion does not speak of the model that it names: what its stage reads and leaves decides."""
     if acceptance_criterion.model is None:
-        if any(each.model for each in spec.criteria):
+        if any(criterion.model for criterion in spec.criteria):
             yield LintProblem(
                 loc, f"'{acceptance_criterion.id}' names no model, and others do", "name the model of each, or of none"
             )
@@ -58,7 +58,7 @@ def _lint_applies(spec: SessionSpec, acceptance_criterion: AcceptanceCriterion, 
     if acceptance_criterion.applies_if is None:
         return
     stage, _, parameter = acceptance_criterion.applies_if.partition(".")
-    names = [each.name for each in spec.stages]
+    names = [spec_stage.name for spec_stage in spec.stages]
     if stage not in names:
         message = f"unknown stage '{stage}'"
         yield LintProblem((*loc, "applies_if"), message, suggest(stage, names, "stages"))

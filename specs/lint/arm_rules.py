@@ -131,7 +131,7 @@ def lint_curve(spec: SessionSpec) -> Iterator[LintProblem]:
             if stage.inputs[role] != treatment.inputs.get(role):
                 message = f"{role} is '{stage.inputs[role]}' here and '{treatment.inputs.get(role)}' at the treatment's"
                 yield LintProblem((*place, "inputs", role), f"{message} '{treatment.name}'", "only the examples differ")
-        sizes = [getattr(each.parameters, _SIZE, None) for each in (stage, treatment)]
+        sizes = [getattr(trained_stage.parameters, _SIZE, None) for trained_stage in (stage, treatment)]
         if stage.inputs[data] == treatment.inputs[data] and sizes[0] == sizes[1]:
             message = f"the arm '{name}' is trained on as many examples as the treatment"
             yield LintProblem(loc, message, f"lower its {_SIZE}, or give it fewer {data}")

@@ -261,7 +261,7 @@ def _join_spans(spans: Iterable[_Span]) -> list[_Span]:
 
 def _adds(text: str, span: _Span, spans: list[_Span]) -> bool:
     """Return whether a span of a text in disguise belongs to a secret, and is not the next line after a whole key."""
-    place = bisect_right(spans, span.start, key=lambda each: each.start) - 1
+    place = bisect_right(spans, span.start, key=lambda other: other.start) - 1
     if place < 0 or span.start >= spans[place].end:
         return True
     return _CONTINUED.search(text[spans[place].end : span.end]) is not None

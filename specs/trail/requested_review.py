@@ -12,16 +12,16 @@ from specs.trail.tool_arguments import Request
 from specs.trail.verdict import CitedLookup, EarlierAnswer
 
 Mode = Literal["question", "review", "adversarial", "draft"]
-_Asked = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
-_NotAsked = Literal["technical", "trivial", "already_in_spec", "execution"]
-DecisionKind = Literal[_Asked, _NotAsked]
+_ReviewedKind = Literal["methodology", "priority", "experimental_design", "statistics", "spec_deviation", "gpu_spend"]
+_UnreviewedKind = Literal["technical", "trivial", "already_in_spec", "execution"]
+DecisionKind = Literal[_ReviewedKind, _UnreviewedKind]
 Stakes = Literal["low", "medium", "high", "critical"]
 Tier = Literal["low", "medium", "high"]
 ReviewKind = Literal["methodology", "code", "design"]
 IssueSeverity = Literal["CRITICAL", "HIGH", "SUGGESTION"]
 ClaimStatus = Literal["supported", "contradicted", "unsupported"]
 AnsweredBy = Literal["policy", "checklist", "model", "recorded", "nobody"]
-"""``recorded``: the answer that a model gave to the same request before; ``no one``: the money was not there."""
+"""``recorded``: the answer that a model gave to the same request before; ``nobody``: the money was not there."""
 
 LOOKS = "requested review"
 """The stage that ``look`` entries of requested reviews name; none of a spec can have this name."""

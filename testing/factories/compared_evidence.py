@@ -46,7 +46,7 @@ Passed = Mapping[str, Sequence[bool]]
 """By kind, which of its conversations pass."""
 
 
-def talks(each: int = EACH) -> tuple[Item, ...]:
+def talks(talks_per_kind: int = EACH) -> tuple[Item, ...]:
     """Return conversations, the kinds in turn."""
     return tuple(
         Item(
@@ -62,7 +62,7 @@ def talks(each: int = EACH) -> tuple[Item, ...]:
                 },
             },
         )
-        for number in range(each)
+        for number in range(talks_per_kind)
         for kind in KINDS
     )
 

@@ -219,8 +219,8 @@ def compare_evidence(
     items = tuple(
         Item(id=f"d{n}", group=f"g{n}", kind="line", prompt=f"Say {n}.", constraint={}) for n in range(len(better))
     )
-    each = lengths if isinstance(lengths, list) else [lengths] * len(better)
-    sides = [(f"one {n} " + "x" * value, f"two {n} " + "y" * two) for n, (value, two) in enumerate(each)]
+    length_pairs = lengths if isinstance(lengths, list) else [lengths] * len(better)
+    sides = [(f"one {n} " + "x" * value, f"two {n} " + "y" * two) for n, (value, two) in enumerate(length_pairs)]
     rows = [duel(item, *side, parameters, text) for item, side, text in zip(items, sides, better, strict=True)]
     labelled = tuple(
         Item(

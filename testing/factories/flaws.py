@@ -203,7 +203,7 @@ def _baseline(evidence: Evidence, **changes: Any) -> Evidence:
     return replace(evidence, baseline_manifest=evidence.baseline_manifest.model_copy(update=changes))
 
 
-def _asked_otherwise(evidence: Evidence, digest: str | None) -> Evidence:
+def _change_baseline_prompt(evidence: Evidence, digest: str | None) -> Evidence:
     """Have one of the baseline's rows state another prompt, or none."""
     path = evidence.baseline_rows
     assert path is not None
@@ -316,7 +316,7 @@ def _left(evidence: Evidence, name: str, text: str) -> Evidence:
     return evidence
 
 
-def _given(evidence: Evidence, **parameters: Any) -> Evidence:
+def _change_parameters(evidence: Evidence, **parameters: Any) -> Evidence:
     """Return the evidence of a stage that was granted something else."""
     return replace(evidence, parameters=evidence.parameters | parameters)
 
@@ -354,7 +354,7 @@ def _only_accepted_rows(evidence: Evidence) -> Evidence:
     return evidence
 
 
-def _one_example_less(evidence: Evidence) -> Evidence:
+def _drop_example(evidence: Evidence) -> Evidence:
     write_rows(evidence.outputs["accepted"], examples()[1:])
     return evidence
 
@@ -514,8 +514,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another chat template in the baseline": lambda evidence: _baseline(
         evidence, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
     ),
-    "another prompt in the baseline": lambda evidence: _asked_otherwise(evidence, OTHER),
-    "a baseline that does not state a prompt": lambda evidence: _asked_otherwise(evidence, None),
+    "another prompt in the baseline": lambda evidence: _change_baseline_prompt(evidence, OTHER),
+    "a baseline that does not state a prompt": lambda evidence: _change_baseline_prompt(evidence, None),
     "the same weights in both arms": lambda evidence: _baseline(
         evidence, inputs=evidence.manifest.inputs if evidence.manifest else {}
     ),
@@ -525,7 +525,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a base model with a chat template": lambda evidence: _base_model(evidence),
     "rejected samples left out": lambda evidence: _only_accepted_rows(evidence),
     "a pilot that had another temperature": lambda evidence: piloted(evidence, temperature=0.5),
-    "an example left out": lambda evidence: _one_example_less(evidence),
+    "an example left out": lambda evidence: _drop_example(evidence),
     "loss on the prompt": lambda evidence: with_manifest(evidence, facts={"masked_tokens": 0}),
     "a prompt token with loss": lambda evidence: _masks(evidence, violations=1, wrong=[{"step": 3}]),
     "a sample with loss on its prompt": lambda evidence: _masks(
@@ -545,9 +545,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "weights that did not move": _same_weights,
     "hidden steps between two rows": lambda evidence: _trained_on(evidence, 5),
     "rows that state no weights": lambda evidence: _trained_on(evidence, 5, sketch=[]),
-    "a warm-up as long as the training": lambda evidence: _given(evidence, warmup_steps=10),
-    "a warm-up of most of the training": lambda evidence: _given(evidence, warmup_steps=6),
-    "a rate that is not meant to decay": lambda evidence: _given(evidence, scheduler="constant"),
+    "a warm-up as long as the training": lambda evidence: _change_parameters(evidence, warmup_steps=10),
+    "a warm-up of most of the training": lambda evidence: _change_parameters(evidence, warmup_steps=6),
+    "a rate that is not meant to decay": lambda evidence: _change_parameters(evidence, scheduler="constant"),
     "a granted GPU that was not used": lambda evidence: _grant(evidence, resources=Resources(gpus=1)),
     "attention that fell back": lambda evidence: with_manifest(
         evidence, facts={"attention": {"used": "eager", "fused": True}}

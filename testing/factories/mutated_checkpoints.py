@@ -144,7 +144,7 @@ def _link(folder: Path) -> None:
     (folder / "chat_template.jinja").symlink_to(folder.parent / "elsewhere.jinja")
 
 
-def _said(name: str, text: str) -> Spoil:
+def _written(name: str, text: str) -> Spoil:
     def spoil(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -236,7 +236,7 @@ MUTATIONS: dict[str, Mutation] = {
         _pickled("pytorch_model.bin"), "structure.code", "structure.no_weights", "weights.unreadable"
     ),
     "a pickle named safetensors": _m(_pickled(WEIGHTS), "structure.pickle", "weights.unreadable"),
-    "a script": _m(_said("modeling_other.py", "import os\n"), "structure.code"),
+    "a script": _m(_written("modeling_other.py", "import os\n"), "structure.code"),
     "a link out of the folder": _m(_link, "structure.link"),
     "the index names a missing shard": _m(_index, "structure.stale_index"),
     "hidden_size is missing": _m(edited("config.json", _without("hidden_size")), "config.missing_key"),
@@ -254,9 +254,11 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "code from a hub": _m(edited("config.json", _set(auto_map={"AutoModel": "x.Y"})), "config.remote_code"),
     "config.json is nested too deeply": _m(
-        _said("config.json", '{"a":' * 60_000 + "0" + "}" * 60_000), "config.unreadable"
+        _written("config.json", '{"a":' * 60_000 + "0" + "}" * 60_000), "config.unreadable"
     ),
-    "config.json has a key twice": _m(_said("config.json", '{"vocab_size": 1, "vocab_size": 2}'), "config.unreadable"),
+    "config.json has a key twice": _m(
+        _written("config.json", '{"vocab_size": 1, "vocab_size": 2}'), "config.unreadable"
+    ),
     "vocab_size beyond the embeddings": _m(edited("config.json", _set(vocab_size=384)), "weights.vocab_size"),
     "vocab_size below the tokenizer": _m(
         edited("config.json", _set(vocab_size=200)), "weights.vocab_size", "tokenizer.vocab_size",
@@ -288,20 +290,20 @@ MUTATIONS: dict[str, Mutation] = {
     "no end token": _m(edited("tokenizer_config.json", _without("eos_token")), "tokenizer.no_end"),
     "chat template is missing": _m(deleted("chat_template.jinja"), "template.missing"),
     "chat template of another model": _m(
-        _said("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"),
+        _written("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"),
         "template.unknown_token",
         "template.not_opened",
         "template.end",
     ),
     "chat template with other words": _m(
-        _said("chat_template.jinja", "{% for m in messages %}Q: {{ m.content }}{% endfor %}"),
+        _written("chat_template.jinja", "{% for m in messages %}Q: {{ m.content }}{% endfor %}"),
         "lineage.template",
         "template.not_opened",
         "template.end",
         base=True,
     ),
     "chat template that loses the user's words": _m(
-        _said("chat_template.jinja", "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}"),
+        _written("chat_template.jinja", "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}"),
         "template.left_out",
         "template.end",
     ),
@@ -312,7 +314,7 @@ MUTATIONS: dict[str, Mutation] = {
     },
     "a first token written twice, by the template alone": _m(_twice_by_template, "template.begin_twice"),
     "a first token written twice, by the tokenizer alone": _m(_twice_by_tokenizer, "template.begin_twice"),
-    "chat template that does not parse": _m(_said("chat_template.jinja", "{% for m in %}"), "template.syntax"),
+    "chat template that does not parse": _m(_written("chat_template.jinja", "{% for m in %}"), "template.syntax"),
     "stale generation config": _m(edited("generation_config.json", _set(eos_token_id=3)), "generation.end_token"),
     "generation config of a larger vocabulary": _m(
         edited("generation_config.json", _set(eos_token_id=[128001])), "generation.vocab_size"

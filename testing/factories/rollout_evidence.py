@@ -73,7 +73,7 @@ def rollouts(
     """Return the answers of all steps, worth what they are."""
     training, _ = divided()
     steps = len(training) // AT_ONCE * EPOCHS
-    each = weights or REWARDS
+    reward_weights = weights or REWARDS
     results: list[dict[str, Any]] = []
     for step in range(1, steps + 1):
         at = (step - 1) / (steps - 1)
@@ -82,9 +82,10 @@ def rollouts(
             passed = [n < rights(at) for n in range(GENERATIONS)]
             ids = [5] * tokens(at)
             valued = [
-                rewards_of(list(each), verified=value, finish="eos", tokens=len(ids), most=MOST) for value in passed
+                rewards_of(list(reward_weights), verified=value, finish="eos", tokens=len(ids), most=MOST)
+                for value in passed
             ]
-            rewards = [sum_weighted_rewards(value, each) for value in valued]
+            rewards = [sum_weighted_rewards(value, reward_weights) for value in valued]
             worth = advantages(rewards, scale=True)
             results += [
                 {

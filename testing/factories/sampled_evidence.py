@@ -31,14 +31,14 @@ def sampled_spec(drawn: str = _DRAWN) -> tuple[tuple[str, str], ...]:
     )
 
 
-def sampled_answers(right: Sequence[int], each: int = EACH) -> list[dict[str, Any]]:
+def sampled_answers(right: Sequence[int], samples_per_item: int = EACH) -> list[dict[str, Any]]:
     """Return rows of which so many of each item are right, item by item."""
     rows: list[list[dict[str, Any]]] = [
         [
             row | ({"sample": sample} if sample else {}) | {"output": f"{row['output']} {sample}"}
             for row in answers([sample < count for count in right])
         ]
-        for sample in range(each)
+        for sample in range(samples_per_item)
     ]
     return [row for of_item in zip(*rows, strict=True) for row in of_item]
 

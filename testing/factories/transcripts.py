@@ -86,10 +86,10 @@ def long_session(session: str = "s1") -> Transcript:
     made.says("<command-name>/clear</command-name>")
     made.says("Read both files.")
     made.answers("I read them.", "Read", "Read")
-    asked_after = made.last
+    fork_point = made.last
     made.says("Now change one.")
     made.answers("Changed.", "Edit", split=False)
-    made.says("No, the other one.", asked_after)
+    made.says("No, the other one.", fork_point)
     made.answers("Changed the other one.", "Edit", "Bash", "Bash")
     made.add("system", subtype="turn_duration", durationMs=3)
     made.compacts("Two files were read, one was changed.")

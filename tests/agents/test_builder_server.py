@@ -326,7 +326,7 @@ def test_helpers_may_ask_at_once_and_nobody_else(monkeypatch: pytest.MonkeyPatch
     with scripted_builder(ANTHROPIC, [LAUNCH, LAUNCH]) as played:
         with suppress(BuilderUnavailable):
             builder_at(played, monkeypatch).work(SmallBench())
-        first, second, late = played.got[0], replace(played.got[0]), "before the one before had ended"
+        first, second, late = played.requests[0], replace(played.requests[0]), "before the one before had ended"
         second.started = first.started - 1
 
         def list_complaints(*briefs: str) -> list[str]:

@@ -77,7 +77,7 @@ def test_an_endpoint_is_asked_in_the_form_of_its_vendor(vendor: str) -> None:
         bench = SmallBench()
         ModelBuilder(spec, {ENDPOINT_KEYS["builder"]: KEY, **dict.fromkeys(KEYS.values(), "of-a-vendor")}).work(bench)
         assert played.complaints() == [] and len(bench.recorded) == 1
-        sent = played.got[0].headers
+        sent = played.requests[0].headers
         assert sent["x-api-key" if vendor == ANTHROPIC else "authorization"].endswith(KEY)
 
 
@@ -129,7 +129,7 @@ def test_a_phase_is_worked_through_and_everything_about_it_is_known(
     assert json.loads(bench.called[1].arguments) == {"section": "/stages"}
     second = bench.recorded[1]
     assert (second.turn.text, second.turn.stop, second.turn.model) == ("so", "tool_use", "model-as-answered")
-    assert second.request == ran.played.got[1].body and b"model-as-answered" in second.response
+    assert second.request == ran.played.requests[1].body and b"model-as-answered" in second.response
     usage = second.turn.usage
     assert usage is not None and (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (1000, 50, 200)
     written = 0 if vendor == ENDPOINT else 100
@@ -170,7 +170,7 @@ def test_the_vendor_counts_before_a_turn_is_paid_for(sdk: str, monkeypatch: pyte
         request = model.request("s" * 30_000, TOOLS, (ConversationMessage("user", text="brief"),))
         cap = model.cap_usd(request)
         counts = [] if sdk == ENDPOINT else played.api.to_count
-        assert len(counts) == len(played.api.to_count) and played.got == []
+        assert len(counts) == len(played.api.to_count) and played.requests == []
         played.api.tokens = None
         again = builder_at(played, sdk, monkeypatch).model
         bound = again.cap_usd(request)
@@ -210,12 +210,12 @@ def test_a_conversation_that_is_too_long_is_shortened_and_asked_again(
     ran = run(sdk, monkeypatch, *script, bench=bench)
     assert ran.error is None and bench.ended and not ran.played.refused
     assert [turn.shortened for turn in ran.turns] == [0] * 12 + [2, 3, 3], "how much was left out is recorded"
-    sizes = [len(reply.body) for reply in ran.played.got]
+    sizes = [len(reply.body) for reply in ran.played.requests]
     assert sizes[12] > 2 * sizes[13] > 2 * sizes[14] and sizes[16] < sizes[15]
-    briefs = ["\n".join(scripted.texts_of(reply.value())[:1]) for reply in ran.played.got]
+    briefs = ["\n".join(scripted.texts_of(reply.value())[:1]) for reply in ran.played.requests]
     assert len({brief.partition("\n\nYour first")[0] for brief in briefs}) == 1, "the brief is never left out"
     assert "Your first 12 turns" in briefs[-1] and "read_spec 12" in briefs[-1]
-    assert "row row" in ran.played.got[-1].body.decode(), "the newest result is there, its middle left out"
+    assert "row row" in ran.played.requests[-1].body.decode(), "the newest result is there, its middle left out"
     assert [why for _, why in bench.waits] == [
         f"the conversation is too long for the model and is shortened, step {step}" for step in (1, 2, 3)
     ]
@@ -229,7 +229,7 @@ def test_a_conversation_that_is_too_long_is_shortened_and_asked_again(
     with scripted_builder(WIRE[sdk], [LAUNCH], before=ran.played) as played:
         builder_at(played, sdk, monkeypatch).work(again)
         assert played.complaints() == []
-    assert played.got[0].body == ran.played.got[-1].body, "a restart sends the same"
+    assert played.requests[0].body == ran.played.requests[-1].body, "a restart sends the same"
 
 
 def test_a_model_that_holds_not_even_the_shortest_stops_the_session(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_a_model_that_holds_not_even_the_shortest_stops_the_session(sdk: str, mo
 
 def test_another_refused_request_shortens_nothing(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run(sdk, monkeypatch, READ, failed(WIRE[sdk], 400))
-    assert isinstance(ran.error, BuilderUnavailable) and len(ran.played.got) == 2
+    assert isinstance(ran.error, BuilderUnavailable) and len(ran.played.requests) == 2
 
 
 def test_an_answer_that_fills_the_window_shortens_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_a_turn_that_does_not_fit_is_not_asked_for(vendor: str, monkeypatch: pyt
         bench = SmallBench(left_usd=0.0001)
         with pytest.raises(BudgetExceeded):
             builder_at(played, vendor, monkeypatch).work(bench)
-        assert played.got == [] and bench.reserved == {}
+        assert played.requests == [] and bench.reserved == {}
 
 
 def test_calls_of_one_turn_are_carried_out_in_order_and_answered_together(
@@ -386,7 +386,7 @@ def test_a_stream_without_its_end_is_no_turn_and_its_cap_counts_as_spent(
     assert ran.error is None and [turn.stop for turn in ran.turns] == ["tool_use"]
     bench = ran.bench
     assert bench.settled["turn/1"] == bench.reserved["turn/1"] > 0 and len(bench.waits) == 1
-    assert ran.played.got[0].body == ran.played.got[1].body and bench.recorded[0].reservation == "turn/2"
+    assert ran.played.requests[0].body == ran.played.requests[1].body and bench.recorded[0].reservation == "turn/2"
 
 
 def test_an_answer_is_whole_when_its_vendor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +413,7 @@ def test_what_passes_is_repeated_and_costs_nothing(sdk: str, monkeypatch: pytest
     waits = [seconds for seconds, _ in ran.bench.waits]
     assert all(0.01 * 2**n <= wait <= 0.0125 * 2**n for n, wait in enumerate(waits))
     assert f"answered {status}" in ran.bench.waits[0][1]
-    assert len({got.body for got in ran.played.got}) == 1
+    assert len({request.body for request in ran.played.requests}) == 1
 
 
 def test_retry_after_is_obeyed(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +475,7 @@ def test_what_does_not_pass_is_told_at_once(sdk: str, monkeypatch: pytest.Monkey
 
 def test_a_redirect_is_not_followed(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run(vendor, monkeypatch, Step(b"", 307, {"location": "http://127.0.0.1:1/elsewhere"}))
-    assert isinstance(ran.error, BuilderUnavailable) and len(ran.played.got) == 1
+    assert isinstance(ran.error, BuilderUnavailable) and len(ran.played.requests) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"{}", b"[]", b"null"])
@@ -557,7 +557,7 @@ def test_prompt_tools_and_what_was_said_are_the_same_bytes_every_turn(
         message = json.dumps(without_marks(said_in(before)))
         assert json.dumps(without_marks(said_in(after))).startswith(message[:-1])
     # Anyone who begins the same phase again sends the same.
-    assert ran.played.got[0].body == run(vendor, monkeypatch, LAUNCH).played.got[0].body
+    assert ran.played.requests[0].body == run(vendor, monkeypatch, LAUNCH).played.requests[0].body
 
 
 def test_the_newest_messages_are_marked_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -728,7 +728,7 @@ def test_a_restart_answers_what_was_left_and_sends_the_same_conversation(
         builder_at(played, vendor, monkeypatch).work(again)
         assert played.complaints() == []
         assert [tool_call.name for tool_call in again.called] == ["list_artifacts", "launch_stage"]
-        assert played.got[0].body == first.played.got[1].body
+        assert played.requests[0].body == first.played.requests[1].body
 
 
 def test_results_stand_between_markers_that_they_cannot_know(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -767,7 +767,7 @@ def test_an_endpoint_is_never_sent_a_vendors_key(monkeypatch: pytest.MonkeyPatch
     with scripted_builder(CHAT, [LAUNCH], canaries=("sk-another-secret",)) as played:
         ModelBuilder(BuilderSpec(**spec, base_url=played.address), dict(monkeypatch_environ())).work(SmallBench())
         assert played.complaints() == []
-        assert "sk-another-secret" not in "".join(played.got[0].headers.values())
+        assert "sk-another-secret" not in "".join(played.requests[0].headers.values())
 
 
 def monkeypatch_environ() -> dict[str, str]:

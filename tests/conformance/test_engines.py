@@ -147,7 +147,7 @@ def sampled(engine: CompletionEngine, prompts: list[list[int]], seed: int) -> li
 
 def test_seeds_decide_what_is_sampled(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     results = sampled(engine, prompts, 3)
-    assert [len(some) for some in results] == [2] * len(prompts)
+    assert [len(completions) for completions in results] == [2] * len(prompts)
     assert sum(completion == two for completion, two in results) <= 1, "the samples of a prompt are drawn apart"
     assert sampled(engine, prompts, 4) != results
     if ENGINES[engine.name].repeatable:

@@ -38,7 +38,7 @@ def twins(paths: list[Path]) -> list[list[str]]:
     for path in paths:
         for where, body in functions(path):
             results.setdefault(body, []).append(where)
-    return [some for some in results.values() if len(some) > 1]
+    return [places for places in results.values() if len(places) > 1]
 
 
 def test_no_two_functions_are_the_same() -> None:

@@ -23,7 +23,7 @@ def settings_of(name: str) -> set[tuple[str, str]]:
 
 
 def missing(name: str, rows: tuple[PublishedSetting, ...]) -> set[tuple[str, str]]:
-    return {each for each in settings_of(name) if not any(row.covers(*each) for row in rows)}
+    return {setting for setting in settings_of(name) if not any(row.covers(*setting) for row in rows)}
 
 
 @pytest.mark.parametrize("name", SPECS)

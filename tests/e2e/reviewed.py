@@ -86,8 +86,8 @@ def in_background(*arguments: str | Path) -> subprocess.Popen[str]:
 def complaints(api: Api) -> list[str]:
     """Return what the server has against the client; one packet is one review, a repeat sends the same."""
     packets: list[str] = []
-    for got in api.got:
-        if got.packet_text() not in packets:
-            packets.append(got.packet_text())
-        got.review = packets.index(got.packet_text()) + 1
+    for request in api.got:
+        if request.packet_text() not in packets:
+            packets.append(request.packet_text())
+        request.review = packets.index(request.packet_text()) + 1
     return api.complaints()

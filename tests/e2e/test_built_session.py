@@ -99,7 +99,7 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
         monkeypatch.setitem(http_exchange.ADDRESSES, ANTHROPIC, played.address)
         run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
         assert played.complaints() == []
-        sent = [got.body for got in played.got]
+        sent = [request.body for request in played.requests]
     entries = read_entries(run / TRAIL)
     assert entries[-1].kind == "close" and entries[-1].raw["decision"] == "approve"
     # No held-out prompt and no key was sent, and the key stands nowhere in the run.

@@ -195,8 +195,8 @@ def test_two_replicas_one_killed_reach_the_decision_of_one_process(tmp_path: Pat
     fields = _decided(_spec(tmp_path, "one", 4), runs)
     results = {name: {check["id"]: check for check in _checks(runs / name)} for name in ("one", "two")}
     wrong = {
-        name: [c for c in some.values() if c["status"] in ("FAIL", "BLOCKED", "ERROR")]
-        for name, some in results.items()
+        name: [c for c in checks.values() if c["status"] in ("FAIL", "BLOCKED", "ERROR")]
+        for name, checks in results.items()
     }
     assert [fields["outcome"], two["outcome"]] == ["approve", "approve"], wrong
     assert {results["one"][id]["status"] for id in results["one"] if id.startswith("replicas.")} == {"NOT_APPLICABLE"}

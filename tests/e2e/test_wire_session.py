@@ -43,7 +43,7 @@ def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Pat
     second = next(entry for entry in entries(run, "plan") if entry.key == "plan/sample.2")
     assert second.raw["changes"] == {"samples_per_prompt": 2}
     # The reviewer of the second attempt is told what was found in the first.
-    requests = [got.packet_text() for got in api.got]
+    requests = [request.packet_text() for request in api.got]
     assert "one sample a prompt is thin" in requests[3] and "one sample a prompt is thin" not in requests[2]
     assert len(api.got) == 7 and complaints(api) == []
     code, results = verify(run)

@@ -44,12 +44,12 @@ import json, sys
 from pathlib import Path
 from reviews.trail.tables import postgres_connection
 from sessions.commands import cli
-from testing.fixtures.fault_houses import told_launcher
+from testing.fixtures.fault_houses import restore_launcher
 from testing.fixtures.quick_session import drive, quick_session
 
 postgres_connection.PATIENCE_S, postgres_connection.CONNECT_S = 0.3, 2
 run, house, answer = sys.argv[1:]
-cli.app = lambda: drive(quick_session(Path(run), launcher=told_launcher(house)), json.loads(answer))
+cli.app = lambda: drive(quick_session(Path(run), launcher=restore_launcher(house)), json.loads(answer))
 cli.main()
 """
 RETRY: dict[str, Any] = {"answer": "retry", "reason": "the disk was full", "by": "ada", "expires": None}

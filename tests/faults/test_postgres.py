@@ -49,7 +49,7 @@ WHERE = {
 """Where the server ends the connection."""
 
 
-def some(every: Iterable[str], *always: str) -> list[Any]:
+def fault_params(every: Iterable[str], *always: str) -> list[Any]:
     """Return all names of a fault; those that are not made always are nightly."""
     return [pytest.param(name, marks=[] if name in always else [pytest.mark.nightly]) for name in every]
 
@@ -96,7 +96,7 @@ class Once(Through):
 
 
 @in_postgres
-@pytest.mark.parametrize("where", some(WHERE, "entry", "commit"))
+@pytest.mark.parametrize("where", fault_params(WHERE, "entry", "commit"))
 def test_a_connection_that_is_cut_again_and_again_stops_loses_and_repeats_nothing(
     tmp_path: Path, house: FaultHouse, postgres: Server, database: str, where: str
 ) -> None:
@@ -256,7 +256,7 @@ def spoiled(postgres: Server, database: str, table: str) -> Callable[[], None]:
 
 
 @in_postgres
-@pytest.mark.parametrize("table", some(["peergate.entry", "peergate.log"], "peergate.entry"))
+@pytest.mark.parametrize("table", fault_params(["peergate.entry", "peergate.log"], "peergate.entry"))
 def test_a_damaged_page_of_the_database_is_told_as_damage_and_nothing_is_added(
     tmp_path: Path, house: FaultHouse, postgres: Server, database: str, table: str
 ) -> None:

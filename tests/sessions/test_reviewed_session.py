@@ -90,7 +90,7 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
     place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
     finding = FINDING | {"evidence": [place], "required_change": None, "statement": "one kind of item says little"}
     rejected = answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]}))
-    api.steps = [lambda got: turn_step(OPENAI, Said(calls=(query,)), got.value()), rejected]
+    api.steps = [lambda request: turn_step(OPENAI, Said(calls=(query,)), request.value()), rejected]
     done, run = start(tmp_path, api, "looks: 2, ")
     assert done.returncode == 3 and "one kind of item says little" in done.stdout, done.stderr
     assert "looks something up: query_rows" in done.stderr

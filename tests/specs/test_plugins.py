@@ -138,6 +138,6 @@ def test_the_name_of_a_launcher_of_peergate_cannot_be_taken_over(
     monkeypatch.setattr(plugins, "find", taken)
     # Its package or its place may be missing, which is that launcher's own answer.
     with suppress(UserError, ImportError):
-        wiring._one_launcher(name, tmp_path)  # pyright: ignore[reportPrivateUsage]
+        wiring._make_named_launcher(name, tmp_path)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(AssertionError, match="looked up"):
-        wiring._one_launcher("elsewhere", tmp_path)  # pyright: ignore[reportPrivateUsage]
+        wiring._make_named_launcher("elsewhere", tmp_path)  # pyright: ignore[reportPrivateUsage]

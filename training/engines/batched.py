@@ -124,7 +124,7 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
     import torch
 
     prompts, sampling, samples, watch = work.prompts, work.sampling, work.samples, work.watch
-    streams = [stream for some in work.streams for stream in some]
+    streams = [stream for prompt_streams in work.streams for stream in prompt_streams]
     written: list[list[int]] = [[] for _ in streams]
     ended: list[Finish | None] = [None] * len(streams)
     room = max(1, (most or len(streams)) // samples) * samples
@@ -139,11 +139,11 @@ def write(passes: Passes, work: CompletionTask, ends: frozenset[int], most: int 
             and next_prompt < len(prompts)
             and (not alive or (passes.can_add and len(alive) <= passes.drop_at * room))
         ):
-            some = list(prompts[next_prompt : next_prompt + free])
-            new = range(next_prompt * samples, (next_prompt + len(some)) * samples)
-            next_prompt += len(some)
-            added = passes.read(some, samples)
-            penalty.begin(some, samples, added)
+            batch = list(prompts[next_prompt : next_prompt + free])
+            new = range(next_prompt * samples, (next_prompt + len(batch)) * samples)
+            next_prompt += len(batch)
+            added = passes.read(batch, samples)
+            penalty.begin(batch, samples, added)
             more = torch.tensor([[streams[row] for row in new], [0] * len(new)], device=added.device)
             logits = torch.cat([logits, added]) if alive else added
             of_row = torch.cat([of_row, more], 1) if alive else more

@@ -176,8 +176,8 @@ class CompletionServer:
             first = current or self._waiting.get()
             if first is None:
                 return
-            current, some = None, [first]
-            while len(some) < self._granted.batch_size:
+            current, batch = None, [first]
+            while len(batch) < self._granted.batch_size:
                 try:
                     following = self._waiting.get(timeout=GATHER_S)
                 except Empty:
@@ -187,19 +187,19 @@ class CompletionServer:
                     if following is None:
                         self._waiting.put(None)
                     break
-                some.append(following)
-            self._complete(some)
+                batch.append(following)
+            self._complete(batch)
 
-    def _complete(self, some: list[_QueuedRequest]) -> None:
-        first = some[0]
+    def _complete(self, batch: list[_QueuedRequest]) -> None:
+        first = batch[0]
         try:
-            prompts, streams = [value.prompt for value in some], [[self._stream(value)] for value in some]
+            prompts, streams = [value.prompt for value in batch], [[self._stream(value)] for value in batch]
             outputs = self._engine.complete(prompts, first.sampling, streams=streams)
         except Exception as error:
-            for value in some:
+            for value in batch:
                 value.answer.set_exception(RequestRefusal(f"the engine gave up: {error}"))
             return
-        for value, (output,) in zip(some, outputs, strict=True):
+        for value, (output,) in zip(batch, outputs, strict=True):
             call = ServedCall(
                 f"call-{len(self.calls)}", value.messages, value.prompt, value.sampling, value.draw, output
             )

@@ -117,9 +117,9 @@ class BatchedEngine(CompletionEngine):
 
         ends = ends_in(self.model.generation_config, self.tokenizer)
 
-        def complete(some: CompletionTask) -> list[Completion]:
+        def complete(task: CompletionTask) -> list[Completion]:
             with torch.inference_mode(), without_plans():
-                return write(Batch(self.model, self._share), some, ends, self.batch_size)
+                return write(Batch(self.model, self._share), task, ends, self.batch_size)
 
         return in_batches(work, len(work.prompts) * work.samples, complete)
 

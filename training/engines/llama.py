@@ -89,10 +89,10 @@ class Llama(CompletionEngine):
         super().close()
 
     def _complete(self, work: CompletionTask) -> list[list[Completion]]:
-        def complete_batch(some: CompletionTask) -> list[Completion]:
-            longest = max(map(len, some.prompts)) + some.sampling.max_new_tokens
-            with _Passes(self._library, self.model, len(some.prompts) * some.samples, longest) as passes:
-                return write(passes, some, self._ends)
+        def complete_batch(task: CompletionTask) -> list[Completion]:
+            longest = max(map(len, task.prompts)) + task.sampling.max_new_tokens
+            with _Passes(self._library, self.model, len(task.prompts) * task.samples, longest) as passes:
+                return write(passes, task, self._ends)
 
         return in_batches(work, self._rows, complete_batch)
 
@@ -154,8 +154,8 @@ class _Passes:
         self._rows = [self._rows[place] for place in rows.tolist()]
 
     def next(self, token: torch.Tensor) -> torch.Tensor:
-        some = zip(token.tolist(), self._rows, strict=True)
-        logits = self._run([_Token(id, position, row, True) for id, (row, position) in some])
+        pairs = zip(token.tolist(), self._rows, strict=True)
+        logits = self._run([_Token(id, position, row, True) for id, (row, position) in pairs])
         self._rows = [(row, position + 1) for row, position in self._rows]
         return logits
 
@@ -166,17 +166,17 @@ class _Passes:
 
         results: list[Any] = []
         for start in range(0, len(tokens), READ_AT_ONCE):
-            some = tokens[start : start + READ_AT_ONCE]
+            chunk = tokens[start : start + READ_AT_ONCE]
             batch = self._batch
-            batch.n_tokens = len(some)
-            for place, token in enumerate(some):
+            batch.n_tokens = len(chunk)
+            for place, token in enumerate(chunk):
                 batch.token[place], batch.pos[place] = token.id, token.position
                 batch.n_seq_id[place], batch.seq_id[place][0] = 1, token.row
                 batch.logits[place] = token.predicts
             code = self._library.llama_decode(self._context, batch)
             if code != 0:
-                raise IncompleteCompletion(f"llama.cpp gave up on a pass of {len(some)} tokens with code {code}")
-            for place, token in enumerate(some):
+                raise IncompleteCompletion(f"llama.cpp gave up on a pass of {len(chunk)} tokens with code {code}")
+            for place, token in enumerate(chunk):
                 if token.predicts:
                     at = self._library.llama_get_logits_ith(self._context, place)
                     values = ctypes.cast(at, ctypes.POINTER(ctypes.c_float * self._vocabulary)).contents

@@ -125,8 +125,8 @@ PATTERNS: tuple[Pattern, ...] = (
 )  # fmt: skip
 
 
-def build(each: int, seed: int = 0) -> list[Item]:
-    """Return ``each`` different conversations of each kind, patterns in turn; raises ValueError if there are fewer."""
+def build(count: int, seed: int = 0) -> list[Item]:
+    """Return ``count`` different conversations of each kind, patterns in turn; raises ValueError if there are fewer."""
     matching_items: list[Item] = []
     for kind in KINDS:
         pools = [
@@ -134,9 +134,9 @@ def build(each: int, seed: int = 0) -> list[Item]:
         ]
         turns = itertools.chain.from_iterable(itertools.zip_longest(*pools))
         items = [item for item in turns if item is not None]
-        if len(items) < each:
-            raise ValueError(f"kind {kind} has {len(items)} different conversations, {each} were requested")
-        matching_items += items[:each]
+        if len(items) < count:
+            raise ValueError(f"kind {kind} has {len(items)} different conversations, {count} were requested")
+        matching_items += items[:count]
     return matching_items
 
 

@@ -129,9 +129,9 @@ class Job(Generic[P]):
         return why
 
 
-def batches_of(some: Sequence[One], size: int) -> list[Sequence[One]]:
+def batches_of(values: Sequence[One], size: int) -> list[Sequence[One]]:
     """Return a sequence in parts of at most ``size``."""
-    return [some[at : at + size] for at in range(0, len(some), size)]
+    return [values[at : at + size] for at in range(0, len(values), size)]
 
 
 def main() -> NoReturn:

@@ -58,7 +58,7 @@ class Disk(NamedTuple):
 
     def total(self) -> ByteRange:
         """Return the sum of what is known; saved steps count once, those of the stage with most."""
-        known = [value for each in self.stages for value in (each.weights, each.snapshots) if value is not None]
+        known = [value for stage in self.stages for value in (stage.weights, stage.snapshots) if value is not None]
         passing = max((stage.steps for stage in self.stages), default=0.0)
         return ByteRange(sum(value.least for value in known), sum(value.most for value in known) + passing)
 
@@ -88,8 +88,8 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
     if shape is None or not (texts.leaves_snapshots or saves_steps):
         return StageDisk(stage.name, weights, None if texts.leaves_snapshots else ByteRange(0, 0), 0.0)
     stored_memory = memory(shape, texts, gpu=texts.device == "cuda")
-    each, trained = stored_memory.gradients + stored_memory.optimizer, trained_parameters(shape, texts)
-    passing = 2 * each if saves_steps else 0.0
+    snapshot_bytes, trained = stored_memory.gradients + stored_memory.optimizer, trained_parameters(shape, texts)
+    passing = 2 * snapshot_bytes if saves_steps else 0.0
     if texts.early_stopping is not None:
         # The weights of the best reading, as large as the gradients.
         passing += stored_memory.gradients
@@ -105,8 +105,10 @@ def _stage(spec: SessionSpec, stage: Stage, origin: Path) -> StageDisk:
         count = bool(texts.distributed.outer.momentum) + (
             texts.method == "full" and stored_memory.gradients < 4 * trained
         )
-        each += 4.0 * trained * count
-    return StageDisk(stage.name, weights, ByteRange(0, replicas * each * len(texts.snapshots_of(steps))), passing)
+        snapshot_bytes += 4.0 * trained * count
+    return StageDisk(
+        stage.name, weights, ByteRange(0, replicas * snapshot_bytes * len(texts.snapshots_of(steps))), passing
+    )
 
 
 def _as_texts(arguments: Any) -> Any:

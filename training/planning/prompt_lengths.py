@@ -176,23 +176,31 @@ def _after(stage: Stage, before: Volume) -> Volume | None:
     parameters = stage.parameters
     match parameters:
         case SampleResponsesParameters():
-            limit, each, tokens = (
+            limit, texts_per_input, tokens = (
                 parameters.max_instructions,
                 parameters.samples_per_instruction,
                 parameters.max_new_tokens,
             )
         case GenerateParameters():
-            limit, each, tokens = parameters.max_prompts, parameters.samples_per_prompt, parameters.max_new_tokens
+            limit, texts_per_input, tokens = (
+                parameters.max_prompts,
+                parameters.samples_per_prompt,
+                parameters.max_new_tokens,
+            )
         case ReviseParameters():
-            limit, each, tokens = parameters.max_examples, 1, parameters.revision_tokens
+            limit, texts_per_input, tokens = parameters.max_examples, 1, parameters.revision_tokens
         case BestOfNVerifiedParameters():
             # A sample is at most as long as a prompt's answer may be; that limit is not known here.
-            limit, each, tokens = None, parameters.pairs_per_prompt, _tokens(WRITTEN)
+            limit, texts_per_input, tokens = None, parameters.pairs_per_prompt, _tokens(WRITTEN)
         case BestOfNParameters():
-            limit, each, tokens = parameters.max_prompts, 1 + bool(parameters.hard_negatives), parameters.max_new_tokens
+            limit, texts_per_input, tokens = (
+                parameters.max_prompts,
+                1 + bool(parameters.hard_negatives),
+                parameters.max_new_tokens,
+            )
         case _:
             return before if kind_of(stage).selects else None
-    return Volume(min(before.texts, limit or before.texts) * each, before.tokens + tokens)
+    return Volume(min(before.texts, limit or before.texts) * texts_per_input, before.tokens + tokens)
 
 
 def _tokens(characters: int) -> int:

@@ -31,17 +31,19 @@ def rollout_time(
     learned = operations_a_token(shape, as_texts(parameters, prompt))
     whole, answers = prompt + parameters.max_new_tokens, prompts * parameters.generations
     tokens = answers * whole
-    each = 0.0
+    operations_per_answer = 0.0
     if parameters.weights.grpo:
         # One pass more for the reference, and one where answers are learned from again.
-        each += whole * (learned + 2.0 * p * (parameters.kl_weight > 0) + 2.0 * p * (parameters.updates > 1))
+        operations_per_answer += whole * (
+            learned + 2.0 * p * (parameters.kl_weight > 0) + 2.0 * p * (parameters.updates > 1)
+        )
     if parameters.weights.sdpo:
         # The teacher reads another answer or a message as well, at most as long as an answer.
-        each += whole * learned + (whole + parameters.max_new_tokens) * 2.0 * p
+        operations_per_answer += whole * learned + (whole + parameters.max_new_tokens) * 2.0 * p
     if isinstance(parameters, ComposerParameters) and parameters.reads_pairs:
         pairs = parameters.replayed_pairs
-        each += 2 * pairs.batch_size * pairs.max_length * learned / parameters.batch_size
-    trained_s = answers * each * parameters.updates * parameters.epochs / operations_a_second
+        operations_per_answer += 2 * pairs.batch_size * pairs.max_length * learned / parameters.batch_size
+    trained_s = answers * operations_per_answer * parameters.updates * parameters.epochs / operations_a_second
     batch = parameters.batch_size * parameters.gradient_accumulation
     # Before and after training, the prompts that are kept out are answered once.
     passes = answers * parameters.epochs / batch + 2 * prompts * parameters.validation_share / parameters.batch_size

@@ -101,12 +101,12 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
         return _of_rollouts(stage, parameters, device, shapes[0], prompt, gpu=gpu)
     at = generation_memory.decoding_of(parameters, prompt)
     # base_model_check loads its models one after the other; another model as judge is in memory next to the first.
-    each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
-    largest = max(each, key=generation_memory.GenerationMemory.total)
+    memories = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
+    largest = max(memories, key=generation_memory.GenerationMemory.total)
     beside = generation_memory.host(shapes[0], gpu=gpu)
     total = largest.total()
     if stage.inputs.get("judge") not in (None, stage.inputs["model"]):
-        total += min(each, key=generation_memory.GenerationMemory.total).weights
+        total += min(memories, key=generation_memory.GenerationMemory.total).weights
     line = f"{peak(largest, total, gpu=gpu)} with {at.rows} rows of {at.prompt} + {at.new} tokens"
     if gpu:
         line += f"; {beside / GB:.2f} GB of the host's memory"
@@ -138,8 +138,8 @@ def _of_rollouts(
     texts = training_memory.as_texts(grpo_parameters, prompt)
     memory = training_memory.memory(shape, texts, gpu=gpu)
     copy = memory.weights if grpo_parameters.kl_weight and grpo_parameters.method == "full" else 0.0
-    each = training_memory.replicas_of(texts)
-    total = max(each * (memory.total() + copy), training_memory.merge(shape, texts, gpu=gpu).device + copy)
+    replicas = training_memory.replicas_of(texts)
+    total = max(replicas * (memory.total() + copy), training_memory.merge(shape, texts, gpu=gpu).device + copy)
     line = training_memory.describe_plan(shape, texts)
     if copy:
         line += f"; {copy / GB:.2f} GB for the reference"

@@ -137,13 +137,13 @@ def host(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) 
 
 def operations_a_token(shape: Shape, parameters: SftParameters | DpoParameters) -> float:
     """Return the floating point operations that training takes for each token of one pass over the data."""
-    each = 6.0 if parameters.method == "full" else 4.0
+    operations_per_parameter = 6.0 if parameters.method == "full" else 4.0
     if parameters.gradient_checkpointing:
-        each += 2.0
+        operations_per_parameter += 2.0
     reference = 0.0
     if isinstance(parameters, DpoParameters) and parameters.loss not in REFERENCE_FREE:
         reference = 2.0 / parameters.epochs
-    return (each + reference) * shape.parameters()
+    return (operations_per_parameter + reference) * shape.parameters()
 
 
 def training_hours(

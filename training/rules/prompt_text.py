@@ -73,9 +73,9 @@ def calls_of_round(
 
 
 def _draw_examples(
-    some: Sequence[ExampleInstruction], count: int, part: tuple[object, ...]
+    examples: Sequence[ExampleInstruction], count: int, part: tuple[object, ...]
 ) -> list[ExampleInstruction]:
-    return sorted(some, key=lambda value: hashlib.sha256(f"{part}/{value.id}".encode()).hexdigest())[:count]
+    return sorted(examples, key=lambda value: hashlib.sha256(f"{part}/{value.id}".encode()).hexdigest())[:count]
 
 
 def _list_to_go_on_with(visible: Sequence[ExampleInstruction], topic: str, _: int) -> str:

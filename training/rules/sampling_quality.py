@@ -103,12 +103,12 @@ def why_low(samples: Iterable[SampleFaults], quality: Quality | None) -> str:
     return Tally(quality).look(samples)
 
 
-def group_size(quality: Quality | None, most: int, each: int = 1) -> int:
+def group_size(quality: Quality | None, most: int, rows_per_prompt: int = 1) -> int:
     """Return the prompts of a group of rows, after which the stage looks: as few as the first rows need.
 
-    ``most`` without limits; ``each`` is the rows of a prompt.
+    ``most`` without limits; ``rows_per_prompt`` is the rows of a prompt.
     """
-    return most if quality is None else min(most, math.ceil(quality.first / each))
+    return most if quality is None else min(most, math.ceil(quality.first / rows_per_prompt))
 
 
 def of_samples(rows: Iterable[GenerationRow], stops: tuple[str, ...]) -> list[SampleFaults]:

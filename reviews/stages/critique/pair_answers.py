@@ -234,11 +234,13 @@ def check_answers(judged: Sequence[JudgedPair], *, brought: bool = False) -> Che
 def _find_subjects(pairs: Sequence[Preference]) -> dict[str, set[str]]:
     """Return the words of each prompt that few prompts have; none for scripts without spaces and for short prompts."""
     words = {pair.prompt: set(words_of(pair.prompt)) for pair in pairs}
-    counts = Counter(word for some in words.values() for word in some)
+    counts = Counter(word for prompt_words in words.values() for word in prompt_words)
     most = max(1.0, _FREQUENT * len(words))
     return {
-        prompt: {word for word in some if len(word) > 3 and counts[word] <= most} if len(some) > 2 else set()
-        for prompt, some in words.items()
+        prompt: {word for word in prompt_words if len(word) > 3 and counts[word] <= most}
+        if len(prompt_words) > 2
+        else set()
+        for prompt, prompt_words in words.items()
     }
 
 
@@ -330,7 +332,7 @@ def _check_stuck(
         same = [answer for answer in answers if kinds.get((answer.prompt, answer.before)) in own][:_TRIED]
         words = text.split()
         shorter = " ".join([*words[: len(words) // 2], *words[len(words) // 2 + 1 :]])
-        tried = [answer._replace(text=each) for each in (text, shorter) for answer in same]
+        tried = [answer._replace(text=variant) for variant in (text, shorter) for answer in same]
         verdicts = find_verdicts(spec, *known, tried)
         detail = f"'{plain(text, 60)}' answers {times[text]} of the {len(answers)} prompts of '{name}'"
         visible = ({"text": text, "prompts": times[text], "of": len(answers)},)

@@ -120,7 +120,7 @@ def _check_principles(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         pairs = [(rule.id, rule.category) for rule in rounds.principles]
         used = [(round.principle, round.category) for round in row.rounds]
         if used != pairs:
-            names = [join_names(name for name, _ in some) for some in (used, pairs)]
+            names = [join_names(name for name, _ in principles) for principles in (used, pairs)]
             detail = f"the chain of '{row.item}' used {names[0]}, not {names[1]}"
             return CheckOutcome("FAIL", detail, rows=({"item": row.item, "used": str(used), "due": str(pairs)},))
     uses = principle_uses(evidence, rows)
@@ -286,10 +286,10 @@ def _check_split(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     pairs = preferences_of(evidence)
     sides: dict[str, tuple[set[str], set[str]]] = {}
     for side in ("train", "validation"):
-        some = [preference for preference in pairs if preference.split == side]
+        preferences = [preference for preference in pairs if preference.split == side]
         sides[side] = (
-            {preference.group for preference in some},
-            {" ".join(preference.prompt.lower().split()) for preference in some},
+            {preference.group for preference in preferences},
+            {" ".join(preference.prompt.lower().split()) for preference in preferences},
         )
     bare = sum(preference.split is None for preference in pairs)
     if bare:

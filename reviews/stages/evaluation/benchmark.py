@@ -54,8 +54,8 @@ def read_benchmark_samples(
     Raises:
         EvidenceMissing: as :func:`read_rows` and :func:`in_order`.
     """
-    rows, each = read_rows(path, BenchmarkRow, what), answers_per_item(evidence)
-    return tuple(BenchmarkSample(*pair) for pair in in_order(items_of(evidence), rows, what, each))
+    rows, samples_per_item = read_rows(path, BenchmarkRow, what), answers_per_item(evidence)
+    return tuple(BenchmarkSample(*pair) for pair in in_order(items_of(evidence), rows, what, samples_per_item))
 
 
 def log_file(evidence: Evidence) -> Path:
@@ -92,8 +92,11 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
 
     Errors are those of :func:`read_benchmark_samples`.
     """
-    samples, each = read_benchmark_samples(evidence, path), answers_per_item(evidence)
-    return [fmean(value.passed for value in samples[at : at + each]) for at in range(0, len(samples), each)]
+    samples, samples_per_item = read_benchmark_samples(evidence, path), answers_per_item(evidence)
+    return [
+        fmean(value.passed for value in samples[at : at + samples_per_item])
+        for at in range(0, len(samples), samples_per_item)
+    ]
 
 
 def summarise_rows(evidence: Evidence) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def _check_log(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 
 def _differing(value: BenchmarkSample, sample: LoggedSample, score: str) -> Iterator[str]:
-    row, claimed = value.row, {each.name: each.value for each in sample.scores}
+    row, claimed = value.row, {scorer_value.name: scorer_value.value for scorer_value in sample.scores}
     if {name: _plain(value) for name, value in row.scores.items()} != {
         name: _plain(value) for name, value in claimed.items()
     }:
@@ -155,17 +155,17 @@ def _check_items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     A task may write the question in its own words, or the target in another form: that is a warning, with the items.
     """
     rows = _rows(evidence)
-    elsewhere = list(dict.fromkeys(row.item.id for row in rows if not _is_asked(row)))
+    elsewhere = list(dict.fromkeys(row.item.id for row in rows if not _contains_prompt(row)))
     targets = list(
         dict.fromkeys(row.item.id for row in rows if not all(_is_due(text, row.item) for text in row.row.target))
     )
     parts = [
-        f"{len(some)} {what}, for example '{some[0]}'"
-        for some, what in (
+        f"{len(item_ids)} {what}, for example '{item_ids[0]}'"
+        for item_ids, what in (
             (elsewhere, "items are not asked in their own words"),
             (targets, "targets are not the items' answers"),
         )
-        if some
+        if item_ids
     ]
     if parts:
         visible = tuple({"item": item} for item in dict.fromkeys((*elsewhere, *targets)))
@@ -173,7 +173,7 @@ def _check_items(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     return CheckOutcome("PASS", f"all {len(rows)} items were asked verbatim, their answers were the targets", 0.0)
 
 
-def _is_asked(value: BenchmarkSample) -> bool:
+def _contains_prompt(value: BenchmarkSample) -> bool:
     return any(value.item.prompt.strip() in message.content for call in value.row.calls for message in call.messages)
 
 

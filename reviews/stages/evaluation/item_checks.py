@@ -67,7 +67,7 @@ def _find_formless(heldout: Sequence[Item]) -> frozenset[str]:
     words = {item.id: set(words_of(item.prompt)) for item in heldout}
     kinds = Counter(item.kind for item in heldout)
     counts = Counter((item.kind, word) for item in heldout for word in words[item.id])
-    every = Counter(word for some in words.values() for word in some)
+    every = Counter(word for item_words in words.values() for word in item_words)
 
     def tells(kind: str, word: str) -> bool:
         own, others = counts[kind, word], every[word] - counts[kind, word]
@@ -184,8 +184,8 @@ def drawn_again(pool: Pool | None, items: Sequence[Item], heldout: Sequence[Item
         counts[item.kind] += 1
         drawn += [item] if counts[item.kind] <= pool.per_kind else []
     own, wanted = (
-        {(question_text_of(item), item.kind, tuple(sorted(item.constraint.items()))): item.id for item in some}
-        for some in (heldout, drawn)
+        {(question_text_of(item), item.kind, tuple(sorted(item.constraint.items()))): item.id for item in selection}
+        for selection in (heldout, drawn)
     )
     missing, strange = wanted.keys() - own.keys(), own.keys() - wanted.keys()
     message = f"{len(strange)} of {len(own)} held-out items are not what the rule draws from '{pool.data}', and "

@@ -209,19 +209,19 @@ def _check_length(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome
     alike = [
         pair for pair in pairs if holds(length_ratio(*(len(model_outcome.text) for model_outcome in pair)), "<=", ratio)
     ]
-    some, items = count_pairs(pair_answers(alike)), require_metric(metrics, "accuracy_gain").n
+    counts, items = count_pairs(pair_answers(alike)), require_metric(metrics, "accuracy_gain").n
     detail = (
-        f"{some.n} of {items} items were answered at equal length by both arms (ratio up to {ratio:g}); "
-        f"of {need(metrics, 'gained'):.0f} gained {some.gained} are among them, "
-        f"of {need(metrics, 'lost'):.0f} lost {some.lost}, p = {some.p:.3g}"
+        f"{counts.n} of {items} items were answered at equal length by both arms (ratio up to {ratio:g}); "
+        f"of {need(metrics, 'gained'):.0f} gained {counts.gained} are among them, "
+        f"of {need(metrics, 'lost'):.0f} lost {counts.lost}, p = {counts.p:.3g}"
     )
     flag, form = holds(need_exact(metrics, analysis.p_metric), "<", analysis.alpha), _form_of(pairs, analysis)
-    if flag and (not holds(some.p, "<", analysis.alpha) or some.gain <= 0):
+    if flag and (not holds(counts.p, "<", analysis.alpha) or counts.gain <= 0):
         detail += ": where length stayed the gain is not shown"
-        return CheckOutcome("WARN", detail + _form_in_words(form), some.p, (form,) if form else ())
+        return CheckOutcome("WARN", detail + _form_in_words(form), counts.p, (form,) if form else ())
     if form and flag and not form["is_shown"]:
-        return CheckOutcome("WARN", detail + _form_in_words(form), some.p, (form,))
-    return CheckOutcome("PASS", detail + _form_in_words(form), some.p)
+        return CheckOutcome("WARN", detail + _form_in_words(form), counts.p, (form,))
+    return CheckOutcome("PASS", detail + _form_in_words(form), counts.p)
 
 
 def _form_of(pairs: Sequence[tuple[Answered, Answered]], analysis: Analysis) -> dict[str, Any]:

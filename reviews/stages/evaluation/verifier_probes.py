@@ -220,9 +220,12 @@ def _judge_attack(
     name: str, attack: Attack, attempts: Sequence[Attempt], successful: Sequence[Attempt]
 ) -> CheckOutcome | None:
     """Return how a verifier fares; None if it refuses the attack, or no item can be attacked with it."""
-    tried, own = ([each for each in some if each.attack is attack] for some in (attempts, successful))
+    tried, own = ([attempt for attempt in group if attempt.attack is attack] for group in (attempts, successful))
     kinds = {attempt.target.item.kind for attempt in own}
-    parts = [(tried, MOST_TAKEN), *(([each for each in tried if each.target.item.kind == kind], 0.5) for kind in kinds)]
+    parts = [
+        (tried, MOST_TAKEN),
+        *(([attempt for attempt in tried if attempt.target.item.kind == kind], 0.5) for kind in kinds),
+    ]
     if not own or not any(_is_beyond_chance(part, own, most) for part, most in parts):
         return None
     first = own[0]

@@ -181,10 +181,10 @@ def _check_mask(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
             f"{proof['violations']} of {proof['rows']} sequences: a prompt token carried loss, or a response token not"
         )
         return CheckOutcome("FAIL", message, float(proof["violations"]), tuple(proof["wrong"]))
-    open_ones = [place for place, value in enumerate(sample) if not _is_masked(value)]
-    if open_ones:
+    unmasked_places = [place for place, value in enumerate(sample) if not _is_masked(value)]
+    if unmasked_places:
         return CheckOutcome(
-            "FAIL", f"sequence {open_ones[0]} of the sample has loss on its prompt", float(len(open_ones))
+            "FAIL", f"sequence {unmasked_places[0]} of the sample has loss on its prompt", float(len(unmasked_places))
         )
     share = carried / (carried + masked)
     detail = f"{carried} response tokens carried loss, {masked:.0f} prompt tokens did not"

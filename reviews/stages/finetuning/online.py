@@ -47,7 +47,7 @@ class ValidationPrompt(NamedTuple):
     after: bool
 
 
-def given_of(evidence: Evidence) -> GrpoParameters:
+def parse_grpo_parameters(evidence: Evidence) -> GrpoParameters:
     """Return the granted parameters; errors as :meth:`Evidence.granted`."""
     contract = evidence.parse_parameters(STAGE_KINDS[evidence.stage.kind].parameters)
     assert isinstance(contract, GrpoParameters)
@@ -61,7 +61,7 @@ def steps_of(evidence: Evidence) -> tuple[RolloutStep, ...]:
 
 def prompts_of(evidence: Evidence) -> tuple[dict[str, Item], dict[str, Item]]:
     """Return the prompts to train on and those to keep out, divided again as the granted parameters say."""
-    grpo_parameters = given_of(evidence)
+    grpo_parameters = parse_grpo_parameters(evidence)
     items = read_rows(evidence.inputs.get("prompts"), Item, "prompts")
     texts = draw_share((item.group for item in items), grpo_parameters.validation_share, grpo_parameters.seed)
     return {item.id: item for item in items if item.group not in texts}, {
@@ -75,15 +75,15 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
     Raises:
         EvidenceMissing: rows are absent or unreadable, answer a prompt that is not trained on, or are not whole groups.
     """
-    grpo_parameters, (items, _) = given_of(evidence), prompts_of(evidence)
+    grpo_parameters, (items, _) = parse_grpo_parameters(evidence), prompts_of(evidence)
     rows = read_rows(evidence.outputs.get("rollouts"), Rollout, "rollouts")
     if strange := next((rollout.item for rollout in rows if rollout.item not in items), None):
         raise EvidenceMissing(f"a rollout answers '{strange}', which is not a prompt to train on", where="rollouts")
     size = grpo_parameters.generations
     groups = [rows[at : at + size] for at in range(0, len(rows), size)]
     if any(
-        {(rollout.step, rollout.item) for rollout in some} != {(some[0].step, some[0].item)} or len(some) != size
-        for some in groups
+        {(rollout.step, rollout.item) for rollout in group} != {(group[0].step, group[0].item)} or len(group) != size
+        for group in groups
     ):
         raise EvidenceMissing(f"the rollouts do not form groups of {size} answers to one prompt", where="rollouts")
     judgements = judge_answers(evidence.resolved.spec.task, [(items[rollout.item], rollout.text) for rollout in rows])
@@ -91,8 +91,8 @@ def worths(evidence: Evidence) -> tuple[Worth, ...]:
     fifth = max(1, len(rounds) // 5)
     first, last = set(rounds[:fifth]), set(rounds[-fifth:])
     matching_worths: list[Worth] = []
-    for some in groups:
-        for worth in _group(grpo_parameters, some, [next(judgements) for _ in some]):
+    for group in groups:
+        for worth in _group(grpo_parameters, group, [next(judgements) for _ in group]):
             matching_worths.append(worth._replace(first=worth.row.step in first, last=worth.row.step in last))
     return tuple(matching_worths)
 
@@ -106,7 +106,7 @@ def _group(parameters: GrpoParameters, rows: Sequence[Rollout], judgements: Sequ
         for row, right in zip(rows, passed, strict=True)
     ]
     rewards = [sum_weighted_rewards(value, weights) for value in valued]
-    each = advantages(rewards, scale=parameters.scale_rewards)
+    group_advantages = advantages(rewards, scale=parameters.scale_rewards)
     hinted: list[Hint | None] = [None] * len(rows)
     if parameters.weights.sdpo:
         hinted = hints([rollout.text for rollout in rows], judgements, parameters.distillation)
@@ -117,7 +117,7 @@ def _group(parameters: GrpoParameters, rows: Sequence[Rollout], judgements: Sequ
             verified=passed[place],
             rewards=valued[place],
             reward=rewards[place],
-            advantage=each[place],
+            advantage=group_advantages[place],
             hint=hinted[place],
             tied=tied,
             first=False,

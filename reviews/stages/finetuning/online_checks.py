@@ -21,7 +21,7 @@ from reviews.checks.witness_checks import coarser_type, witness_of, wrong_rows
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.finetuning.checks import ONLINE, fact
-from reviews.stages.finetuning.online import given_of, kept_of, prompts_of, steps_of, worths
+from reviews.stages.finetuning.online import kept_of, parse_grpo_parameters, prompts_of, steps_of, worths
 from specs.stages.base.artifacts import Preference, earlier_turn_texts
 from specs.stages.base.metric import MetricSet
 from specs.stages.base.witness import FALSE_ALARM, GREEDY_GAP, WitnessRow
@@ -83,7 +83,7 @@ def _check_groups(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 )
 def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare steps and answers with what prompts, batch size and epochs imply."""
-    grpo_parameters, (items, kept_items) = given_of(evidence), prompts_of(evidence)
+    grpo_parameters, (items, kept_items) = parse_grpo_parameters(evidence), prompts_of(evidence)
     rows, count = steps_of(evidence), planned_steps(len(items), grpo_parameters.model_dump())
     if [row.step for row in rows] != list(range(1, count + 1)):
         return CheckOutcome(
@@ -96,11 +96,14 @@ def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
                 "FAIL", f"answers of step {worth.row.step}, which takes no new ones", float(worth.row.step)
             )
         counts[worth.row.step] += 1
-    each = grpo_parameters.batch_size * grpo_parameters.gradient_accumulation
-    takes = {step: each * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
+    answers_per_process = grpo_parameters.batch_size * grpo_parameters.gradient_accumulation
+    takes = {step: answers_per_process * sharers for step, sharers in _sharers(evidence, list(counts)).items()}
     short = [{"step": step, "answers": n, "due": takes[step]} for step, n in counts.items() if n != takes[step]]
     if short:
-        message = f"{plural(len(short), 'step has', 'steps have')} not the answers that are due, {each} of each process"
+        message = (
+            f"{plural(len(short), 'step has', 'steps have')} not the answers that are due, "
+            f"{answers_per_process} of each process"
+        )
         return CheckOutcome("FAIL", message, float(len(short)), tuple(short))
     if [value.row.item for value in kept_of(evidence)] != list(kept_items):
         return CheckOutcome("FAIL", f"the answers are not to the {len(kept_items)} prompts that were kept out")
@@ -111,7 +114,7 @@ def _check_complete(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 
 def _sharers(evidence: Evidence, steps: Sequence[int]) -> dict[int, int]:
     """Return for each step how many processes answered prompts for it: the replicas whose steps count, or one."""
-    if given_of(evidence).distributed is None:
+    if parse_grpo_parameters(evidence).distributed is None:
         return dict.fromkeys(steps, 1)
     rounds = read_rows(evidence.outputs.get("replicas"), ReplicaRound, "rows of replicas")
     return {
@@ -167,7 +170,7 @@ def _in_answer(row: Rollout) -> bool:
 )
 def _check_channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Look for channels without rows, and for steps in which rows made no gradient."""
-    grpo_parameters, rows = given_of(evidence), steps_of(evidence)
+    grpo_parameters, rows = parse_grpo_parameters(evidence), steps_of(evidence)
     weights: dict[str, float] = grpo_parameters.weights.model_dump()
     texts = {name for name, weight in weights.items() if weight}
     if other := [row.step for row in rows if set(row.channels) != texts]:
@@ -176,8 +179,8 @@ def _check_channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         )
     parts: list[str] = []
     for name in sorted(texts):
-        some = [row.channels[name] for row in rows]
-        fired = [channel_step for channel_step in some if channel_step.rows]
+        channel_steps = [row.channels[name] for row in rows]
+        fired = [channel_step for channel_step in channel_steps if channel_step.rows]
         if not fired:
             return CheckOutcome("FAIL", f"channel {name} learned from no row in {len(rows)} steps", 0.0)
         if dead := sum(
@@ -198,7 +201,7 @@ def _check_channels(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 )
 def _check_pairs(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the pairs that were read with the granted ones; of long ones the beginning of the prompt is cut."""
-    rows, grpo_parameters = _pairs(evidence), given_of(evidence)
+    rows, grpo_parameters = _pairs(evidence), parse_grpo_parameters(evidence)
     if not rows or not isinstance(grpo_parameters, ComposerParameters):
         return CheckOutcome("NOT_APPLICABLE", "channel dpo has no weight")
     read, cut = fact(evidence, "pairs"), fact(evidence, "pairs_cut")
@@ -222,7 +225,7 @@ def _check_witnessed_rollouts(evidence: Evidence, _: MetricSet | None) -> CheckO
     """Compare a witness's readings, with the weights it reached by retraining, with the granted stage."""
     witness = witness_of(evidence)
     rows = read_rows(witness.rows, WitnessRow, "witness rows", which=_is_answer)
-    grpo_parameters, replayed = given_of(evidence), {place + 1 for place in witness.challenge.rows}
+    grpo_parameters, replayed = parse_grpo_parameters(evidence), {place + 1 for place in witness.challenge.rows}
     every = worths(evidence)
     counts = {place for place, worth in enumerate(every) if worth.row.step in replayed}
     matching_counts = {row.row for row in rows if not row.part}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, need
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import ONLINE
-from reviews.stages.finetuning.online import Worth, given_of, kept_of, steps_of, worths
+from reviews.stages.finetuning.online import Worth, kept_of, parse_grpo_parameters, steps_of, worths
 from reviews.statistics import mcnemar
 from specs.stages.base.metric import MetricSet
 from specs.stages.finetuning.online_rows import RolloutStep
@@ -63,7 +63,7 @@ def _check_kl(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 )
 def _check_entropy(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the entropy of a token in the last fifth of the steps with the first."""
-    first, last = (_mean(some, lambda row: row.entropy) for some in _fifths(steps_of(evidence)))
+    first, last = (_mean(rows, lambda row: row.entropy) for rows in _fifths(steps_of(evidence)))
     if not first or last is None:
         return CheckOutcome("NOT_APPLICABLE", "no step states an entropy")
     detail = f"the entropy of a token went from {first:.3g} to {last:.3g} nats"
@@ -114,7 +114,7 @@ def _check_clipping(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     stated = [row.clipped for row in steps_of(evidence) if row.clipped is not None]
     if not stated:
         return CheckOutcome("NOT_APPLICABLE", "no step states which tokens were clipped")
-    if given_of(evidence).updates == 1:
+    if parse_grpo_parameters(evidence).updates == 1:
         return CheckOutcome("NOT_APPLICABLE", "with one update on the same answers no ratio can leave the range")
     most = max(stated)
     detail = f"at most {most:.1%} of the tokens of a step left the clipping range"
@@ -131,8 +131,8 @@ class _Rise(NamedTuple):
 
 def _rise(every: Sequence[Worth], size: int, of: Callable[[Worth], float]) -> _Rise:
     groups = [every[at : at + size] for at in range(0, len(every), size)]
-    first = [fmean(map(of, some)) for some in groups if some[0].first]
-    last = [fmean(map(of, some)) for some in groups if some[0].last]
+    first = [fmean(map(of, group)) for group in groups if group[0].first]
+    last = [fmean(map(of, group)) for group in groups if group[0].last]
     by = fmean(last) - fmean(first)
     if len(first) < 2 or len(last) < 2:
         return _Rise(by, 0.0)
@@ -148,7 +148,7 @@ def _rise(every: Sequence[Worth], size: int, of: Callable[[Worth], float]) -> _R
 )
 def _check_hacking(evidence: Evidence, metrics: MetricSet | None) -> CheckOutcome:
     """Compare the rise of the reward with what the verifier explains of it, and with prompts that were kept out."""
-    grpo_parameters, every, remaining = given_of(evidence), worths(evidence), kept_of(evidence)
+    grpo_parameters, every, remaining = parse_grpo_parameters(evidence), worths(evidence), kept_of(evidence)
     least = evidence.resolved.spec.thresholds.verified_rise
     reward = _rise(every, grpo_parameters.generations, lambda worth: worth.reward)
     verified = _rise(every, grpo_parameters.generations, lambda worth: float(worth.verified))

@@ -67,7 +67,7 @@ def _ratios(norms: list[float]) -> list[float]:
     are not spikes.
     """
     around = [norms[max(0, at - NEAR) : at] or norms[1:4] or norms for at in range(len(norms))]
-    return [norm / median(some) for norm, some in zip(norms, around, strict=True)]
+    return [norm / median(window) for norm, window in zip(norms, around, strict=True)]
 
 
 @CHECKS.add(
@@ -178,15 +178,17 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
     the last of a pass has as many.
     """
     rows, epochs = steps_of(evidence), require_parameter(evidence, "epochs")
-    each, rest = divmod(len(rows), epochs)
+    steps_per_pass, rest = divmod(len(rows), epochs)
     if epochs < 2 or rest or (stop := stop_of(evidence)) is not None and stop.last < stop.planned:
         return None
     means: list[float] = []
-    for some in (rows[:each], rows[-each:]):
-        weights = [row.tokens if evidence.stage.kind == "sft" else 1 for row in some]
+    for pass_rows in (rows[:steps_per_pass], rows[-steps_per_pass:]):
+        weights = [row.tokens if evidence.stage.kind == "sft" else 1 for row in pass_rows]
         if not sum(weights):
             return None
-        means.append(math.fsum(row.loss * weight for row, weight in zip(some, weights, strict=True)) / sum(weights))
+        means.append(
+            math.fsum(row.loss * weight for row, weight in zip(pass_rows, weights, strict=True)) / sum(weights)
+        )
     return means[0], means[1]
 
 
@@ -230,14 +232,14 @@ def _check_starvation(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     else:
         modules, rank = require_parameter(evidence, "target_modules"), require_parameter(evidence, "lora_rank")
         parameters = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
-    each = parameters / tokens
-    detail = f"{epochs} passes over about {tokens:.0f} distinct tokens, {each:.3g} trained parameters a token"
+    ratio = parameters / tokens
+    detail = f"{epochs} passes over about {tokens:.0f} distinct tokens, {ratio:.3g} trained parameters a token"
     wrong: list[str] = []
     if epochs > thresholds.passes:
         wrong.append(f"more than {thresholds.passes} passes")
-    if not holds(each, "<=", thresholds.parameters_per_token):
+    if not holds(ratio, "<=", thresholds.parameters_per_token):
         wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
-    return CheckOutcome("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
+    return CheckOutcome("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, ratio)
 
 
 def distinct_share(evidence: Evidence) -> float:

@@ -97,7 +97,7 @@ def _check_weights(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     if wrong:
         return CheckOutcome("FAIL", wrong[0]["why"], float(len(wrong)), tuple(wrong), repairable=False)
     return CheckOutcome(
-        "PASS", f"the saved weights are those after step {saved_step(evidence)}{_read_told(facts)}", 0.0
+        "PASS", f"the saved weights are those after step {saved_step(evidence)}{_describe_scores(facts)}", 0.0
     )
 
 
@@ -264,7 +264,7 @@ def _wrong_kept(evidence: Evidence, values: list[list[float]]) -> Iterator[str]:
             yield f"the scores of example {int(line)} are not those of the granted and the saved weights"
 
 
-def _read_told(facts: dict[str, Any]) -> str:
+def _describe_scores(facts: dict[str, Any]) -> str:
     if "pairs" in facts:
         return f"; the scores of {len(facts['pairs'])} pairs kept out are theirs"
     if "read" not in facts:

@@ -175,12 +175,12 @@ def _history(evidence: Evidence) -> str:
 def _check_samples(evidence: Evidence, arguments: DistributedTraining) -> CheckOutcome:
     """Add up tokens and sequences of the rounds that count, and compare them with the steps and with the data."""
     rounds, steps = _rounds(evidence), steps_of(evidence)
-    each, sequences = dict.fromkeys(range(arguments.replicas), 0), 0
+    tokens_by_replica, sequences = dict.fromkeys(range(arguments.replicas), 0), 0
     for sync, rows in rounds.items():
         own = [row for row in rows if row.counts]
         sequences += sum(row.sequences for row in own)
         for row in own:
-            each[row.replica] = each.get(row.replica, 0) + row.tokens
+            tokens_by_replica[row.replica] = tokens_by_replica.get(row.replica, 0) + row.tokens
         logged = sum(
             step.tokens for step in steps[arguments.last_step(sync - 1, len(steps)) : sync * arguments.sync_every]
         )
@@ -191,7 +191,7 @@ def _check_samples(evidence: Evidence, arguments: DistributedTraining) -> CheckO
     if not isinstance(sequences_due, int) or sequences_due < 1:
         raise EvidenceMissing("the manifest does not say how many sequences were expected")
     lost = Fraction(sequences_due - sequences, sequences_due)
-    detail = f"tokens in the model by replica: {', '.join(str(value) for value in each.values())}"
+    detail = f"tokens in the model by replica: {', '.join(str(value) for value in tokens_by_replica.values())}"
     if lost < 0 or not holds(lost, "<=", evidence.resolved.spec.thresholds.lost_sequences):
         return CheckOutcome("FAIL", f"{detail}; {sequences} of {sequences_due} sequences count", float(lost))
     if lost:
@@ -212,7 +212,7 @@ def _check_bytes(evidence: Evidence, _: DistributedTraining) -> CheckOutcome:
     trained = manifest_of(evidence).effective.get("trained_parameters")
     if not isinstance(trained, int):
         raise EvidenceMissing("the manifest does not say how many parameters were trained")
-    rows = [row for some in _rounds(evidence).values() for row in some]
+    rows = [row for round_rows in _rounds(evidence).values() for row in round_rows]
     wrong = [row.model_dump(include={"sync", "replica", "bytes"}) for row in rows if row.bytes != _FLOAT32 * trained]
     rounds, steps = len({row.sync for row in rows}), len(steps_of(evidence))
     message = f"{rounds} times {rows[0].bytes} bytes a replica"

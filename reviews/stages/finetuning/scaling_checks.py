@@ -71,17 +71,19 @@ def most_rows(spec: Design, stage: Stage, data: Mapping[str, tuple[Item, ...]]) 
         return None
     place, _, prompts = made.inputs["prompts"].partition(".")
     items = data.get(prompts, ()) if place == "data" else ()
-    each = getattr(made.parameters, "samples_per_prompt", None)
-    if not items or each is None:
+    samples_per_prompt = getattr(made.parameters, "samples_per_prompt", None)
+    if not items or samples_per_prompt is None:
         return None
     limits = made.ranges.get("samples_per_prompt")
     most = getattr(made.parameters, "max_prompts", None) or len(items)
-    return min(most, len(items)) * int(max(each, limits.max) if limits is not None else each)
+    return min(most, len(items)) * int(
+        max(samples_per_prompt, limits.max) if limits is not None else samples_per_prompt
+    )
 
 
-def _count_rows(rows: tuple[Item, ...], each: int | None) -> int:
-    """Return how many rows remain of each kind's at most ``each``."""
-    return sum(min(count, each or count) for count in Counter(row.kind for row in rows).values())
+def _count_rows(rows: tuple[Item, ...], rows_per_kind: int | None) -> int:
+    """Return how many rows remain of each kind's at most ``rows_per_kind``."""
+    return sum(min(count, rows_per_kind or count) for count in Counter(row.kind for row in rows).values())
 
 
 CHECKS = CheckRegistry(("sft",))
@@ -142,13 +144,13 @@ def _check_scaling(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     passes = count_passes(evidence)
     if rule is None:
         distinct = sum(row.tokens for row in steps_of(evidence)) / passes * distinct_share(evidence)
-        each = worth(distinct, passes) / has
+        ratio = worth(distinct, passes) / has
         message = (
             f"about {distinct:.0f} distinct tokens in {passes:g} passes over {has:,} weights: "
-            f"{each:.2g} a weight, {each / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; "
+            f"{ratio:.2g} a weight, {ratio / FROM_SCRATCH:.2%} of the {FROM_SCRATCH} of training from scratch; "
             f"no rule is registered"
         )
-        return CheckOutcome("PASS", message, each)
+        return CheckOutcome("PASS", message, ratio)
     if abs(has - rule.parameters) > _APART * has:
         message = f"the checkpoint has {has} parameters, the rule states {rule.parameters}"
         return CheckOutcome("FAIL", message, float(has), repairable=False)

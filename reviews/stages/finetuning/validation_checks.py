@@ -106,8 +106,8 @@ def _check_overfit(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _compute_training_loss(rows: tuple[TrainingRow, ...], step: int) -> float:
     """Return the mean training loss of the fifth of the steps that ends with a step; of the first fifth for 0."""
     size = max(1, len(rows) // 5)
-    some = rows[:size] if step < size else rows[step - size : step]
-    return math.fsum(row.loss for row in some) / len(some)
+    window = rows[:size] if step < size else rows[step - size : step]
+    return math.fsum(row.loss for row in window) / len(window)
 
 
 def _error(before: list[ValidationRow], after: list[ValidationRow]) -> float:

@@ -47,9 +47,9 @@ def guard_rows(evidence: Evidence) -> tuple[BaseModelCheckRow, ...]:
             raise EvidenceMissing(f"the templated prompt does not hold '{sentinel.prompt}'", where=what)
     wanted = sorted(sentinel.id for sentinel in SENTINELS)
     for model, form in dict.fromkeys((row.model, row.form) for row in rows):
-        some = rows_of_form(rows, model, form)
-        if sorted(row.sentinel for row in some) != wanted:
-            message = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
+        form_rows = rows_of_form(rows, model, form)
+        if sorted(row.sentinel for row in form_rows) != wanted:
+            message = f"the {model} model as {form} answered {len(form_rows)} sentinels, not {len(wanted)}, each once"
             raise EvidenceMissing(message, where=what)
     for model in ("declared", "control"):
         if not rows_of_form(rows, model, "completion"):

@@ -172,9 +172,9 @@ def _check_prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         result = recompute_instructions(evidence)
         for number in range(result.parameters.shards):
             shard = Shard(result.seeds, result.parameters.similarity)
-            for some in rounds_of(result.rows, number):
-                calls = calls_of_round(result.parameters, form, number, some[0].round, result.seeds, shard.grown)
-                shard.take(some)
+            for round_rows in rounds_of(result.rows, number):
+                calls = calls_of_round(result.parameters, form, number, round_rows[0].round, result.seeds, shard.grown)
+                shard.take(round_rows)
                 expected += [
                     (
                         f"{row.shard}/{row.round}/{row.call}",
@@ -182,7 +182,7 @@ def _check_prompts(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
                         row.prompt,
                         _text_of(row, calls, result.parameters),
                     )
-                    for row in some
+                    for row in round_rows
                 ]
     else:
         request = recompute_responses(evidence)

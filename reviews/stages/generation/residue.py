@@ -119,9 +119,9 @@ def frequent_edges(remaining: Iterable[AcceptedCompletion], share: float) -> tup
     if len(by_scope) == 2:
         del by_scope[next(scope for scope in by_scope if scope)]
     edges: list[FrequentEdge] = []
-    for scope, some in by_scope.items():
+    for scope, completions in by_scope.items():
         for where in ("head", "tail"):
-            edges += _edges_of(scope, where, some, share)
+            edges += _edges_of(scope, where, completions, share)
     # Ties in a fixed order: an audit compares the rows that are shown.
     return tuple(sorted(edges, key=lambda edge: (-edge.share, edge.scope, edge.where, edge.text)))
 

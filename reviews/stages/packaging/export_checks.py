@@ -9,7 +9,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Subjects, as_written
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.packaging.checks import changed_since
-from reviews.stages.packaging.usable_checks import found_of
+from reviews.stages.packaging.usable_checks import report_flaws
 from specs.stages.base.metric import MetricSet
 from specs.stages.packaging.parameters import BARS, ExportParameters
 from specs.stages.packaging.rows import ExportRow, ExportTextRow
@@ -66,7 +66,7 @@ def _check_file(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     except NotRun as error:
         if not flaws:
             return CheckOutcome("WARN", f"the exported file describes the model; {error}")
-    return found_of(tuple(flaws), "the exported file")
+    return report_flaws(tuple(flaws), "the exported file")
 
 
 @CHECKS.add(

@@ -58,14 +58,14 @@ def _check_files(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
         flaws = [flaw for flaw in flaws if flaw not in inherited]
     if kind_of(evidence.stage).runs_code and flaws and {flaw.name for flaw in flaws} == {_ZERO}:
         return CheckOutcome("WARN", f"{flaws[0].line()}: the script may have meant it", float(len(flaws)), _rows(flaws))
-    return found_of(tuple(flaws), "the checkpoint")
+    return report_flaws(tuple(flaws), "the checkpoint")
 
 
 def _flaws(folder: Path, base: Path | None) -> list[Flaw]:
     return [flaw for outcome in check_files(folder, base, trained=False) for flaw in outcome.flaws]
 
 
-def found_of(flaws: tuple[Flaw, ...], what: str) -> CheckOutcome:
+def report_flaws(flaws: tuple[Flaw, ...], what: str) -> CheckOutcome:
     """Return what a check says of flaws: the first in words, all of them as rows."""
     if not flaws:
         return CheckOutcome("PASS", f"{what} passes every rule that applies to its files", 0.0)

@@ -114,14 +114,14 @@ def measure(evidence: Evidence) -> dict[str, MeasuredValue]:
     for element in run_programs(evidence):
         answers[element.row.item] += 1
         right[element.row.item] += element.passed
-    each = [(answers[item.id], right[item.id]) for item in problems_of(evidence)]
+    counts = [(answers[item.id], right[item.id]) for item in problems_of(evidence)]
     k = evidence.parse_parameters(CodeEvalParameters).k
-    if least := [n for n, _ in each if n < k]:
+    if least := [n for n, _ in counts if n < k]:
         raise EvidenceMissing(f"a problem has {least[0]} answers, pass_at_k needs {k}", where="code rows")
     results: dict[str, MeasuredValue] = {}
     for name, number in (("pass_at_1", 1), ("pass_at_k", k)):
-        value, interval = over_problems(each, number)
-        results[name] = MeasuredValue(value, len(each), interval)
+        value, interval = over_problems(counts, number)
+        results[name] = MeasuredValue(value, len(counts), interval)
     return results
 
 

@@ -43,7 +43,7 @@ class StateSeen(NamedTuple):
     """Most answers do what the trace did."""
 
 
-def given_of(evidence: Evidence) -> ReplayTracesParameters:
+def parse_replay_parameters(evidence: Evidence) -> ReplayTracesParameters:
     """Return the granted parameters; raises EvidenceMissing."""
     return evidence.parse_parameters(ReplayTracesParameters)
 
@@ -53,7 +53,7 @@ def states_of(evidence: Evidence) -> States:
     path = evidence.inputs.get("transcripts")
     if path is None:
         raise EvidenceMissing("the transcripts are missing")
-    return _states(path, path.stat().st_mtime_ns, given_of(evidence).model_dump_json())
+    return _states(path, path.stat().st_mtime_ns, parse_replay_parameters(evidence).model_dump_json())
 
 
 @lru_cache(maxsize=2)
@@ -70,7 +70,7 @@ def rows_of(evidence: Evidence) -> tuple[TraceAnswer, ...]:
 
 
 def _recompute_pairs(evidence: Evidence) -> list[Preference]:
-    return pairs_of(states_of(evidence), rows_of(evidence), given_of(evidence)).pairs
+    return pairs_of(states_of(evidence), rows_of(evidence), parse_replay_parameters(evidence)).pairs
 
 
 def _read_pairs(evidence: Evidence) -> tuple[Preference, ...]:
@@ -95,14 +95,14 @@ def read(evidence: Evidence, output: str) -> Subjects:
     by_state: dict[str, list[ParsedTraceAnswer]] = {}
     for answer in answers:
         by_state.setdefault(answer.row.item, []).append(answer)
-    seen_state_seens: list[StateSeen] = []
+    states_seen: list[StateSeen] = []
     for value in states.shown_states:
-        counts = Counter(tuple(sorted(each.tools)) for each in by_state.get(value.state.id, ()) if each.whole)
+        counts = Counter(tuple(sorted(answer.tools)) for answer in by_state.get(value.state.id, ()) if answer.whole)
         most, count = counts.most_common(1)[0] if counts else ((), 0)
         did = tuple(sorted(action_of(value.state).tools()))
-        seen_state_seens.append(StateSeen(value.state.id, count >= 2, count > 0 and most == did))
+        states_seen.append(StateSeen(value.state.id, count >= 2, count > 0 and most == did))
     first = {row.item: number for number, row in reversed([*enumerate(rows, 1)])}
-    return Subjects(seen_state_seens, [first.get(state_seen.item, 0) for state_seen in seen_state_seens], len(rows))
+    return Subjects(states_seen, [first.get(state_seen.item, 0) for state_seen in states_seen], len(rows))
 
 
 def _read_again(row: TraceAnswer, states: States) -> ParsedTraceAnswer:
@@ -135,7 +135,7 @@ def _check_record_account(evidence: Evidence, _: MetricSet | None) -> CheckOutco
 )
 def _check_shown_states(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Compare the prompts of the rows with the prompts that transcripts and seed give."""
-    traces_parameters, rows = given_of(evidence), rows_of(evidence)
+    traces_parameters, rows = parse_replay_parameters(evidence), rows_of(evidence)
     pending = {item.id: item.prompt for item in states_of(evidence).items()}
     ordered = Counter((id, sample) for id in pending for sample in range(traces_parameters.answers))
     complete = as_ordered(ordered, Counter((row.item, row.sample) for row in rows), "answers")

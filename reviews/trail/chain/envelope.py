@@ -241,11 +241,11 @@ def pae(payload: bytes) -> bytes:
 
 def signatures_text(*signatures: EnvelopeSignature) -> bytes:
     """Return the signatures as the envelope holds them."""
-    each = (
+    encoded_signatures = (
         b'{"keyid":%s,"sig":"%s"}' % (_text(signature.key_id), base64.b64encode(signature.data))
         for signature in signatures
     )
-    return b"[%s]" % b",".join(each)
+    return b"[%s]" % b",".join(encoded_signatures)
 
 
 def seal(payload: bytes, signatures: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, By, Json, Runs, SomeRun, chosen
+from sessions.commands.options import DEFAULT_RUNS, By, Json, RequiredRun, Runs, chosen
 from sessions.commands.output import print_json, print_line, say
 from sessions.run.pruning import Prunable, prunable
 from sessions.run.pruning import prune as carry_out
@@ -21,7 +21,7 @@ app = typer.Typer()
 
 @app.command()
 def prune(
-    run: SomeRun,
+    run: RequiredRun,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="Keep the weights of this stage; can be repeated.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, chosen
+from sessions.commands.options import DEFAULT_RUNS, Json, RequiredRun, Runs, chosen
 from sessions.commands.output import print_json, print_line, say
 from sessions.run.disk_errors import telling_no_place
 from sessions.run.private_files import as_the_user_wants
@@ -141,7 +141,7 @@ def _print(outcomes: list[LayerOutcome], signed_by: str) -> None:
 
 @app.command("push")
 def push(
-    run: SomeRun,
+    run: RequiredRun,
     to: Annotated[str, typer.Argument(metavar="DEST", help="A folder to create, or hub:OWNER/NAME.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create and check it, but only list what would be sent.")

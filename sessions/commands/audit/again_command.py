@@ -115,6 +115,6 @@ def print_needs(needs: Sequence[Need]) -> None:
         print_line(
             f"    {need.stage}.{need.attempt} needs (it was engine {need.engine}, {need.dtype} on {need.device}):"
         )
-        for each in need.weights:
-            where = f", from {masked_line(each.source, 200)}" if each.source else ""
-            print_line(f"      {each.role}: {each.reference} {each.digest}{where}")
+        for weights in need.weights:
+            where = f", from {masked_line(weights.source, 200)}" if weights.source else ""
+            print_line(f"      {weights.role}: {weights.reference} {weights.digest}{where}")

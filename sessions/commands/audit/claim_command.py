@@ -24,7 +24,7 @@ def show_claim(place: TrailPlace, name: str | None, as_json: bool) -> None:
         problems = _list(report, as_json)
     else:
         traced = [report.trace(value) for value in report.find_metrics(name)]
-        problems = [*report.problems, *(each for value in traced for each in value.problems)]
+        problems = [*report.problems, *(problem for value in traced for problem in value.problems)]
         if as_json:
             results = [_as_data(value) | {"way": way_of(value.measured.entry, history)} for value in traced]
             print_json({"report": report.entry.seq, "claims": results, "problems": problems, "note": report.note})
@@ -87,10 +87,10 @@ def _tell(value: NumberTrace, report: ReportCheck) -> None:
         for made in way:
             print_line(f"  {masked_line(_describe_checkpoint(made), 400)}")
     print_line("claimed by the builder")
-    for each in value.claims:
-        claim, at = each.recorded.claim, each.packet.entry
+    for claim_check in value.claims:
+        claim, at = claim_check.recorded.claim, claim_check.packet.entry
         text = f"{claim.value:.10g} +- {claim.tolerance:g}"
-        print_line(f"  entry {at.seq} {masked_line(at.key, 200)}: {text}: {each.now.status}")
+        print_line(f"  entry {at.seq} {masked_line(at.key, 200)}: {text}: {claim_check.now.status}")
     if not value.claims:
         print_line("  nothing")
 
@@ -125,8 +125,9 @@ def _as_data(value: NumberTrace) -> dict[str, Any]:
         ],
         "lineages": {role: [made._asdict() for made in way] for role, way in value.lineages.items()},
         "builder_claims": [
-            each.recorded.model_dump(mode="json") | {"entry": each.packet.seq, "status_now": each.now.status}
-            for each in value.claims
+            claim_check.recorded.model_dump(mode="json")
+            | {"entry": claim_check.packet.seq, "status_now": claim_check.now.status}
+            for claim_check in value.claims
         ],
         "problems": list(value.problems),
     }

@@ -13,7 +13,7 @@ import typer
 from reviews.trail.chain.envelope import RecordedEntry
 from reviews.trail.tables.query import TrailQuery
 from sessions.commands.named_place import place_of
-from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
+from sessions.commands.options import DEFAULT_RUNS, Json, RequiredTrailRun, Runs, TrailRun, spread
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.pages.trail_place import TrailPlace
 from sessions.run.terminal import masked_line
@@ -64,7 +64,7 @@ def list_entries(run: TrailRun = None, *, filters: Filters) -> None:
 @app.command("search")
 @spread
 def search(
-    run: SomeTrail,
+    run: RequiredTrailRun,
     text: Annotated[str, typer.Argument(help="Text in the entry; letter case does not matter.")],
     filters: Filters,
 ) -> None:

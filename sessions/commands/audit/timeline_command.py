@@ -13,7 +13,7 @@ import typer
 from reviews.audit.export import export_run
 from sessions.commands.audit.list_command import when
 from sessions.commands.named_place import place_of
-from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeRun, SomeTrail, TrailRun
+from sessions.commands.options import DEFAULT_RUNS, Json, RequiredRun, RequiredTrailRun, Runs, TrailRun
 from sessions.commands.output import print_json, print_line
 from sessions.pages.report.timeline import describe_entries
 from sessions.pages.report.trail_page import trail_page
@@ -48,7 +48,7 @@ def log(run: TrailRun = None, runs: Runs = DEFAULT_RUNS, as_json: Json = False) 
 
 @app.command("diff")
 def diff(
-    run: SomeTrail,
+    run: RequiredTrailRun,
     first: Annotated[str, typer.Argument(help="Entry number or key.")],
     second: Annotated[str, typer.Argument(help="Entry number or key.")],
     runs: Runs = DEFAULT_RUNS,
@@ -71,10 +71,10 @@ def diff(
     if as_json:
         print_json({"first": first, "second": second, "differences": changed})
         return
-    for each in changed:
-        print_line(masked_line(each["where"] or "", 200))
+    for difference in changed:
+        print_line(masked_line(difference["where"] or "", 200))
         for mark, name in (("-", "first"), ("+", "second")):
-            print_line(f"  {mark} {masked_line(each[name] or 'nothing', 300)}")
+            print_line(f"  {mark} {masked_line(difference[name] or 'nothing', 300)}")
     if not changed:
         print_line("no difference")
 
@@ -89,18 +89,18 @@ def _value(place: TrailPlace, value: Any) -> Any:
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
-        for key, each in value.items():
-            yield from _leaves(f"{name}.{key}" if name else str(key), each)
+        for key, child in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), child)
     elif isinstance(value, list) and value:
-        for number, each in enumerate(value):
-            yield from _leaves(f"{name}[{number}]", each)
+        for number, child in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", child)
     else:
         yield name, json.dumps(value, ensure_ascii=False)
 
 
 @app.command("export")
 def export(
-    run: SomeRun,
+    run: RequiredRun,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create; it must not exist yet.")],
     runs: Runs = DEFAULT_RUNS,
 ) -> None:

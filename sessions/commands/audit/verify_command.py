@@ -19,7 +19,7 @@ from sessions.commands.audit.again_command import print_outcome as tell_again
 from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
 from sessions.commands.named_place import folder_of, place_of
-from sessions.commands.options import DEFAULT_RUNS, Json, Runs, SomeTrail, TrailRun, spread
+from sessions.commands.options import DEFAULT_RUNS, Json, RequiredTrailRun, Runs, TrailRun, spread
 from sessions.commands.output import print_block, print_json, print_line, say
 from sessions.pages.report.trail_page import page_damage
 from sessions.pages.trail_place import way_of
@@ -145,7 +145,7 @@ def _not_covered(result: Audit) -> Iterator[str]:
 
 @app.command("show")
 def show_entry(
-    run: SomeTrail,
+    run: RequiredTrailRun,
     entry: Annotated[
         str, typer.Argument(help="Entry number or key, a sha256 digest of the content store, or the word claim.")
     ],

@@ -118,11 +118,11 @@ def with_teachers(
         list[TeacherPair](),
     )
     for pair in pairs:
-        some = [known[id] for id in pair.chosen_by if id in known]
-        families = {teacher.family for teacher in some} | (set(wrote) if TRACE in pair.chosen_by else set())
+        teachers = [known[id] for id in pair.chosen_by if id in known]
+        families = {teacher.family for teacher in teachers} | (set(wrote) if TRACE in pair.chosen_by else set())
         taught = Taught(
             families=tuple(sorted(families)),
-            licenses=tuple(sorted({f"{teacher.family}: {teacher.license}" for teacher in some})),
+            licenses=tuple(sorted({f"{teacher.family}: {teacher.license}" for teacher in teachers})),
             student=file.student,
             circular=circular,
             override=override,

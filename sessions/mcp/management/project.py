@@ -34,7 +34,7 @@ MOST_PATH = 4096
 LOGS = Path(".peergate") / "managed"
 
 
-class SeenRun:
+class SessionView:
     """A session as it is read from outside."""
 
     def __init__(self, run: Path) -> None:
@@ -138,7 +138,7 @@ class Project:
     def clean_for(self, run: Path, text: str) -> str:
         """Return a text about a session as its builder may read it; nothing of it if its trail cannot be read."""
         try:
-            return Redactor(SeenRun(run), os.environ).clean(text, MOST_SHOWN)
+            return Redactor(SessionView(run), os.environ).clean(text, MOST_SHOWN)
         except (PeergateError, OSError, ValueError) as error:
             return f"the trail cannot be read ({type(error).__name__}), so that nothing of it is shown"
 

@@ -75,7 +75,7 @@ def retrospective_of(history: History, audit: AuditFile | None) -> Retrospective
 def _reconcile_recommendation(
     history: History, acceptance: Acceptance, recommendation: AuditRecommendation
 ) -> RecommendationOutcome:
-    states = {each.criterion.id: each for each in acceptance.criteria}
+    states = {state.criterion.id: state for state in acceptance.criteria}
     if recommendation.criterion is not None and recommendation.criterion not in states:
         known = ", ".join(states) or "none"
         raise UserError(

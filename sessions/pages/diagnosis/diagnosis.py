@@ -214,7 +214,7 @@ def _of(history: History, attempt: TrainingAttempt, results: Sequence[CheckResul
         )
     )
     first = binding(every)
-    planned = sorted(each.number for each in history.attempts(attempt.stage))
+    planned = sorted(planned_attempt.number for planned_attempt in history.attempts(attempt.stage))
     numbers = [number for number in planned if number <= attempt.attempt]
     return Diagnosis(
         stage=attempt.stage,

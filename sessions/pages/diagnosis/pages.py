@@ -38,34 +38,36 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
     for number, why in enumerate(diagnosis.whys, 1):
         yield from wrap_text(why.description, f"  {number}. ")
         yield from wrap_text("; ".join(why.cites), "     - ")
-    fired = [each for each in diagnosis.readings if each.remedy or each.status in ("FAIL", "WARN", "ERROR")]
+    fired = [reading for reading in diagnosis.readings if reading.remedy or reading.status in ("FAIL", "WARN", "ERROR")]
     yield from _heading("what was found", fired)
-    for each in fired:
-        advice = "" if each.blocking else ", advice"
-        now = "" if each.recorded else ", computed now"
-        yield from wrap_text(f"{each.check}: {each.detail}", f"  {each.status:<7} ")
-        for line in (str(row["log"]) for row in each.rows if "log" in row):
+    for reading in fired:
+        advice = "" if reading.blocking else ", advice"
+        now = "" if reading.recorded else ", computed now"
+        yield from wrap_text(f"{reading.check}: {reading.detail}", f"  {reading.status:<7} ")
+        for line in (str(row["log"]) for row in reading.rows if "log" in row):
             yield from wrap_text(line, " " * 10 + "log: ", " " * 15)
-        yield from wrap_text(f"{each.cause}{advice}{now}{_figures(each)}", " " * 10)
-        yield from wrap_text(f"source: {each.source}", " " * 10)
-    quiet = [each for each in diagnosis.readings if each not in fired]
-    passed = [each for each in quiet if each.status == "PASS"]
+        yield from wrap_text(f"{reading.cause}{advice}{now}{_figures(reading)}", " " * 10)
+        yield from wrap_text(f"source: {reading.source}", " " * 10)
+    quiet = [reading for reading in diagnosis.readings if reading not in fired]
+    passed = [reading for reading in quiet if reading.status == "PASS"]
     yield from _heading("passed", passed)
-    longest = max((len(each.check) for each in passed), default=0)
-    for each in passed:
-        yield from wrap_text(f"{each.title}{_format_figure(each)}", f"  {each.check.ljust(longest)}  ")
+    longest = max((len(reading.check) for reading in passed), default=0)
+    for reading in passed:
+        yield from wrap_text(f"{reading.title}{_format_figure(reading)}", f"  {reading.check.ljust(longest)}  ")
     for status, title in (("NOT_APPLICABLE", "does not apply"), ("BLOCKED", "not recorded")):
-        some = [each.check for each in quiet if each.status == status]
-        if some:
+        checks = [reading.check for reading in quiet if reading.status == status]
+        if checks:
             yield ""
-            yield from wrap_text(", ".join(some), f"{title}: ", "  ")
+            yield from wrap_text(", ".join(checks), f"{title}: ", "  ")
     if diagnosis.absent:
         yield ""
         yield from wrap_text(", ".join(diagnosis.absent), "without a result: ", "  ")
     yield from _heading("what further attempts show", diagnosis.hypotheses)
-    for each in diagnosis.hypotheses:
-        yield from wrap_text(f"{each.conclusion}: {each.description}", "  ", "    ")
-        yield from wrap_text(f"{each.before}; then {each.after}: {each.why} ({', '.join(each.cites)})", "    ")
+    for hypothesis in diagnosis.hypotheses:
+        yield from wrap_text(f"{hypothesis.conclusion}: {hypothesis.description}", "  ", "    ")
+        yield from wrap_text(
+            f"{hypothesis.before}; then {hypothesis.after}: {hypothesis.why} ({', '.join(hypothesis.cites)})", "    "
+        )
     yield from _heading("what to do next, by gain over effort", diagnosis.actions)
     for number, action in enumerate(diagnosis.actions, 1):
         yield from wrap_text(f"{action.do} (against {action.against})", f"  {number}. ")
@@ -73,8 +75,8 @@ def lines_of(diagnosis: Diagnosis, columns: int) -> Iterator[str]:
         yield from wrap_text(f"gain {action.gain:g} for {minutes}: {action.worth:.2g} an hour", "     - ")
 
 
-def _heading(title: str, some: Sequence[object]) -> Sequence[str]:
-    return ("", title) if some else ()
+def _heading(title: str, content: Sequence[object]) -> Sequence[str]:
+    return ("", title) if content else ()
 
 
 def _curve_in_words(diagnosis: Diagnosis) -> str:

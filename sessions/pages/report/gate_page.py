@@ -83,8 +83,10 @@ def _since(history: History, attempt: Attempt) -> dict[str, Any] | None:
     if number is None:
         return None
     earlier = history.attempt(attempt.stage, number)
-    then, now = ({check.id: check.status for check in each.check_results} for each in (earlier, attempt))
-    before, after = (metric_values_of(each) for each in (earlier, attempt))
+    then, now = (
+        {check.id: check.status for check in compared_attempt.check_results} for compared_attempt in (earlier, attempt)
+    )
+    before, after = (metric_values_of(compared_attempt) for compared_attempt in (earlier, attempt))
     return {
         "attempt": number,
         "changes": attempt.plan.body.changes if attempt.plan else {},

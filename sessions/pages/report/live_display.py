@@ -68,12 +68,12 @@ class Terminal:
         self._last_plain = time.monotonic()
         self.say(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
 
-    def turn(self, turn: ModelTurn, taken_usd: float, most_usd: float) -> None:
+    def turn(self, turn: ModelTurn, committed_usd: float, most_usd: float) -> None:
         """Show which model answered, how much it read and wrote, and what the builder has taken so far."""
         self._last_call = ""
         usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
         asks = f"{len(turn.calls)} call{'' if len(turn.calls) == 1 else 's'}" if turn.calls else turn.stop
-        money = f"{usd}, builder {taken_usd:.4f} of {most_usd:g} USD"
+        money = f"{usd}, builder {committed_usd:.4f} of {most_usd:g} USD"
         self.say(f"  {masked_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
 
     def call_begins(self, tool: str) -> None:

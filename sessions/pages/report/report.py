@@ -192,7 +192,7 @@ def _data(run: Path, history: History, outcome: str) -> tuple[dict[str, Any], Ar
         "result": result_of(request) if request else result_in_words(history, outcome, comparison),
         "why": reasons_of(request) if request else why_it_ended(history, outcome) if outcome != "approve" else [],
         "answers": [way.as_json() for way in answers_to(history, request, session)] if request else [],
-        "remedies": [each._asdict() for each in remedies(history)] if request or outcome == "reject" else [],
+        "remedies": [remedy._asdict() for remedy in remedies(history)] if request or outcome == "reject" else [],
         "objective": resolved.spec.objective,
         "registration": history.registration,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
@@ -282,8 +282,8 @@ def _gates(data: dict[str, Any]) -> list[dict[str, Any]]:
         checks = value["gate"]["checks"] if value["gate"] else ()
         value["open"] = [{"place": value["place"], **check} for check in checks if check["status"] not in _QUIET]
         unmet = value["gate"] and (
-            any(not each["met"] for each in value["gate"]["criteria"])
-            or any(each["status"] != "supported" for each in value["gate"]["claims"])
+            any(not criterion["met"] for criterion in value["gate"]["criteria"])
+            or any(claim["status"] != "supported" for claim in value["gate"]["claims"])
         )
         value["detailed"] = bool(value["gate"]) and (value["gate"]["outcome"] != "approve" or bool(unmet))
     return [value for value in results if value["gate"] or value["attempt"]]

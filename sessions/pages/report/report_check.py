@@ -224,7 +224,7 @@ class ReportCheck:
             rows += [self._rows(file, evidence.output_digests[file]) for file in files]
         except PeergateError as error:
             problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
-        problems[:0] = [each.problem for each in rows if each.problem]
+        problems[:0] = [raw_rows.problem for raw_rows in rows if raw_rows.problem]
         same_code = value.set.code == measured_by
         if again is not None and again != value.metric.value:
             then = f"entry {value.entry.seq} recorded {value.metric.value:.10g}"
@@ -233,10 +233,10 @@ class ReportCheck:
             )
         claims = tuple(self._claims(value))
         problems += [
-            f"entry {each.packet.seq} calls a claim of {each.recorded.claim.value:.10g} {each.recorded.status}, "
-            f"looked up again it is {each.now.status}"
-            for each in claims
-            if each.now != each.recorded
+            f"entry {check.packet.seq} calls a claim of {check.recorded.claim.value:.10g} {check.recorded.status}, "
+            f"looked up again it is {check.now.status}"
+            for check in claims
+            if check.now != check.recorded
         ]
         return NumberTrace(
             value,
@@ -281,7 +281,7 @@ class ReportCheck:
         """Yield what packets show of the builder's claims about a metric, looked up again."""
         for packet in self._history.of(PacketEntry):
             claims = json.loads(self._store.get(packet.body.packet)).get("claims", ())
-            for recorded in (ClaimResult.model_validate(each) for each in claims):
+            for recorded in (ClaimResult.model_validate(claim) for claim in claims):
                 own = packet.body.stage == value.set.stage
                 if (recorded.claim.stage, recorded.claim.metric) != (value.set.stage, value.metric.id):
                     continue

@@ -222,9 +222,9 @@ def _iterate_overviews(
     by_log = {log: overview for log, overview in known.items() if overview is not None}
     missing = [row for row in rows if row.log not in by_log]
     for start in range(0, len(missing), AT_ONCE):
-        some = missing[start : start + AT_ONCE]
-        entries = lease_rows.entries_of(database, [row.log for row in some], TOLD_BY)
-        for row in some:
+        batch = missing[start : start + AT_ONCE]
+        entries = lease_rows.entries_of(database, [row.log for row in batch], TOLD_BY)
+        for row in batch:
             try:
                 own = [_read_unverified(payload) for payload, _ in entries.get(row.log, [])]
                 overview = summary(row.name, Path(row.log), History(own), row.size)

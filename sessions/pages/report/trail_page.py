@@ -225,9 +225,9 @@ def gates_of(history: History) -> list[dict[str, Any]]:
                 "reviewer": judged.body.reviewer if judged else "",
                 "error": judged.body.error if judged else "not on record",
                 "findings": [
-                    {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
-                    for each in findings
-                    if isinstance(each, dict)
+                    {"severity": finding.get("severity", ""), "text": finding.get("statement", finding.get("text", ""))}
+                    for finding in findings
+                    if isinstance(finding, dict)
                 ],
             }
         )

@@ -96,7 +96,7 @@ class Accounts:
         value = self.review_left_usd + self.teardown_left_usd + (0.0 if own else self.budget.evaluation_usd)
         limits = [BudgetLimit(self.left_usd - value, f"of {self.budget.max_cost_usd:g} are left for it")]
         if not isinstance(stage, str) and stage.max_cost_usd is not None:
-            rest = stage.max_cost_usd - self.stage_taken(stage.name)
+            rest = stage.max_cost_usd - self.sum_stage_committed(stage.name)
             limits.append(BudgetLimit(rest, f"of the {stage.max_cost_usd:g} USD for stage '{stage.name}' are left"))
         if party in ("builder", "helper"):
             rest = self.budget.builder_usd - self.sum_committed("builder", "helper")
@@ -109,7 +109,7 @@ class Accounts:
                 limits.append(BudgetLimit(rest, f"of the {task_usd:g} USD for the task '{task}' are left"))
         return limits
 
-    def stage_taken(self, stage: str) -> float:
+    def sum_stage_committed(self, stage: str) -> float:
         """Return the money that counts against a stage's limit: jobs, storage and turns, but no reviews."""
         return self.sum_committed("job", "storage", "builder", "helper", stage=stage)
 

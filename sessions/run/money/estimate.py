@@ -109,9 +109,10 @@ class Estimate(NamedTuple):
                 f"{forecast.hours:.2f} h, {forecast.usd:.2f} USD at {forecast.operations_a_second / 1e12:g} TFLOP/s"
                 f" (a forecast)"
             )
-            each = forecast.tokens_a_parameter()
+            tokens_per_parameter = forecast.tokens_a_parameter()
             yield (
-                f"  {each:.2g} tokens a trained parameter, {100 * each / FROM_SCRATCH:.2g} % of the {FROM_SCRATCH} of "
+                f"  {tokens_per_parameter:.2g} tokens a trained parameter, "
+                f"{100 * tokens_per_parameter / FROM_SCRATCH:.2g} % of the {FROM_SCRATCH} of "
                 "training from scratch (arXiv:2203.15556)"
             )
         for stage in self.unknown:
@@ -211,12 +212,16 @@ def require_disk_limit(resolved: ResolvedSpec, path: Path, profile: str | None) 
         hint = "declare model.shape for weights that are not here, or omit max_disk_gb"
         raise spec_error(path, profile, LintProblem(place, message, hint))
     if disk.total().most > allowed * 1e9:
-        each = ", ".join(f"{stage.stage} {size_in_words(ceil(stage.most()))}" for stage in disk.stages if stage.most())
+        stage_sizes = ", ".join(
+            f"{stage.stage} {size_in_words(ceil(stage.most()))}" for stage in disk.stages if stage.most()
+        )
         message = (
             f"one attempt of each stage may leave {size_in_words(ceil(disk.total().most))} of weights and snapshots"
         )
         hint = "raise it, or keep fewer snapshots: a larger snapshot_steps"
-        raise spec_error(path, profile, LintProblem(place, f"{message} ({each}), max_disk_gb is {allowed:g}", hint))
+        raise spec_error(
+            path, profile, LintProblem(place, f"{message} ({stage_sizes}), max_disk_gb is {allowed:g}", hint)
+        )
 
 
 def snapshot_bytes(resolved: ResolvedSpec, stage: Stage) -> int:

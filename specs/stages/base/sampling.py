@@ -155,7 +155,7 @@ class PromptRead(NamedTuple):
 
 def digest_ids(ids: Sequence[int] | Sequence[Sequence[int]]) -> str:
     """Return the digest of the token ids of a prompt, or of those of several texts that are read together."""
-    return digest_value([list(some) if isinstance(some, Sequence) else some for some in ids])
+    return digest_value([list(value) if isinstance(value, Sequence) else value for value in ids])
 
 
 def ended_once(row: Any) -> Any:

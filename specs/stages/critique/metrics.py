@@ -148,7 +148,7 @@ def _of_chains(id: str, text: str, fits: Fits, better: Literal["higher", "lower"
 
 
 def _faulty(*faults: str) -> Fits:
-    return lambda value: any(set(faults) & set(each.faults) for each in value.row.rounds)
+    return lambda value: any(set(faults) & set(revision_round.faults) for revision_round in value.row.rounds)
 
 
 def _first(order: str) -> Fits:
@@ -181,7 +181,10 @@ REVISE_METRICS = (
     _of_chains(
         "revision_truncation_rate",
         "with a critique or revision that hit the token limit",
-        lambda value: any("length" in (each.critique_finish, each.revision_finish) for each in value.row.rounds),
+        lambda value: any(
+            "length" in (revision_round.critique_finish, revision_round.revision_finish)
+            for revision_round in value.row.rounds
+        ),
     ),
     metric(
         "principle_imbalance",

@@ -96,10 +96,10 @@ class GrpoParameters(ReplicatedParameters):
 
     @model_validator(mode="after")
     def _rollouts_fit(self) -> Self:
-        each = self.batch_size * self.gradient_accumulation
-        if each % self.generations:
+        batch = self.batch_size * self.gradient_accumulation
+        if batch % self.generations:
             raise ValueError(
-                f"batch_size times gradient_accumulation is {each}, not a multiple of generations ({self.generations})"
+                f"batch_size times gradient_accumulation is {batch}, not a multiple of generations ({self.generations})"
             )
         if self.method == "qlora":
             raise ValueError("method 'qlora' is for sft and dpo: answers are sampled from unrounded weights")

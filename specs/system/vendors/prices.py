@@ -89,10 +89,10 @@ def longest_answer(price: ModelPrice, input_tokens: int, cap_usd: float, at_most
     """Return how many output tokens the cap pays for, after an input of at most so many tokens."""
     # The list price of a long input can raise that of the output, so both are asked for together.
     value = price.usd(TokenUsage(input_tokens, 0), written_tokens)
-    each = (price.usd(TokenUsage(input_tokens, 1000), written_tokens) - value) / 1000
+    usd_per_token = (price.usd(TokenUsage(input_tokens, 1000), written_tokens) - value) / 1000
     if value > cap_usd:
         return 0
-    return at_most if each <= 0 else min(at_most, int((cap_usd - value) / each))
+    return at_most if usd_per_token <= 0 else min(at_most, int((cap_usd - value) / usd_per_token))
 
 
 def is_count(usage: TokenUsage | None) -> bool:

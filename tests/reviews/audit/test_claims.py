@@ -74,33 +74,33 @@ def test_a_number_is_followed_to_its_rows_and_to_who_claims_it(run: Path, capsys
     code, data = read_claim(run, "accuracy_gain", capsys)
     assert (code, data["problems"]) == (0, [])
     (item,) = data["claims"]
-    measured = next(each for each in read_entries(run / "trail.sqlite") if each.key == "metrics/tuned.1")
+    measured = next(entry for entry in read_entries(run / "trail.sqlite") if entry.key == "metrics/tuned.1")
     assert (item["name"], item["entry"]) == ("tuned.1.accuracy_gain", measured.seq)
     assert item["metric_set"] == measured.raw["metrics"] and item["code"] == measured.raw["code"]
     assert item["code_is_at_hand"] and item["computed_again"] == item["metric"]["value"] == 1
     assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(item["stated"])
     text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
-    lines = [text[int(each.split()[-1]) - 1] for each in item["stated"] if each.startswith("report.md")]
+    lines = [text[int(statement.split()[-1]) - 1] for statement in item["stated"] if statement.startswith("report.md")]
     assert len(lines) == 3 and all("gain" in line and "1" in line for line in lines), lines
     assert sum(line.startswith("| accuracy_gain | 1 |") for line in lines) == 1
     assert sum(line.startswith("<details><summary>tuned.1 ") and " accuracy_gain = 1 [" in line for line in lines) == 1
-    assert [(each["name"], each["entry"] is not None, each["holds"]) for each in item["rows"]] == [
+    assert [(rows_file["name"], rows_file["entry"] is not None, rows_file["holds"]) for rows_file in item["rows"]] == [
         ("baseline", True, True), ("tuned", True, True)
     ]  # fmt: skip
     every = list(range(1, 13))
-    assert [(each["rows"], each["lines"]) for each in item["parts"]] == [
+    assert [(part["rows"], part["lines"]) for part in item["parts"]] == [
         ("rows", every), ("baseline", every), ("rows", []), ("baseline", [])
     ]  # fmt: skip
     (claim,) = item["builder_claims"]
     assert (claim["status"], claim["status_now"], claim["claim"]["value"]) == ("supported", "supported", 1)
-    assert [each["kind"] for each in item["way"]][-1] == "decision"
+    assert [step["kind"] for step in item["way"]][-1] == "decision"
 
 
 def test_lines_of_a_rate_are_those_it_counts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     item = read_claim(run, "sample.1.acceptance_rate", capsys)[1]["claims"][0]
     (part,) = item["parts"]
     assert len(part["lines"]) / part["of"] == item["metric"]["value"] == 0.5
-    digest = next(each["digest"] for each in item["rows"])
+    digest = next(rows_file["digest"] for rows_file in item["rows"])
     rows = [json.loads(line) for line in Store(run / "store").get(digest).splitlines()]
     assert {rows[line - 1]["completion"].islower() for line in part["lines"]} == {True}
     assert not any(row["completion"].islower() for number, row in enumerate(rows, 1) if number not in part["lines"])
@@ -112,18 +112,22 @@ def test_every_number_of_a_report_is_found_and_holds(run: Path, capsys: pytest.C
     report = json.loads((run / "report" / "report.json").read_bytes())
     stages = report["stages"]
     measured = {
-        f"{stage['stage']}.{each['attempt']}.{name}"
+        f"{stage['stage']}.{stage_attempt['attempt']}.{name}"
         for stage in stages
-        for each in stage["attempts"]
-        for name in each["metrics"]
+        for stage_attempt in stage["attempts"]
+        for name in stage_attempt["metrics"]
     }
     assert measured == {number["name"] for number in data["numbers"]}
     text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
     for item in data["numbers"]:
         stage, attempt, name = item["name"].split(".")
-        place = next(number for number, each in enumerate(stages) if each["stage"] == stage)
+        place = next(number for number, reported_stage in enumerate(stages) if reported_stage["stage"] == stage)
         assert f"report.json /stages/{place}/attempts/{int(attempt) - 1}/metrics/{name}" in item["stated"]
-        rows = [text[int(each.split()[-1]) - 1] for each in item["stated"] if each.startswith("report.md line")]
+        rows = [
+            text[int(statement.split()[-1]) - 1]
+            for statement in item["stated"]
+            if statement.startswith("report.md line")
+        ]
         assert any(f" {name} = {item['value']:.4g} " in row for row in rows), item
 
 

@@ -57,11 +57,11 @@ def test_each_principle_is_counted_in_every_arm(tmp_path: Path) -> None:
     after = [BOTH] * 8 + [COMMAS] * 4
     evidence = with_arm(compared(tmp_path, before, after), [True] * N, "no sentence", rows=rows_of([COMMAS] * N))
     check = judged(evidence)
-    each = {"rule0": N, "rule1": N}
+    answer_counts = {"rule0": N, "rule1": N}
     assert check.rows == (
-        {"arm": "baseline", "kept": {"rule0": 2, "rule1": 1}, "answers": each},
-        {"arm": "treatment", "kept": {"rule0": 8, "rule1": 12}, "answers": each},
-        {"arm": "no sentence", "kept": {"rule0": 0, "rule1": N}, "answers": each},
+        {"arm": "baseline", "kept": {"rule0": 2, "rule1": 1}, "answers": answer_counts},
+        {"arm": "treatment", "kept": {"rule0": 8, "rule1": 12}, "answers": answer_counts},
+        {"arm": "no sentence", "kept": {"rule0": 0, "rule1": N}, "answers": answer_counts},
     )
     # Lower case: 8 gained (one of them had only no comma before), 2 lost; no comma: 11 gained, none lost.
     tables = [np.array([[2, 8], [2, 0]]), np.array([[0, 11], [0, 1]])]

@@ -25,7 +25,7 @@ from specs.trail.gate_bodies import CanaryEntry, DecisionEntry, PacketEntry, Ver
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import N, answers, evidence_of, resolved_spec, samples, steps
 from testing.fixtures.command_sessions import verify
-from testing.fixtures.loopback_api import OPENAI, Api, Got, Step, answered
+from testing.fixtures.loopback_api import OPENAI, Api, ReceivedRequest, Step, answered
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.quick_session import drive, open_quick
 from tests.reviews.gate.test_packet import packet_of
@@ -135,20 +135,20 @@ def open_with_canaries(folder: Path, rate: float = 1.0) -> Path:
     return open_quick(folder, ("reviewer: {vendor: checklist}", who))
 
 
-def is_true_packet(run: Path, got: Got) -> bool:
+def is_true_packet(run: Path, request: ReceivedRequest) -> bool:
     """Return whether a request holds the packet that the trail recorded last."""
     history = read_history(run)
     newest = history.newest(PacketEntry)
     assert newest is not None
-    return render(Packet.model_validate(history.store.get_value(newest.body.packet))) in got.packet_text()
+    return render(Packet.model_validate(history.store.get_value(newest.body.packet))) in request.packet_text()
 
 
-def judge(api: Api, run: Path, approves: Callable[[bool, int], bool]) -> list[Step | Callable[[Got], Step]]:
+def judge(api: Api, run: Path, approves: Callable[[bool, int], bool]) -> list[Step | Callable[[ReceivedRequest], Step]]:
     """Return the step of a model that answers by whether a packet is a true one, and by how many it has seen."""
 
-    def step(got: Got) -> Step:
+    def step(request: ReceivedRequest) -> Step:
         api.next_review()
-        answer = ANSWER if approves(is_true_packet(run, got), len(api.got)) else REJECTED
+        answer = ANSWER if approves(is_true_packet(run, request), len(api.got)) else REJECTED
         return answered(OPENAI, json.dumps(answer))
 
     return [step]

@@ -53,7 +53,11 @@ def test_a_power_that_mostly_misses_the_effect_stops_the_design(tmp_path: Path, 
     resolved = resolved_spec(tmp_path)
     analysis = resolved.spec.analysis.model_copy(update={"power": power})
     resolved = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"analysis": analysis})})
-    result = next(each for each in design_results(resolved, heldout_items(), {}) if each.id == "design.power")
+    result = next(
+        check_result
+        for check_result in design_results(resolved, heldout_items(), {})
+        if check_result.id == "design.power"
+    )
     assert ("a null says nothing" in result.detail) == low and result.status == "FAIL", "of so few items otherwise"
 
 

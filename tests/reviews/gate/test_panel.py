@@ -128,10 +128,10 @@ def said_by_a_member(findings: list[Finding], approve: bool) -> Verdict:
 
 
 moves: Any = st.none() | st.sampled_from([MOVE, LOOK, RequiredChange(text="t", parameter="rate", value=3.0)])
-some: Any = st.lists(
+finding_lists: Any = st.lists(
     st.builds(finding, st.sampled_from(["/stage", "/checks/0", "/nowhere"]), st.just("blocking"), moves), max_size=2
 )
-members: Any = st.lists(st.none() | st.builds(said_by_a_member, some, st.booleans()), min_size=2, max_size=4)
+members: Any = st.lists(st.none() | st.builds(said_by_a_member, finding_lists, st.booleans()), min_size=2, max_size=4)
 
 
 @given(members, st.integers(1, 3), st.sampled_from([MOVE, LOOK, None]))

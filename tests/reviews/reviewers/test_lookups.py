@@ -28,7 +28,7 @@ from specs.system.vendors.parties import ReviewerSpec as ReviewerSpec
 from specs.trail.tool_arguments import REVIEWER_TOOLS
 from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of, samples
-from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Got, Step, answered, loopback_api
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, ReceivedRequest, Step, answered, loopback_api
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.gate.test_packet import packet_of
@@ -117,11 +117,11 @@ def reviewer_at(
 def calling(vendor: str, *calls: Call) -> Any:
     """Return a step that calls tools, made from its request."""
 
-    def step(got: Got) -> Step:
+    def step(request: ReceivedRequest) -> Step:
         answer = Said(
             calls=calls, thinking="What does it hold?" if vendor == ANTHROPIC else "", usage=(2000, 100, 0, 0)
         )
-        return turn_step(vendor, answer, got.value())
+        return turn_step(vendor, answer, request.value())
 
     return step
 
@@ -144,7 +144,7 @@ def test_what_is_looked_up_is_sent_back_and_cited(
     assert review.value is not None, review.error
     assert [tool for tool, _ in desk.requests] == ["query_rows", "delete_rows"]
     assert desk.answers[1].startswith("unknown tool 'delete_rows': query_rows, compare_rows, grep")
-    first, second = (got.value() for got in api.got)
+    first, second = (request.value() for request in api.got)
     assert {tool["name"] for tool in first["tools"]} == {tool.name for tool in REVIEWER_TOOLS}
     assert "answer 1: rows: " in json.dumps(second)
     exchange = review.exchange
@@ -178,7 +178,7 @@ def test_after_the_last_round_nothing_more_is_called(
 ) -> None:
     api.steps = [calling(vendor, QUERY), answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch, looks=1).ask(packet, "sha256:" + "0" * 64, desk.looking()).value
-    choices = [got.value().get("tool_choice", "auto") for got in api.got]
+    choices = [request.value().get("tool_choice", "auto") for request in api.got]
     assert choices == ["auto", "none" if vendor == OPENAI else {"type": "none"}]
 
 
@@ -196,7 +196,7 @@ def test_a_model_that_calls_on_gives_no_verdict(
 def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
     api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=None), got.value())]
+    api.steps = [lambda request: turn_step(vendor, Said(calls=(QUERY,), usage=None), request.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
     assert review.error is not None and "does not say what it took" in review.error.message
     assert review.exchange.usd == 1.0 and not review.exchange.usd_is_measured and desk.requests == []
@@ -205,7 +205,7 @@ def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
 def test_what_was_looked_up_and_never_sent_is_not_cited(
     api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.steps = [lambda got: turn_step(vendor, Said(calls=(QUERY,), usage=(10**6, 100, 0, 0)), got.value())]
+    api.steps = [lambda request: turn_step(vendor, Said(calls=(QUERY,), usage=(10**6, 100, 0, 0)), request.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
     assert review.error is not None and review.error.cause == "cost_cap" and len(api.got) == 1
     assert "does not pay for a verdict after what was looked up" in review.error.message

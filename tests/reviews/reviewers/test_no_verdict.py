@@ -39,7 +39,7 @@ from testing.fixtures.loopback_api import (
     ANTHROPIC,
     OPENAI,
     Api,
-    Got,
+    ReceivedRequest,
     Step,
     answered,
     failed,
@@ -265,11 +265,11 @@ def test_a_panel_without_its_quorum_names_each_member_that_is_missing(api: Api, 
 
 @pytest.mark.more
 def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path: Path) -> None:
-    def step(got: Got) -> Step:
-        vendor, body = ANTHROPIC if got.path.endswith("messages") else OPENAI, got.value()
-        if "answer 1: " in got.body.decode() or "answer 2: " in got.body.decode():
+    def step(request: ReceivedRequest) -> Step:
+        vendor, body = ANTHROPIC if request.path.endswith("messages") else OPENAI, request.value()
+        if "answer 1: " in request.body.decode() or "answer 2: " in request.body.decode():
             return answered(vendor, json.dumps(ANSWER))
-        name = "rows" if "\\nrows: what the attempt left" in got.body.decode() else "data.prompts"
+        name = "rows" if "\\nrows: what the attempt left" in request.body.decode() else "data.prompts"
         query = Call("query_rows", {"name": name, "limit": 2}, "call_1")
         return turn_step(vendor, Said(calls=(query,), usage=(900, 50, 0, 0)), body)
 

@@ -15,7 +15,7 @@ from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from specs.system.vendors.parties import Efforts, ReviewerSpec, ReviewLimits
 from specs.trail.verdict import Packet, Verdict
-from testing.fixtures.loopback_api import OPENAI, Api, Got, Step, answered, failed
+from testing.fixtures.loopback_api import OPENAI, Api, ReceivedRequest, Step, answered, failed
 from tests.reviews.reviewers.test_vendors import FINDING, KEY, PRICE, REJECTED, ask
 from tests.reviews.reviewers.test_vendors import api as api
 from tests.reviews.reviewers.test_vendors import evidence as evidence
@@ -39,9 +39,9 @@ def reviewer(usd: float = 1.0, refutation: bool = True) -> ModelReviewer:
     return model_reviewer(spec, {KEYS[OPENAI]: KEY})
 
 
-def answers_of(api: Api, *answers: dict[str, Any] | Step) -> list[Step | Callable[[Got], Step]]:
-    def step(answer: dict[str, Any] | Step) -> Callable[[Got], Step]:
-        def answer_once(_: Got) -> Step:
+def answers_of(api: Api, *answers: dict[str, Any] | Step) -> list[Step | Callable[[ReceivedRequest], Step]]:
+    def step(answer: dict[str, Any] | Step) -> Callable[[ReceivedRequest], Step]:
+        def answer_once(_: ReceivedRequest) -> Step:
             api.next_review()
             return answer if isinstance(answer, Step) else answered(OPENAI, json.dumps(answer))
 

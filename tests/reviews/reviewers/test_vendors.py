@@ -32,7 +32,7 @@ from testing.fixtures.loopback_api import (
     CHAT_JSON_OBJECT,
     OPENAI,
     Api,
-    Got,
+    ReceivedRequest,
     Step,
     answered,
     failed,
@@ -209,9 +209,9 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
         reviewer.review(packet, packet.content_digest())
 
 
-def last_message(got: Got) -> str:
+def last_message(request: ReceivedRequest) -> str:
     """Return the last message of a request."""
-    body = got.value()
+    body = request.value()
     return text_of((body["input"] if "input" in body else body["messages"])[-1])
 
 
@@ -335,8 +335,8 @@ def test_an_answer_of_three_megabytes_is_read_and_is_no_verdict(
     assert len(api.got) == 1 or len(told_before(api.got[1])) < 61_000
 
 
-def told_before(got: Got) -> str:
-    body = got.value()
+def told_before(request: ReceivedRequest) -> str:
+    body = request.value()
     return (body["input"] if "input" in body else body["messages"])[-2]["content"]
 
 

@@ -41,10 +41,10 @@ def row(number: int, ids: tuple[int, ...], copies: tuple[int, int] | None = None
     return WitnessRow.model_validate(arguments | {"copies": counted})
 
 
-def drawn_together(some: tuple[tuple[int, ...], ...]) -> list[WitnessRow]:
+def drawn_together(groups: tuple[tuple[int, ...], ...]) -> list[WitnessRow]:
     """Return answers to one prompt, each compared with those before it."""
     return [
-        row(place, group, (some[:place].count(group), place) if place else None) for place, group in enumerate(some)
+        row(place, group, (groups[:place].count(group), place) if place else None) for place, group in enumerate(groups)
     ]
 
 
@@ -53,10 +53,10 @@ def test_the_mean_of_every_likelihood_ratio_of_honest_draws_is_one() -> None:
     every = dict(answers())
     assert math.fsum(every.values()) == pytest.approx(1)
     means: dict[str, float] = dict.fromkeys((*evidence([row(0, (0,))]), "joined"), 0.0)
-    for some in product(every, repeat=3):
-        results = evidence(drawn_together(some))
+    for groups in product(every, repeat=3):
+        results = evidence(drawn_together(groups))
         for name, value in (results | {"joined": average_ratios(results)}).items():
-            means[name] += math.prod(every[group] for group in some) * math.exp(value)
+            means[name] += math.prod(every[group] for group in groups) * math.exp(value)
     assert means == pytest.approx(dict.fromkeys(means, 1.0), abs=1e-9)
 
 

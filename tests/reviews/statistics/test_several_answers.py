@@ -103,7 +103,9 @@ def test_pass_at_k_counts_choices_of_answers(n: int, data: st.DataObject) -> Non
     assert pass_at_k(n, right, k) == Fraction(sum(map(any, choices)), len(choices))
 
 
-def simulated(each: int, seed: int, gain: float, runs: int = 400, n: int = 60) -> tuple[float, float, float]:
+def simulated(
+    answers_per_item: int, seed: int, gain: float, runs: int = 400, n: int = 60
+) -> tuple[float, float, float]:
     """Return how often the test rejects, the interval over items holds the gain, and one over answers does.
 
     Items have rates of their own (Beta(1, 1)); a trained model answers some of them, drawn anew, always right.
@@ -113,14 +115,14 @@ def simulated(each: int, seed: int, gain: float, runs: int = 400, n: int = 60) -
     for _ in range(runs):
         rates = rng.beta(0.3, 0.3, n)
         learned = rng.random(n) < 2 * gain
-        before = rng.binomial(each, rates)
-        after = rng.binomial(each, np.where(learned, 1.0, rates))
-        changes = [Fraction(int(change), each) for change in after - before]
+        before = rng.binomial(answers_per_item, rates)
+        after = rng.binomial(answers_per_item, np.where(learned, 1.0, rates))
+        changes = [Fraction(int(change), answers_per_item) for change in after - before]
         rejected += exact_sign_flip(changes) < 0.05
         low, high = mean_change_interval(changes)
         covered += low <= gain <= high
         gained, lost = (int(np.clip(sign * (after - before), 0, None).sum()) for sign in (1, -1))
-        low, high = paired_difference_interval(gained, lost, each * n)
+        low, high = paired_difference_interval(gained, lost, answers_per_item * n)
         naive += low <= gain <= high
     return rejected / runs, covered / runs, naive / runs
 

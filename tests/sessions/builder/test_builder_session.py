@@ -182,11 +182,11 @@ def test_a_session_killed_in_the_middle_of_a_turn_repeats_no_call(
             played.turns.insert(0, replace(whole, body=whole.body[: len(whole.body) // 2], drip_s=0.05))
         with drive_in_a_process(run, played, *(() if at[0] == "stream" else at)) as first:
             if at[0] == "stream":
-                wait_until(lambda: bool(played.got and played.got[0].ended))
+                wait_until(lambda: bool(played.requests and played.requests[0].ended))
                 first.kill()
             _, errors = first.communicate(timeout=120)
             assert first.returncode == -signal.SIGKILL, errors.decode()
-        killed = len(played.got)
+        killed = len(played.requests)
         with drive_in_a_process(run, played) as second:
             _, errors = second.communicate(timeout=120)
             assert second.returncode == 0, errors.decode()

@@ -105,16 +105,16 @@ def test_tasks_run_at_once(tmp_path: Path) -> None:
 
 @needs_sandbox
 def test_a_helper_computes_in_the_sandbox_and_reads_no_more_there(tmp_path: Path) -> None:
-    got: list[ToolResult] = []
+    results: list[ToolResult] = []
 
     def helps(bench: Workbench) -> None:
         script = "print(len(open('/inputs/data.prompts').readlines()), 'lines')"
         for name in ("data.prompts", "heldout"):
-            got.append(call_tool(bench, "run_python", script=script, artifacts=[name]))  # type: ignore[arg-type]
-        call_tool(bench, "hand_in", result=got[0].text)  # type: ignore[arg-type]
+            results.append(call_tool(bench, "run_python", script=script, artifacts=[name]))  # type: ignore[arg-type]
+        call_tool(bench, "hand_in", result=results[0].text)  # type: ignore[arg-type]
 
     assert delegated(tmp_path, helps) == "task 1: note.1"
-    assert [result.is_error for result in got] == [False, True] and "5 lines" in got[0].text
+    assert [result.is_error for result in results] == [False, True] and "5 lines" in results[0].text
 
 
 def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_two_clients_with_the_token_build_one_session(served: Served) -> None:
         begun = [
             driver.begin("write_note", text=f"from {name}") for driver, name in ((result, "one"), (other, "other"))
         ]
-        assert sorted(each.result(60).text for each in begun) == ["kept as note.1", "kept as note.2"]
+        assert sorted(future.result(60).text for future in begun) == ["kept as note.1", "kept as note.2"]
         assert "phase 'submit'" in result.call("launch_stage", stage="base", reason="r").then
         assert "stage 'sample'" in other.call("submit_stage").then
     assert [entry.raw["tool"] for entry in entries(served.run, "call")][2:] == ["launch_stage", "submit_stage"]

@@ -145,8 +145,8 @@ def test_there_is_no_name_for_what_may_not_be_read(session: Session, name: str) 
         ("adversarial_review", {"claims": name}),
     ]
     for tool, arguments in requests:
-        got = call(bench, tool, **arguments)
-        assert got.is_error and "characters 0 to" not in got.text, got
+        result = call(bench, tool, **arguments)
+        assert result.is_error and "characters 0 to" not in result.text, result
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_a_job_folder_that_is_a_link_is_none(session: Session, tmp_path: Path) -
 def test_logs_of_stages_that_see_heldout_items_are_not_shown(session: Session) -> None:
     open_stage(session, "tuned")
     (job_folder(session, "tuned") / "log.txt").write_text("anything")
-    got = call(bench_of(session, "watch", "tuned"), "job_logs")
-    assert got.is_error and "reads held-out items" in got.text and "anything" not in got.text
+    result = call(bench_of(session, "watch", "tuned"), "job_logs")
+    assert result.is_error and "reads held-out items" in result.text and "anything" not in result.text
 
 
 def test_what_training_data_say_too_stays(session: Session) -> None:

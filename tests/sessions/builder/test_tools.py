@@ -70,8 +70,8 @@ BROKEN = {
 @pytest.mark.parametrize("text", BROKEN, ids=lambda text: ascii(text[:30]))
 def test_malformed_arguments_are_one_short_error_and_on_record(session: Session, text: str) -> None:
     bench = bench_of(session)
-    got = bench.call(ToolCall(id="x", name="read_artifact", arguments=text))
-    assert got.is_error and BROKEN[text] in got.text and len(got.text) < 1000 and "\n" not in got.text
+    result = bench.call(ToolCall(id="x", name="read_artifact", arguments=text))
+    assert result.is_error and BROKEN[text] in result.text and len(result.text) < 1000 and "\n" not in result.text
     assert (entries(session, "call"), entries(session, "result")) == (1, 1)
     assert bench.history() == ()
 
@@ -93,10 +93,10 @@ def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session
     if bench.done:
         return
     before = entries(session, "call"), entries(session, "result")
-    got = bench.call(ToolCall(id=id, name=name, arguments=text))
+    result = bench.call(ToolCall(id=id, name=name, arguments=text))
     assert (entries(session, "call"), entries(session, "result")) == (before[0] + 1, before[1] + 1)
-    assert len(got.text) <= MOST_RESULT and "\x1b" not in got.text
-    assert "Traceback" not in got.text and "this tool failed" not in got.text
+    assert len(result.text) <= MOST_RESULT and "\x1b" not in result.text
+    assert "Traceback" not in result.text and "this tool failed" not in result.text
 
 
 def test_an_unknown_tool_and_one_that_is_not_open_are_told(session: Session) -> None:
@@ -118,8 +118,8 @@ def test_a_fault_of_a_tool_is_a_result_and_damage_stops_the_session(
     bench = bench_of(session)
     for error in (KeyError("secret"), OSError("disk"), ValueError("x"), RecursionError("deep")):
         monkeypatch.setitem(CARRY_OUT, "read_spec", breaks(error))
-        got = call(bench, "read_spec", section=f"/{type(error).__name__}")
-        assert got.text == f"this tool failed ({type(error).__name__}) and did nothing that counts"
+        result = call(bench, "read_spec", section=f"/{type(error).__name__}")
+        assert result.text == f"this tool failed ({type(error).__name__}) and did nothing that counts"
     monkeypatch.setitem(CARRY_OUT, "read_spec", breaks(AuditDamage("the trail was changed")))
     with pytest.raises(AuditDamage):
         call(bench, "read_spec", section="/damage")
@@ -193,10 +193,10 @@ def test_launch_is_refused_outside_of_ranges_and_for_other_stages(session: Sessi
         ({"temperature": "0.9"}, "temperature = '0.9' leaves the allowed range"),
         ({"temperature": True}, "temperature = True leaves the allowed range"),
     ):
-        got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
-        assert got.is_error and why in got.text
-    got = call(bench, "launch_stage", stage="train", reason="r")
-    assert got.is_error and "stage 'train' has no grant: only 'sample' (attempt 1) is open" in got.text
+        result = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
+        assert result.is_error and why in result.text
+    result = call(bench, "launch_stage", stage="train", reason="r")
+    assert result.is_error and "stage 'train' has no grant: only 'sample' (attempt 1) is open" in result.text
     assert not bench.done
     long = call(bench, "launch_stage", stage="sample", reason="r", answers={f"f{n}": "x" * 2000 for n in range(20)})
     assert long.is_error and "at most 32000" in long.text
@@ -209,9 +209,9 @@ def test_a_launch_without_a_change_that_the_gate_required_by_number_is_refused(s
     open_stage(session, attempt=2, required={"temperature": 0.6})
     bench = bench_of(session, attempt=2)
     for changes, now in (({}, "0.8"), ({"temperature": 0.7}, "0.7")):
-        got = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
+        result = call(bench, "launch_stage", stage="sample", reason="r", changes=changes)
         output = f"the gate requires temperature = 0.6, and this launch has {now}: put it into changes"
-        assert got.is_error and got.text == f"{output}, or end with ask_person" and not bench.done
+        assert result.is_error and result.text == f"{output}, or end with ask_person" and not bench.done
     assert not call(bench, "launch_stage", stage="sample", reason="r", changes={"temperature": 0.6}).is_error
     assert bench.done
 
@@ -233,9 +233,9 @@ def test_an_alarm_ends_a_wait(session: Session, stated: Any, requests: list[dict
     (job_folder(session) / "progress.jsonl").write_text(json.dumps(progress) + "\n")
     bench = bench_of(session, "watch")
     began = time.monotonic()
-    got = call(bench, "job_status", wait_seconds=30 if output else 0, alarms=requests)
+    result = call(bench, "job_status", wait_seconds=30 if output else 0, alarms=requests)
     assert time.monotonic() - began < 10 and not bench.done
-    assert got.text.startswith(output or "small.sample.1 is running. Stated by the job")
+    assert result.text.startswith(output or "small.sample.1 is running. Stated by the job")
 
 
 def test_a_job_that_stalls_ends_a_wait(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +265,8 @@ def test_a_gpu_that_idles_ends_a_wait(
     session.launcher.poll = lambda _: JobState("running")  # type: ignore[method-assign]
     (job_folder(session) / "heartbeat.json").write_text(json.dumps({"time": 1.0} | answers))
     wait = 600 if output.startswith("ALARM") else 0
-    got = call(bench_of(session, "watch"), "job_status", wait_seconds=wait, gpu_idle_seconds=limit)
-    assert got.text.startswith(output)
+    result = call(bench_of(session, "watch"), "job_status", wait_seconds=wait, gpu_idle_seconds=limit)
+    assert result.text.startswith(output)
 
 
 def test_a_job_is_ended_by_its_builder_and_not_one_that_sees_heldout_items(session: Session) -> None:
@@ -322,8 +322,8 @@ def test_a_claim_the_rows_contradict_is_sent_back_and_counted(session: Session, 
     measure(session, "base", {"accuracy": 0.05})
     measure(session, "sample", {"accepted": 3.0})
     bench = bench_of(session, "submit")
-    got = call(bench, "submit_stage", claims=[claim(3), value])
-    assert got.is_error and got.text.startswith("sent back") and why in got.text
+    result = call(bench, "submit_stage", claims=[claim(3), value])
+    assert result.is_error and result.text.startswith("sent back") and why in result.text
     assert not bench.done and bench.work.submission is None and bench.sent_back == 1
     assert bench_of(session, "submit").sent_back == 1
     assert call(bench, "submit_stage", claims="x").is_error and bench.sent_back == 1
@@ -334,8 +334,8 @@ def test_a_claim_the_rows_contradict_is_sent_back_and_counted(session: Session, 
 def test_claims_that_nothing_bears_out_are_told_and_handed_on(session: Session, value: Any) -> None:
     measure(session, "sample", {"accepted": 3.0})
     bench = bench_of(session, "submit")
-    got = call(bench, "submit_stage", claims=[value])
-    assert not got.is_error and got.text.startswith("unsupported: ") and bench.work.submission is not None
+    result = call(bench, "submit_stage", claims=[value])
+    assert not result.is_error and result.text.startswith("unsupported: ") and bench.work.submission is not None
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", '"3"', "true", "null"])

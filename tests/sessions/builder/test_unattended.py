@@ -32,7 +32,7 @@ from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from testing.factories.evidence_on_disk import examples, heldout_items, samples, steps, write_rows
 from testing.fixtures.collected import collected
-from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Got, Step, answered, loopback_api
+from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, ReceivedRequest, Step, answered, loopback_api
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
 from testing.fixtures.reviewer_here import ReviewerHere
@@ -210,8 +210,8 @@ def strong(body: dict[str, Any]) -> Said:
 def critic(vendor: str) -> Any:
     """Return the step of a reviewer that reads the rows: completions that are alike block, in words."""
 
-    def step(got: Got) -> Step:
-        packet = json.loads(got.packet_text().split("\n")[2])
+    def step(request: ReceivedRequest) -> Step:
+        packet = json.loads(request.packet_text().split("\n")[2])
         passed = [row for row in packet["sample_rows"] if row.get("completion", "").islower()]
         if packet["stage"] != "sample" or len({row["completion"] for row in passed}) == len(passed):
             return answered(vendor, json.dumps(ANSWER))
@@ -323,7 +323,7 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
     # For a recorded cost: what both vendors counted, and the jobs' time.
     spent = {entry.raw["job"]: entry.raw for entry in entries(run, "spend") if entry.raw["what"] == "settle"}
     by_party = {party: sum(row["usd"] for row in spent.values() if row["party"] == party) for party in ("builder",)}
-    assert by_party["builder"] > 0 and len(entries(run, "turn")) == len(played.got)
+    assert by_party["builder"] > 0 and len(entries(run, "turn")) == len(played.requests)
     reviews = [row for row in judged.values() if row.get("usd")]
     assert len(reviews) == 9 and all(review["usd_is_measured"] for review in reviews)
     assert verify_run(run, "trail.sqlite", "store").damage == []

@@ -83,8 +83,8 @@ def test_nothing_is_recorded_or_carried_out_after_the_end(session: Session) -> N
     assert not call(bench, "ask_person", reason="I cannot go on").is_error
     size = session.trail.head().size
     for tool in ("write_note", "launch_stage", "nothing"):
-        got = call(bench, tool, text="x", stage="sample", reason="r")
-        assert got.is_error and got.text.startswith("this phase has ended")
+        result = call(bench, tool, text="x", stage="sample", reason="r")
+        assert result.is_error and result.text.startswith("this phase has ended")
     assert session.trail.head().size == size
     assert bench.work.launch is not None and bench.work.launch.escalate
 
@@ -110,8 +110,8 @@ def test_the_same_call_may_be_made_again_once_something_has_happened(session: Se
     before = [call(bench, "list_artifacts").text for _ in range(2)]
     assert call(bench, "list_artifacts").is_error
     call(bench, "write_note", text="new")
-    got = call(bench, "list_artifacts")
-    assert not got.is_error and got.text != before[0] and "note.1" in got.text
+    result = call(bench, "list_artifacts")
+    assert not result.is_error and result.text != before[0] and "note.1" in result.text
     call(bench, "write_note", text="newer")
     assert [call(bench, "list_artifacts").is_error for _ in range(4)] == [False, False, True, True]
 

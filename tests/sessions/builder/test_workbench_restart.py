@@ -69,7 +69,7 @@ class Model:
             if broken:
                 again = tuple(call.model_copy(update={"id": f"{call.id}+"}) for call in broken)
             else:
-                number = sum(not any(call.id.endswith("+") for call in each.turn.calls) for each in past)
+                number = sum(not any(call.id.endswith("+") for call in past_turn.turn.calls) for past_turn in past)
                 if number == len(self.script):
                     return
                 again = tuple(

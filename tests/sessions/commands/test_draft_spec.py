@@ -75,7 +75,7 @@ def test_a_draft_with_problems_goes_back_until_it_has_none(tmp_path: Path, vendo
     assert load_spec(tmp_path / "new.yaml").spec.name == "small"
     assert "asking" in done.stderr and "up to 450 s and 0.50 USD" in done.stderr
     assert "design gate: approve" in done.stderr and "assumed: the split is fair" in done.stderr
-    bodies = [json.dumps(got.value(), ensure_ascii=False) for got in api.got]
+    bodies = [json.dumps(request.value(), ensure_ascii=False) for request in api.got]
     assert "did you mean 'sft'" in bodies[1] and "line " in bodies[1]
     assert "the spec names what was not given: 'secret.jsonl'" in bodies[2]
     assert "power" in bodies[3] and "design gate: " in bodies[3]

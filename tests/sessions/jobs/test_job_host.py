@@ -109,14 +109,14 @@ def test_a_forked_job_is_as_a_fresh_one(
         assert host.fork(words(folder))
     subprocess.run(words(folders[2]), cwd=folders[2], env=environment, check=True, start_new_session=True)
     *forked, fresh = map(probe, folders)
-    assert [each["forked"] for each in (*forked, fresh)] == [True, True, False]
+    assert [report["forked"] for report in (*forked, fresh)] == [True, True, False]
     for name, value in fresh["seen"].items():
-        assert [each["seen"][name] for each in forked] == [value, value], name
+        assert [report["seen"][name] for report in forked] == [value, value], name
     assert fresh["seen"]["files"].keys() == {"0", "1", "2"}
     assert (
         fresh["seen"]["variables"]["PEERGATE_JOB"] == "FOLDER" and fresh["seen"]["variables"]["PYTHONHASHSEED"] == "0"
     )
-    drawn = [number for each in (*forked, fresh) for number in each["drawn"]]
+    drawn = [number for report in (*forked, fresh) for number in report["drawn"]]
     assert len({*drawn}) == len(drawn), "two jobs draw the same"
     assert [ended(folder) for folder in folders] == [("exited", 0)] * 3
     assert {(folder / "log.txt").read_text() for folder in folders} == {"written\n"}

@@ -85,7 +85,9 @@ def test_every_row_of_a_new_challenge_is_reproduced_and_nothing_is_recorded(
     assert {path: path.stat().st_mtime_ns for path in closed.rglob("*")} == before
 
     drawn = [order.challenge and order.challenge.rows for order in InlineLauncher.orders]
-    assert all(Path(each.path).is_absolute() for order in InlineLauncher.orders for each in order.inputs.values())
+    assert all(
+        Path(artifact.path).is_absolute() for order in InlineLauncher.orders for artifact in order.inputs.values()
+    )
     ask(rows=5, seed=again["seed"])
     assert [order.challenge and order.challenge.rows for order in InlineLauncher.orders[5:]] == drawn
     ask(rows=5, seed="another")

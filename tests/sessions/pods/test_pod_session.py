@@ -27,7 +27,7 @@ from specs.system.digests import digest_bytes
 from specs.system.errors import AuditDamage
 from testing.factories.forgery import chained, entries_of, keys_of, put, rows_of, with_body
 from testing.fixtures.command_sessions import CANARY, environment, wait_for
-from testing.fixtures.mcp_client import REAL, Said, over_stdio
+from testing.fixtures.mcp_client import REAL, ToolReply, over_stdio
 from testing.fixtures.sshd_pod import MISSING, Pod, pod
 from testing.fixtures.sshd_quick import peergate, plant_environment, write_pod_file, write_quick_spec
 from tests.reviews.trail.test_attacks import (
@@ -49,7 +49,7 @@ class Finished(NamedTuple):
 
     machine: Pod
     pods: Path
-    answers: dict[str, Said]
+    answers: dict[str, ToolReply]
     """What a managing program was answered that started it."""
 
 
@@ -60,7 +60,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         python = plant_environment(machine)
         file = write_pod_file(folder, machine, python, f"shutdown: touch {Path(machine.root).parent}/shut")
         own = ("--pods", folder / "pods")
-        answers: dict[str, Said] = {}
+        answers: dict[str, ToolReply] = {}
         done = peergate("pod", "up", write_quick_spec(folder / "spec"), "--pod", file, *own)
         assert done.returncode == 0, done.stderr
         with over_stdio(folder / "spec", folder / "runs", REAL, options=("--manage", *map(str, own))) as driver:

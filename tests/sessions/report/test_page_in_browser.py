@@ -247,7 +247,7 @@ def test_the_other_results_are_seen_first_too(tmp_path_factory: pytest.TempPathF
 
 def test_a_page_of_long_words_keeps_its_columns(seen: dict[str, Measured]) -> None:
     for at, row in seen["long words"].items():
-        lines = [each for each in wrong_with(row) if "fold" not in each]
+        lines = [problem for problem in wrong_with(row) if "fold" not in problem]
         assert lines == [], at
 
 

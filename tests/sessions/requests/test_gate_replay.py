@@ -13,7 +13,7 @@ from reviews.trail.chain.store import Store
 from specs.system.digests import digest_path
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.command_sessions import CANARY, called, entries, environment
-from testing.fixtures.loopback_api import OPENAI, Api, Got, Step, answered, failed, loopback_api
+from testing.fixtures.loopback_api import OPENAI, Api, ReceivedRequest, Step, answered, failed, loopback_api
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.scripted_builder import Call, Said, turn_step
 from tests.reviews.reviewers.test_vendors import FINDING, REJECTED
@@ -60,10 +60,10 @@ def _replay(run: Path, *options: str | Path) -> dict[str, Any]:
     return {"code": done.returncode, "err": done.stderr} | (json.loads(done.stdout) if done.stdout else {})
 
 
-def _say(api: Api, answer: dict[str, Any]) -> Callable[[Got], Step]:
+def _say(api: Api, answer: dict[str, Any]) -> Callable[[ReceivedRequest], Step]:
     """Return a step that answers, after which another review begins."""
 
-    def step(_: Got) -> Step:
+    def step(_: ReceivedRequest) -> Step:
         api.next_review()
         return answered(OPENAI, json.dumps(answer))
 
@@ -102,7 +102,7 @@ def test_what_the_reviewer_could_look_into_it_can_look_into_again(run: Path, api
     place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
     finding = FINDING | {"evidence": [place], "required_change": None}
     api.steps = [
-        lambda got: turn_step(OPENAI, Said(calls=(query,)), got.value()),
+        lambda request: turn_step(OPENAI, Said(calls=(query,)), request.value()),
         answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]})),
     ]
     text = f'vendor: openai\nmodel: tiny\nbase_url: "{api.address}"\nlooks: 2\n{FREE}\n'

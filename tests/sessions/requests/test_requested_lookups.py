@@ -22,7 +22,7 @@ from sessions.requests.review_functions import adversarial_review, ask_review, r
 from specs.system.errors import ReviewerUnavailable
 from specs.trail.requested_review import LOOKS, AdversarialRequest, ReviewRequest
 from specs.trail.tool_arguments import TEXT_TOOLS
-from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, Got, Step, answered
+from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, ReceivedRequest, Step, answered
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 from testing.fixtures.scripted_builder import Call, Said, turn_step
 from tests.sessions.requests.test_requested_reviews import ASK, BEST_CASE, ISSUE, REVIEW, MakeDesk, entries, verdict
@@ -54,8 +54,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def calling(vendor: str, *calls: Call) -> Callable[[Got], Step]:
-    return lambda got: turn_step(vendor, Said(calls=calls, usage=(2000, 100, 0, 0)), got.value())
+def calling(vendor: str, *calls: Call) -> Callable[[ReceivedRequest], Step]:
+    return lambda request: turn_step(vendor, Said(calls=calls, usage=(2000, 100, 0, 0)), request.value())
 
 
 def pointing(number: int, quote: str, line: int = 1) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
     (place,) = done.answer.issues[0].evidence
     assert (place.file, place.moved) == ("answers/1", True)
     assert any(line.endswith("looks something up: query_rows") for line in messages)
-    first, second = (got.value() for got in api.got)
+    first, second = (request.value() for request in api.got)
     assert {tool["name"] for tool in first["tools"]} == {tool.name for tool in TEXT_TOOLS}
     assert "1200 x yes" in json.dumps(second) and SECRET not in json.dumps(second)
     (entry,), (look,), (recorded_entry,) = (entries(done.folder, kind) for kind in ("question", "look", "answer"))

@@ -151,6 +151,6 @@ def test_a_request_nobody_followed_does_not_pause_what_is_resumed(tmp_path: Path
 
 def test_the_pause_is_recorded_in_the_name_of_who_asked(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
-    assert pausing.asked_by(run)
+    assert pausing.find_requester(run)
     (run / pausing.PAUSE).write_text("ada\x1b[31m\n")
-    assert pausing.asked_by(run).strip() == "ada"
+    assert pausing.find_requester(run).strip() == "ada"

@@ -41,7 +41,9 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "data_set", [each if each.task in FEW else pytest.param(each, marks=pytest.mark.more) for each in QUICK], ids=str
+    "data_set",
+    [data_set if data_set.task in FEW else pytest.param(data_set, marks=pytest.mark.more) for data_set in QUICK],
+    ids=str,
 )
 def test_every_task_is_accepted_and_no_row_vanishes(data_set: DataSet, tmp_path: Path) -> None:
     done = accepted(data_set, tmp_path)
@@ -60,8 +62,8 @@ TENTH = random.Random(1).sample(range(len(EVERY)), len(EVERY) // 10)
 @pytest.mark.parametrize(
     "data_set",
     [
-        pytest.param(each, marks=pytest.mark.more if place in TENTH else pytest.mark.nightly)
-        for place, each in enumerate(EVERY)
+        pytest.param(data_set, marks=pytest.mark.more if place in TENTH else pytest.mark.nightly)
+        for place, data_set in enumerate(EVERY)
     ],
     ids=str,
 )

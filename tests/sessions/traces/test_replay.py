@@ -47,12 +47,12 @@ def asks(model: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], S
     return lambda body: Said(model(body))
 
 
-def teachers(address: str, *some: tuple[str, str], student: str = "smollm", price: float = 1.0) -> str:
+def teachers(address: str, *models: tuple[str, str], student: str = "smollm", price: float = 1.0) -> str:
     """Return a file of teachers, each by model and family, at one address."""
     listed = "".join(
         f"  - id: t{number}\n    model: {model}\n    family: {family}\n    license: test\n    base_url: {address}\n"
         f"    key_variable: TEACHER_KEY\n    usd_per_million_tokens: {{input: {price}, output: {price}}}\n"
-        for number, (model, family) in enumerate(some)
+        for number, (model, family) in enumerate(models)
     )
     return f"student: {student}\nteachers:\n{listed}"
 
@@ -99,7 +99,9 @@ def test_what_two_families_do_alike_is_chosen_over_what_the_trace_did(desk: Repl
     with serving(lambda body: READ) as played:
         done = desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
         assert done.returncode == 0, done
-        assert len(played.got) == 6 and {item.headers["authorization"] for item in played.got} == {f"Bearer {KEY}"}
+        assert len(played.requests) == 6 and {item.headers["authorization"] for item in played.requests} == {
+            f"Bearer {KEY}"
+        }
         assert played.refused == []
     pairs = desk.read("pairs.jsonl")
     assert [pair["rejected"] for pair in pairs] == [f"I change it.\n{EDIT}", "All done."]
@@ -147,7 +149,7 @@ def test_a_side_that_is_the_traces_own_is_counted(desk: ReplayDesk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("some", "student", "output"),
+    ("models", "student", "output"),
     [
         ([("claude-opus-5", "claude"), LLAMA], "smollm", "which wrote the traces"),
         ([QWEN, LLAMA], "llama", "of the student's own family 'llama'"),
@@ -155,13 +157,13 @@ def test_a_side_that_is_the_traces_own_is_counted(desk: ReplayDesk) -> None:
     ],
 )
 def test_teachers_that_imitate_in_a_circle_are_refused_unless_a_person_gives_a_reason(
-    desk: ReplayDesk, some: list[tuple[str, str]], student: str, output: str
+    desk: ReplayDesk, models: list[tuple[str, str]], student: str, output: str
 ) -> None:
     with serving(lambda body: READ) as played:
-        file = teachers(played.address, *some, student=student)
+        file = teachers(played.address, *models, student=student)
         refused = desk.replay(file, *BUDGET)
         assert refused.returncode == 2 and output in refused.stderr and "--circular REASON" in refused.stderr
-        assert played.got == [] and not (desk.folder / "traces" / "replay").exists()
+        assert played.requests == [] and not (desk.folder / "traces" / "replay").exists()
         assert desk.replay(file, *BUDGET, "--circular", "only the wiring is tried").returncode == 0
     card = desk.card()
     assert card["override"] == "only the wiring is tried" and any(output in item for item in card["circular"])
@@ -199,7 +201,7 @@ def test_the_price_is_known_before_a_call_and_no_budget_means_no_call(desk: Repl
         assert planned["calls"] == planned["left"] == 6 and planned["most_usd"] > 0
         refused = desk.replay(file)
         assert refused.returncode == 2 and f"--budget {planned['most_usd']:.2f}" in refused.stderr
-        assert played.got == []
+        assert played.requests == []
 
 
 def test_a_budget_that_ends_keeps_what_was_answered_and_the_next_call_goes_on_there(desk: ReplayDesk) -> None:
@@ -208,12 +210,12 @@ def test_a_budget_that_ends_keeps_what_was_answered_and_the_next_call_goes_on_th
         cap = json.loads(desk.replay(file, "--dry-run", "--json").stdout)["most_usd"] / 6
         ended = desk.replay(file, "--budget", str(cap * 1.6))
         assert ended.returncode == 6 and "calls are left" in ended.stderr
-        before = len(played.got)
+        before = len(played.requests)
         assert 0 < before < 6 and not (desk.folder / "traces" / "replay" / "pairs.jsonl").exists()
         assert desk.replay(file, *BUDGET).returncode == 0
-        assert len(played.got) == 6
+        assert len(played.requests) == 6
         assert desk.replay(file, *BUDGET).returncode == 0
-        assert len(played.got) == 6, "a call was made twice"
+        assert len(played.requests) == 6, "a call was made twice"
 
 
 def test_a_call_that_a_kill_left_open_counts_as_spent_and_is_made_again(desk: ReplayDesk) -> None:
@@ -225,7 +227,7 @@ def test_a_call_that_a_kill_left_open_counts_as_spent_and_is_made_again(desk: Re
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
         assert desk.replay(file, *BUDGET).returncode == 0
-        assert len(played.got) == 7
+        assert len(played.requests) == 7
     assert desk.card()["usd"] == pytest.approx(usd + json.loads(lines[-2])["usd"], abs=2e-6)
 
 
@@ -247,7 +249,7 @@ def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
     with scripted_builder(CHAT, steps, canaries=(KEY,)) as played:
         done = desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)
         assert done.returncode == 4 and "teacher 't0'" in done.stderr and output in done.stderr
-        assert len(played.got) == calls and KEY not in done.stderr
+        assert len(played.requests) == calls and KEY not in done.stderr
     assert sum(row["usd"] for row in desk.read("replies.jsonl") if row["type"] == "failure") == 0
 
 
@@ -274,7 +276,7 @@ def test_secrets_that_are_known_now_leave_in_no_prompt_and_stay_in_no_reply(tmp_
         arguments = environment() | {"TEACHER_KEY": KEY, "DEPLOY_TOKEN": secret}
         done = called("traces", "replay", desk.folder / "traces", "--teachers", path, *BUDGET, env=arguments)
         assert done.returncode == 0, done
-        assert secret.encode() not in b"".join(item.body for item in played.got)
+        assert secret.encode() not in b"".join(item.body for item in played.requests)
     for file_path in (desk.folder / "traces" / "replay").iterdir():
         assert secret not in file_path.read_text(encoding="utf-8")
 
@@ -285,7 +287,7 @@ def test_states_are_drawn_by_a_seed(desk: ReplayDesk) -> None:
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")
         first = {row["state"] for row in desk.read("replies.jsonl") if row["type"] == "reply"}
         desk.replay(file, *BUDGET, "--states", "1", "--seed", "3")
-        assert len(played.got) == 2 and len(first) == 1
+        assert len(played.requests) == 2 and len(first) == 1
 
 
 def test_an_action_is_read_as_it_is_written() -> None:

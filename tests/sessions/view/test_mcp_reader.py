@@ -70,7 +70,7 @@ def test_what_is_told_is_what_the_trail_has(runs: Path) -> None:
     assert curve == {"steps": len(losses), "points": [[step, value] for step, value in enumerate(losses, 1)]}
     assert len(losses) < MOST_POINTS
     every = call_tool(reader, "metric_history", metric="accuracy")
-    assert {(each["session"], each["attempt"]) for each in every["attempts"]} == {
+    assert {(attempt["session"], attempt["attempt"]) for attempt in every["attempts"]} == {
         (name, at) for name in ("accepted", "waiting") for at in ("base.1", "tuned.1")
     }
     assert len(every["left_out"]) == 1 and every["left_out"][0].startswith("damaged: the trail is damaged")

@@ -146,10 +146,10 @@ def test_a_field_that_no_item_has_is_told(settings: dict[str, str], output: str)
 
 
 def test_a_field_that_some_items_lack_is_counted() -> None:
-    some = [
+    documents = [
         {name: value for name, value in document.items() if name != "hint"} for document in DOCUMENTS[:1]
     ] + DOCUMENTS[1:]
-    (problem,) = lacking_fields({"doc_to_text": "{{hint}}"}, some)
+    (problem,) = lacking_fields({"doc_to_text": "{{hint}}"}, documents)
     assert "which 1 of 3 items have not" in problem.message
 
 

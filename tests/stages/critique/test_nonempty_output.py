@@ -98,8 +98,8 @@ def prefer_verified(folder: Path, empty: bool) -> Evidence:
     verified_rows = verdicts("format_instructions", prompt_items(), rows)
     pairs = verified_pairs(rows, verified_rows, parameters).pairs
 
-    def write(name: str, some: Sequence[Contract]) -> Path:
-        return write_rows(folder / f"{name}.jsonl", [contract.model_dump(mode="json") for contract in some])
+    def write(name: str, contracts: Sequence[Contract]) -> Path:
+        return write_rows(folder / f"{name}.jsonl", [contract.model_dump(mode="json") for contract in contracts])
 
     whole = evidence_of(folder, "base")
     inputs = {"samples": write("samples", rows), "prompts": write("prompts", prompt_items())}

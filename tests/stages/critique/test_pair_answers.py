@@ -143,8 +143,9 @@ def test_answers_to_nothing_fail() -> None:
     about = [JudgedPair(pair(n, f"The response names {w} well.", f"It is {w}.")) for n, w in enumerate(WORDS)]
     assert check_answers(about).status == "FAIL"
     other = [JudgedPair(pair(n, f"Completely unrelated talk number {n}.", f"It is {w}.")) for n, w in enumerate(WORDS)]
-    assert check_answers([each._replace(pair=each.pair.model_copy(update={"prompt": f"Describe {w} to children."}))
-                          for each, w in zip(other, WORDS, strict=True)]).status == "FAIL"  # fmt: skip
+    assert check_answers([judged_pair._replace(pair=judged_pair.pair.model_copy(
+                              update={"prompt": f"Describe {w} to children."}))
+                          for judged_pair, w in zip(other, WORDS, strict=True)]).status == "FAIL"  # fmt: skip
 
 
 SOUND: dict[str, Sequence[tuple[str, str, str]]] = {
@@ -185,11 +186,13 @@ def test_brought_pairs_are_judged_by_the_tasks_verifier(spec: Design) -> None:
     items = small_letters(30)
     good = [pair(n, f"a {w} is small.", f"A {w} is Small.") for n, w in enumerate((WORDS * 3)[:30])]
     data = {"prompts": items}
-    assert [(each.chosen, each.rejected) for each in judge_pairs(spec, data, items, good)] == [BETTER] * 30
+    assert [(verdict.chosen, verdict.rejected) for verdict in judge_pairs(spec, data, items, good)] == [BETTER] * 30
     assert check_brought(spec, data, items, {"own": good}).status == "PASS"
     swapped = [
-        each.model_copy(update={"chosen": each.rejected, "rejected": each.chosen}) if n % 3 == 0 else each
-        for n, each in enumerate(good)
+        preference.model_copy(update={"chosen": preference.rejected, "rejected": preference.chosen})
+        if n % 3 == 0
+        else preference
+        for n, preference in enumerate(good)
     ]
     outcome = check_brought(spec, data, items, {"own": swapped})
     assert outcome.status == "FAIL" and "swapped" in outcome.detail and len(outcome.rows) == 10
@@ -217,8 +220,8 @@ def test_brought_pairs_of_very_different_length_warn(spec: Design) -> None:
     assert check_brought(waived, {}, (), {"own": long}).status == "WARN"
     items = small_letters(12)
     known = [
-        each.model_copy(update={"chosen": each.chosen.lower(), "prompt": item.prompt})
-        for each, item in zip(long, items, strict=True)
+        preference.model_copy(update={"chosen": preference.chosen.lower(), "prompt": item.prompt})
+        for preference, item in zip(long, items, strict=True)
     ]
     outcome = check_brought(spec, {"prompts": items}, items, {"own": known})
     assert outcome.status == "WARN" and "teach length" in outcome.detail
@@ -241,8 +244,10 @@ def test_brought_examples_are_judged_by_the_tasks_verifier(spec: Design) -> None
     good = [example(n, f"a {w} is small.") for n, w in enumerate((WORDS * 3)[:30])]
     assert check_brought(spec, {"prompts": items}, items, {"own": good}).status == "PASS"
     wrong = [
-        each.model_copy(update={"completion": each.completion.title()}) if n % 3 == 0 else each
-        for n, each in enumerate(good)
+        training_example.model_copy(update={"completion": training_example.completion.title()})
+        if n % 3 == 0
+        else training_example
+        for n, training_example in enumerate(good)
     ]
     outcome = check_brought(spec, {"prompts": items}, items, {"own": wrong})
     assert outcome.status == "FAIL" and "refuses 10" in outcome.detail

@@ -73,7 +73,9 @@ def test_balanced_pairs_pass_the_gate_that_those_of_before_do_not(tmp_path: Path
     (tmp_path / "after").mkdir()
     before, after = long_revisions(tmp_path / "before"), long_revisions(tmp_path / "after", length_balance=0.1)
     assert "dropped" not in before.outputs
-    biased, level = ({result.id: result for result in run_checks(some, measure(some))} for some in (before, after))
+    biased, level = (
+        {result.id: result for result in run_checks(evidence, measure(evidence))} for evidence in (before, after)
+    )
     assert biased["pairs.length"].status == "FAIL" and level["pairs.length"].status == "PASS"
     values = {id: metric.value for id, metric in measure(after).metrics.items()}
     assert values["revision_pairs_dropped_balance"] == len(reasons(after)) == 2

@@ -102,8 +102,8 @@ def test_margins_of_pairs_are_the_smaller_of_both_orders() -> None:
 def test_pairs_of_very_different_length_are_left_out() -> None:
     rows = compared(responses("one two three four", "one"), 2.0)
     selections = [all_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
-    assert [len(some.pairs) for some in selections] == [1, 0]
-    assert [some.reasons() for some in selections] == [{}, {"length_ratio": 1}]
+    assert [len(selection.pairs) for selection in selections] == [1, 0]
+    assert [selection.reasons() for selection in selections] == [{}, {"length_ratio": 1}]
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_types_take_turns_and_a_rule_that_finds_nothing_gives_its_turn_away() ->
 
 
 def test_negatives_are_marked_as_made_by_rule_and_are_the_same_every_time() -> None:
-    some = negatives(BEST, TYPES, 3)
-    assert some == negatives(BEST, TYPES, 3)
-    assert {(preference.source, preference.made_by, preference.margin) for preference in some} == {
+    preferences = negatives(BEST, TYPES, 3)
+    assert preferences == negatives(BEST, TYPES, 3)
+    assert {(preference.source, preference.made_by, preference.margin) for preference in preferences} == {
         ("hard_negative", "rule", None)
     }
-    assert all(fault_in(preference) is None for preference in some)
+    assert all(fault_in(preference) is None for preference in preferences)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=40), st.floats(0, 0.5))

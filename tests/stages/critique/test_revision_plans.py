@@ -23,13 +23,16 @@ from training.rules.critique.revision_chains import (
 
 
 def rules(**categories: int) -> Constitution:
-    some = tuple(
+    principles = tuple(
         Principle(id=f"{name}-{n}", category=name, text=f"Rule {n} about {name}.")
         for name, count in categories.items()
         for n in range(count)
     )
     return Constitution(
-        schema_version=1, title="Rules", principles=some, totals=Totals(principles=len(some), by_category=categories)
+        schema_version=1,
+        title="Rules",
+        principles=principles,
+        totals=Totals(principles=len(principles), by_category=categories),
     )
 
 

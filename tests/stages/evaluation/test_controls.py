@@ -70,10 +70,11 @@ def test_controls_begin_alike_and_differ_where_there_is_a_history(tmp_path: Path
     rows = {
         history: run(job_of(tmp_path / history, model, history=history)) for history in ("whole", "none", "shuffled")
     }
-    first = [[row["turns"][0]["output"] for row in some] for some in rows.values()]
+    first = [[row["turns"][0]["output"] for row in arm_rows] for arm_rows in rows.values()]
     assert first[0] == first[1] == first[2]
     lengths = {
-        name: [turn["prompt_tokens"] for row in some for turn in row["turns"][1:]] for name, some in rows.items()
+        name: [turn["prompt_tokens"] for row in arm_rows for turn in row["turns"][1:]]
+        for name, arm_rows in rows.items()
     }
     assert lengths["whole"] != lengths["shuffled"]
     assert all(long > short for long, short in zip(lengths["shuffled"], lengths["none"], strict=True))

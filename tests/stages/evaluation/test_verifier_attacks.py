@@ -32,7 +32,7 @@ def items(answers: Sequence[str], name: str = "answer", **others: Any) -> tuple[
 
 @pytest.fixture
 def attack(monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(verify: Verify, some: Sequence[Item]) -> tuple[str, str]:
+    def run(verify: Verify, probed_items: Sequence[Item]) -> tuple[str, str]:
         def judge(_: str, requests: Sequence[tuple[Item, str]]) -> Iterator[Judgement]:
             for item, text in requests:
                 try:
@@ -41,7 +41,7 @@ def attack(monkeypatch: pytest.MonkeyPatch) -> Run:
                     yield Judgement(False)
 
         monkeypatch.setattr(verifier_probes, "judge_answers", judge)
-        outcome = probe_wrong_answers("./verify.py", some)
+        outcome = probe_wrong_answers("./verify.py", probed_items)
         return (outcome.status, outcome.detail) if outcome else ("", "")
 
     return run
@@ -126,10 +126,10 @@ def test_a_sound_verifier_is_admitted_without_a_word(attack: Run, name: str) -> 
 
 
 def test_what_reads_sentences_is_admitted_with_a_warning(attack: Run) -> None:
-    some = items(NUMBERS, find="last_number")
-    status, detail = attack(lambda item, text: exact_verify(item, text).passed, some)
+    number_items = items(NUMBERS, find="last_number")
+    status, detail = attack(lambda item, text: exact_verify(item, text).passed, number_items)
     assert status == "WARN" and "out of sentences" in detail
-    assert exact_verify(some[0], "The answer is 6.").passed
+    assert exact_verify(number_items[0], "The answer is 6.").passed
     letters, words = asked_with_options(LETTERS), asked_with_options(("yes", "no", "no") * 4)
     cases: list[tuple[Verify, Sequence[Item]]] = [
         (known_words, items(WORDS)),  # The right label in a sentence, and no other one.
@@ -142,11 +142,11 @@ def test_what_reads_sentences_is_admitted_with_a_warning(attack: Run) -> None:
 
 
 def test_half_of_a_kind_that_nothing_meets_is_named(attack: Run) -> None:
-    some = [
+    word_items = [
         item.model_copy(update={"constraint": {"answer": f"{item.constraint['answer']} "}}) if n % 4 == 1 else item
         for n, item in enumerate(items(WORDS))
     ]
-    status, detail = attack(lambda item, text: text.strip() == item.constraint["answer"], some)
+    status, detail = attack(lambda item, text: text.strip() == item.constraint["answer"], word_items)
     assert status == "FAIL" and "2 of 4 items of kind 'l'" in detail and "without spaces around them" in detail
 
 

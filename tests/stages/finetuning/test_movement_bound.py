@@ -51,8 +51,8 @@ def logged(folder: Path, values: list[list[float]], rates: list[float], dtype: s
     """Return a training whose rows state these weights, and whose files hold their start and end."""
     folder.mkdir(exist_ok=True)
     lines = [
-        row | {"learning_rate": rate, "sketch": [1.0, *(float(f"{value:.9g}") for value in some)]}
-        for row, rate, some in zip(steps(len(rates)), rates, values[1:], strict=True)
+        row | {"learning_rate": rate, "sketch": [1.0, *(float(f"{value:.9g}") for value in weights)]}
+        for row, rate, weights in zip(steps(len(rates)), rates, values[1:], strict=True)
     ]
     evidence = with_manifest(evidence_of(folder, "train", lines), dtype=dtype)
     tensors(evidence.inputs["model"], all=values[0])

@@ -221,8 +221,8 @@ def test_two_of_three_go_on_and_who_returns_skips_the_steps_of_the_others(tmp_pa
     done = sft(job)
     holding.join(10)
     rows = _by_sync(job)
-    assert list(rows) == list(range(1, 21)) and all(len({row.after for row in some}) == 1 for some in rows.values())
-    assert all(len(some) >= 2 for some in rows.values())
+    assert list(rows) == list(range(1, 21)) and all(len({row.after for row in group}) == 1 for group in rows.values())
+    assert all(len(group) >= 2 for group in rows.values())
     healed = [row for row in rounds_of(job) if row.healed]
     assert [row.replica for row in healed] == [2]
     assert healed[0].before in {row.before for row in rows[healed[0].sync] if not row.healed}
@@ -300,10 +300,10 @@ def test_the_model_moves_where_the_replicas_moved(
 ) -> None:
     assert _two_workers(tmp_path, Outer(lr=lr, momentum=momentum)) == [pytest.approx(expected, abs=1e-4)] * 2
     rounds = [rounds_in(folder_of(tmp_path, number)) for number in range(2)]
-    assert [[record.row.sync for record in some] for some in rounds] == [[1, 2, 3]] * 2
+    assert [[record.row.sync for record in replica_rounds] for replica_rounds in rounds] == [[1, 2, 3]] * 2
     # One weight is sent, none of the thousand that are frozen.
-    assert {record.row.bytes for some in rounds for record in some} == {4}
-    assert {record.row.participants for some in rounds for record in some} == {2}
+    assert {record.row.bytes for replica_rounds in rounds for record in replica_rounds} == {4}
+    assert {record.row.participants for replica_rounds in rounds for record in replica_rounds} == {2}
     assert apart(tmp_path, dict(enumerate(rounds))) == ""
 
 

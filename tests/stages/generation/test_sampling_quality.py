@@ -139,11 +139,13 @@ def test_a_chain_counts_by_any_of_its_rounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quality", "most", "each", "size"),
+    ("quality", "most", "rows_per_prompt", "size"),
     [(None, 256, 4, 256), (60, 256, 1, 60), (60, 256, 4, 15), (10, 256, 4, 3), (600, 256, 1, 256), (1, 8, 4, 1)],
 )
-def test_groups_are_no_larger_than_the_first_rows(quality: int | None, most: int, each: int, size: int) -> None:
-    assert group_size(None if quality is None else Quality(first=quality), most, each) == size
+def test_groups_are_no_larger_than_the_first_rows(
+    quality: int | None, most: int, rows_per_prompt: int, size: int
+) -> None:
+    assert group_size(None if quality is None else Quality(first=quality), most, rows_per_prompt) == size
 
 
 def test_a_stage_without_limits_is_registered_as_before() -> None:

@@ -110,7 +110,7 @@ def test_the_estimate_is_the_share_of_all_choices() -> None:
 
 @pytest.mark.parametrize(("n", "right", "k"), [(200, 3, 100), (200, 1, 1), (100, 40, 10), (10, 1, 5)])
 def test_the_estimate_is_that_of_the_papers_product(n: int, right: int, k: int) -> None:
-    product = 1.0 - math.prod(1.0 - k / each for each in range(n - right + 1, n + 1))
+    product = 1.0 - math.prod(1.0 - k / denominator for denominator in range(n - right + 1, n + 1))
     assert float(pass_at_k(n, right, k)) == pytest.approx(product, abs=1e-12)
     assert pass_at_k(200, 3, 100) == 1 - Fraction(100 * 99 * 98, 200 * 199 * 198)
 

@@ -162,7 +162,7 @@ def test_answers_of_vllm_become_the_outputs_of_every_engine(folder: Path, ways: 
         results = engine.complete(prompts, sampling)
         assert results == batched.complete(prompts, sampling)
     both = engine.complete(prompts, TokenSampling(6, 1.0, 0.9), samples=2, seed=3)
-    assert [len(some) for some in both] == [2, 2, 2]
+    assert [len(completions) for completions in both] == [2, 2, 2]
     opened, *drawn = sys.modules["vllm"].requests
     assert (opened["dtype"], opened["generation_config"], opened["max_num_seqs"]) == ("float32", "vllm", 4)
     assert opened["enforce_eager"] and not opened["enable_chunked_prefill"]

@@ -40,12 +40,12 @@ def texts(seed: int = 1) -> list[list[int]]:
     """Return prompts of many lengths that begin alike in twos and threes; one is the beginning of another."""
     draw = random.Random(seed)
 
-    def some(count: int) -> list[int]:
+    def random_tokens(count: int) -> list[int]:
         return [draw.randrange(VOCABULARY) for _ in range(count)]
 
-    stems = [some(9), some(4), some(1)]
-    results = [stem + some(count) for stem in stems for count in (1, 5, 12)]
-    return [*results, stems[0], results[2] + some(3), some(20)]
+    stems = [random_tokens(9), random_tokens(4), random_tokens(1)]
+    results = [stem + random_tokens(count) for stem in stems for count in (1, 5, 12)]
+    return [*results, stems[0], results[2] + random_tokens(3), random_tokens(20)]
 
 
 def alone(model: Any, prompts: list[list[int]]) -> Any:

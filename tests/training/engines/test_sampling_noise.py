@@ -70,12 +70,15 @@ def test_tokens_are_drawn_as_often_as_the_softmax_says(temperature: float, top_p
     tokens, _ = draw(allowed, temperature, keys_of(draws))
     expected = torch.softmax(allowed[0].double() / temperature, -1)
     counts = torch.bincount(tokens, minlength=7)
-    some = expected * draws >= 5
-    assert not counts[expected == 0].any() and counts[~some].sum() <= 10
-    assert chisquare(counts[some], expected[some] / expected[some].sum() * counts[some].sum()).pvalue > 1e-4
+    frequent = expected * draws >= 5
+    assert not counts[expected == 0].any() and counts[~frequent].sum() <= 10
+    assert (
+        chisquare(counts[frequent], expected[frequent] / expected[frequent].sum() * counts[frequent].sum()).pvalue
+        > 1e-4
+    )
     # A control: the test sees draws at another temperature.
     other = torch.softmax(allowed[0].double() / (temperature * 1.1), -1)
-    assert chisquare(counts[some], other[some] / other[some].sum() * counts[some].sum()).pvalue < 1e-4
+    assert chisquare(counts[frequent], other[frequent] / other[frequent].sum() * counts[frequent].sum()).pvalue < 1e-4
 
 
 def test_what_is_left_out_of_a_draw_could_not_have_won() -> None:

@@ -400,8 +400,10 @@ def test_texts_that_begin_alike_are_scored_as_each_of_them_alone(model: Path) ->
         *(ScoredSpan(tuple(range(9 + n, 30 + 7 * n)), 1 + n) for n in range(3)),
     ]
 
-    def read(some: list[ScoredSpan]) -> list[float]:
-        rows = score(loaded, "rows", [Scoring(n, {"text": StatedLogprob(0.0, (span,))}) for n, span in enumerate(some)])
+    def read(spans: list[ScoredSpan]) -> list[float]:
+        rows = score(
+            loaded, "rows", [Scoring(n, {"text": StatedLogprob(0.0, (span,))}) for n, span in enumerate(spans)]
+        )
         return [row.scores["text"].read for row in rows]
 
     together = read(texts)

@@ -46,22 +46,24 @@ def test_snapshots_follow_from_the_most_data_and_saved_steps_count_once(tmp_path
     result = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", saved)))
     prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
     steps = 2 * -(-4 * prompts // 2)
-    count, each = len(range(3, steps, 3)), 12 * SMALL
-    assert count >= 2 and result.stages[0].snapshots == ByteRange(0, count * each)
-    assert result.total() == ByteRange(8 * SMALL, 8 * SMALL + count * each + 2 * each)
+    count, snapshot_size = len(range(3, steps, 3)), 12 * SMALL
+    assert count >= 2 and result.stages[0].snapshots == ByteRange(0, count * snapshot_size)
+    assert result.total() == ByteRange(8 * SMALL, 8 * SMALL + count * snapshot_size + 2 * snapshot_size)
 
 
 @pytest.mark.parametrize(
-    ("text", "momentum", "each"),
+    ("text", "momentum", "bytes_per_parameter"),
     [("device: cpu", 0.9, 16), ("device: cpu", 0.0, 12), ("precision: bfloat16", 0.9, 14)],
     ids=["float32", "without momentum", "bfloat16 with masters"],
 )
-def test_replicas_save_what_the_outer_step_needs_too(tmp_path: Path, text: str, momentum: float, each: int) -> None:
+def test_replicas_save_what_the_outer_step_needs_too(
+    tmp_path: Path, text: str, momentum: float, bytes_per_parameter: int
+) -> None:
     outer = f"distributed: {{replicas: 2, sync_every: 3, outer: {{momentum: {momentum}}}}}"
     result = planned(tmp_path, (TRAINING, TRAINING.replace("seed: 7", f"seed: 7, batch_size: 2, {text}, {outer}")))
     prompts = len((tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines())
     count = len(range(3, 2 * -(-4 * prompts // 2 // 2), 3))
-    assert count and result.stages[0].snapshots == ByteRange(0, 2 * count * each * SMALL)
+    assert count and result.stages[0].snapshots == ByteRange(0, 2 * count * bytes_per_parameter * SMALL)
 
 
 def test_adapters_leave_snapshots_without_being_asked(tmp_path: Path) -> None:

@@ -103,23 +103,31 @@ def test_time_by_hand() -> None:
 def test_time_on_rollouts_by_hand() -> None:
     shape = PUBLISHED["Qwen2.5-32B"]
     p, speed = 32_763_876_352, 1e14
-    each: dict[str, Any] = {"device": "cuda", "generations": 4, "batch_size": 8, "max_new_tokens": 100, "epochs": 2}
-    each |= {"validation_share": 0.25, "method": "lora", "gradient_checkpointing": False, "kl_weight": 0.0}
+    arguments: dict[str, Any] = {
+        "device": "cuda",
+        "generations": 4,
+        "batch_size": 8,
+        "max_new_tokens": 100,
+        "epochs": 2,
+    }
+    arguments |= {"validation_share": 0.25, "method": "lora", "gradient_checkpointing": False, "kl_weight": 0.0}
     # 20 prompts of 50 tokens, 4 answers to each: 10 batches an epoch, and 2 * 5 / 8 for the prompts kept out.
     written = (20 + 1.25) * (100 * 0.03 + 2 * p * 8 * 50 / speed)
-    grpo = rollout_time(shape, GrpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
+    grpo = rollout_time(shape, GrpoParameters(**arguments), prompts=20, prompt=50, operations_a_second=speed)
     assert grpo.tokens == 80 * 150
     assert 3600 * grpo.hours == pytest.approx(2 * 80 * 150 * 4 * p / speed + written)
-    near = GrpoParameters.model_validate(each | {"kl_weight": 0.1})
+    near = GrpoParameters.model_validate(arguments | {"kl_weight": 0.1})
     kl = rollout_time(shape, near, prompts=20, prompt=50, operations_a_second=speed)
     assert 3600 * (kl.hours - grpo.hours) == pytest.approx(2 * 80 * 150 * 2 * p / speed)
-    sdpo = rollout_time(shape, SdpoParameters(**each), prompts=20, prompt=50, operations_a_second=speed)
+    sdpo = rollout_time(shape, SdpoParameters(**arguments), prompts=20, prompt=50, operations_a_second=speed)
     assert 3600 * (sdpo.hours - grpo.hours) == pytest.approx(2 * 80 * 250 * 2 * p / speed)
     three: dict[str, Any] = {"channels": {"dpo": 1}, "replayed_pairs": {"batch_size": 3, "max_length": 200}}
-    pairs = rollout_time(shape, ComposerParameters(**each, **three), prompts=20, prompt=50, operations_a_second=speed)
+    pairs = rollout_time(
+        shape, ComposerParameters(**arguments, **three), prompts=20, prompt=50, operations_a_second=speed
+    )
     assert 3600 * (pairs.hours - grpo.hours) == pytest.approx(20 * 6 * 200 * 4 * p / speed)
     # On a slow machine a token of a batch takes as long as its operations.
-    slow = rollout_time(shape, GrpoParameters(**each), prompts=20, prompt=50, operations_a_second=1e12)
+    slow = rollout_time(shape, GrpoParameters(**arguments), prompts=20, prompt=50, operations_a_second=1e12)
     assert 3600 * slow.hours == pytest.approx((2 * 80 * 150 * 4 + 21.25 * 8 * 150 * 2) * p / 1e12)
 
 

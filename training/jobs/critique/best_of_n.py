@@ -45,7 +45,7 @@ def prefer(job: Job[BestOfNParameters]) -> StageResult:
     why = job.fill(
         shard,
         groups,
-        lambda number, some: _group(engine, number, some, job, form),
+        lambda number, batch: _group(engine, number, batch, job, form),
         "prompts",
         lambda rows: tally.look(of_candidates(rows, parameters)),
     )

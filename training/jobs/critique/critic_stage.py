@@ -83,7 +83,7 @@ def _judge(
     if not calibration.groups:
         calibration.add(critic.judge_labelled_sample(sample))
     grouped_rows = job.shard("critiques", CritiqueRow)
-    job.fill(grouped_rows, batches_of(subjects, GROUP), lambda _, some: critic.critiques(some), "subjects")
+    job.fill(grouped_rows, batches_of(subjects, GROUP), lambda _, batch: critic.critiques(batch), "subjects")
     rows = grouped_rows.rows()
     job.write_rows("rows", rows)
     job.write_rows("calibration", calibration.rows())

@@ -53,7 +53,7 @@ def ask_judge(
     if not calibration.groups:
         calibration.add(judge.calibrated_pairs(sample))
     compared = job.shard("comparisons", ComparisonRow)
-    job.fill(compared, batches_of(pairs, GROUP), lambda _, some: judge.comparisons(some), "comparisons")
+    job.fill(compared, batches_of(pairs, GROUP), lambda _, batch: judge.comparisons(batch), "comparisons")
     comparisons = compared.rows()
     job.write_rows("comparisons", comparisons)
     job.write_rows("calibration", calibration.rows())

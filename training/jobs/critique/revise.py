@@ -185,7 +185,9 @@ class Reviser:
             for chain, done in enumerate(self._round(examples, texts, principles, seed, place + 1)):
                 rounds[chain].append(done)
                 texts[chain] = texts[chain] if done.faults else done.revision
-        return [self._row(example, tuple(some)) for example, some in zip(examples, rounds, strict=True)]
+        return [
+            self._row(example, tuple(example_rounds)) for example, example_rounds in zip(examples, rounds, strict=True)
+        ]
 
     def _round(
         self, examples: Sequence[Example], texts: Sequence[str], principles: Sequence[Principle], seed: int, number: int

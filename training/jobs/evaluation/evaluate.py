@@ -34,7 +34,7 @@ def evaluate(job: Job[EvaluateParameters]) -> StageResult:
     parameters = job.parameters
     form = form_of(job.order.model_kind)
     items = load_items(job.inputs["items"])
-    size, each, folder = parameters.batch_size, parameters.samples_per_item, job.inputs["model"]
+    size, samples_per_item, folder = parameters.batch_size, parameters.samples_per_item, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     prompts = [item_ids(engine.tokenizer, item, parameters, form) for item in items]
     sampling = _sampling(parameters)
@@ -43,9 +43,9 @@ def evaluate(job: Job[EvaluateParameters]) -> StageResult:
         outputs = engine.complete(
             [prompts[index] for index in batch],
             sampling,
-            samples=each,
+            samples=samples_per_item,
             seed=seed_of(parameters.seed, _PART, number),
-            streams=streams_of(parameters.seed, _PART, (items[index].id for index in batch), each),
+            streams=streams_of(parameters.seed, _PART, (items[index].id for index in batch), samples_per_item),
             on_batch=job.advance,
         )
         return [
@@ -64,9 +64,13 @@ def evaluate(job: Job[EvaluateParameters]) -> StageResult:
     shard = job.shard("answers", EvaluationRow)
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    job.fill(shard, batches_of(order, max(1, size // each) * engine.at_once), answer_batch, "items")
+    job.fill(shard, batches_of(order, max(1, size // samples_per_item) * engine.at_once), answer_batch, "items")
     answers = shard.rows()
-    rows = [row for _, at in sorted(zip(order, range(len(order)), strict=True)) for row in answers[each * at :][:each]]
+    rows = [
+        row
+        for _, at in sorted(zip(order, range(len(order)), strict=True))
+        for row in answers[samples_per_item * at :][:samples_per_item]
+    ]
     job.write_rows("rows", rows)
     template = engine.tokenizer.chat_template or ""
     return StageResult(

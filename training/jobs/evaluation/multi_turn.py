@@ -38,8 +38,8 @@ def converse(job: Job[MultiTurnParameters]) -> StageResult:
     sampling = TokenSampling(parameters.max_new_tokens, stops=parameters.stops)
     grouped_rows = job.shard("rounds", ConversationTurn)
     rounds = [
-        [place for place, some in enumerate(turns) if number < len(some)]
-        for number in range(max(len(some) for some in turns))
+        [place for place, user_turns in enumerate(turns) if number < len(user_turns)]
+        for number in range(max(len(user_turns) for user_turns in turns))
     ]
 
     def answer_turns(number: int, going: Sequence[int]) -> list[ConversationTurn]:
@@ -47,7 +47,9 @@ def converse(job: Job[MultiTurnParameters]) -> StageResult:
             return _turn(whose, earlier, turns, grouped_rows).output
 
         messages = [_messages(place, number, turns, get_output, counts[place]) for place in going]
-        prompts = [conversation_ids(engine.tokenizer, some, parameters.prompting, form) for some in messages]
+        prompts = [
+            conversation_ids(engine.tokenizer, conversation, parameters.prompting, form) for conversation in messages
+        ]
         outputs = engine.complete(prompts, sampling, seed=parameters.seed, on_batch=job.advance)
         return [
             ConversationTurn(
@@ -77,7 +79,7 @@ def _turn(
     place: int, number: int, turns: list[tuple[str, ...]], grouped_rows: GroupedRows[ConversationTurn]
 ) -> ConversationTurn:
     """Return a turn: a round holds the turns of the conversations that are long enough, in their order."""
-    before = sum(number < len(some) for some in turns[:place])
+    before = sum(number < len(user_turns) for user_turns in turns[:place])
     return grouped_rows.groups[number][before]
 
 
@@ -87,7 +89,10 @@ def _choose_histories(
     """Return for each conversation whose turns its history shows: its own, none, or those of others."""
     if parameters.history == "shuffled":
         return donors(items, parameters.seed)
-    return [(place,) * (len(some) - 1) if parameters.history == "whole" else () for place, some in enumerate(turns)]
+    return [
+        (place,) * (len(user_turns) - 1) if parameters.history == "whole" else ()
+        for place, user_turns in enumerate(turns)
+    ]
 
 
 def _messages(
@@ -110,7 +115,7 @@ def build_witness_prompts(job: Job[MultiTurnParameters], tokenizer: Any, places:
     parameters, form = job.parameters, form_of(job.order.model_kind)
     items, rows = load_items(job.inputs["items"]), read_rows(job.inputs[f"{LEFT}rows"], ConversationRow)
     turns = [turns_of(item) for item in items]
-    pairs = [(item.id, len(some)) for item, some in zip(items, turns, strict=True)]
+    pairs = [(item.id, len(user_turns)) for item, user_turns in zip(items, turns, strict=True)]
     if [(row.item, len(row.turns)) for row in rows] != pairs:
         raise UnusableRow("expected one row for each conversation, with all of its turns")
     counts, sampling = (

@@ -28,8 +28,8 @@ def choose(job: Job[MultipleChoiceParameters]) -> StageResult:
     items = load_items(job.inputs["items"])
     model, tokenizer = load_for_inference(job.inputs["model"])
 
-    def score_item(_: int, some: Sequence[Item]) -> list[ChoiceRow]:
-        (item,) = some
+    def score_item(_: int, batch: Sequence[Item]) -> list[ChoiceRow]:
+        (item,) = batch
         choices, texts = choices_of(item), _texts(tokenizer, parameters, item)
         nats = nats_of(model, texts, batch_size=parameters.batch_size)
         scores = tuple(

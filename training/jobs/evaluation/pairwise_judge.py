@@ -48,10 +48,10 @@ def compare(job: Job[PairwiseJudgeParameters]) -> StageResult:
     model, tokenizer = load_for_inference(job.inputs["model"])
     rubric = rubric_for("comparison", parameters.rubric)
     duel_rows: dict[str, list[DuelRow]] = {}
-    for name, output, some in (("calibration", "calibration", labelled), ("duels", "rows", pairs)):
+    for name, output, answer_pairs in (("calibration", "calibration", labelled), ("duels", "rows", pairs)):
         shard = job.shard(name, DuelRow)
         requested_partial = partial(_judge_pairs, model, tokenizer, rubric, parameters)
-        job.fill(shard, batches_of(some, GROUP), requested_partial, f"pairs of {name}")
+        job.fill(shard, batches_of(answer_pairs, GROUP), requested_partial, f"pairs of {name}")
         duel_rows[output] = shard.rows()
         job.write_rows(output, duel_rows[output])
     device, dtype = device_of(model)

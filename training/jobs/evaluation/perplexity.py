@@ -22,8 +22,8 @@ def perplexity(job: Job[PerplexityParameters]) -> StageResult:
     model, tokenizer = load_for_inference(job.inputs["model"])
     prefix = prefix_of(tokenizer)
 
-    def read(_: int, some: Sequence[Item]) -> list[PerplexityRow]:
-        (item,) = some
+    def read(_: int, batch: Sequence[Item]) -> list[PerplexityRow]:
+        (item,) = batch
         tokens = list(tokenizer(item.prompt, add_special_tokens=False)["input_ids"])
         windows = list(windows_of(tokens, prefix, parameters.window, parameters.stride))
         if not windows:

@@ -57,8 +57,8 @@ class KeptExamples:
         order = sorted(answered, key=lambda line: len(chosen[line][0]))
         with evaluating(model):
             for begin in range(0, len(order), self._size):
-                some = order[begin : begin + self._size]
-                readings |= zip(some, read_tokens(model, [chosen[line] for line in some]), strict=True)
+                batch = order[begin : begin + self._size]
+                readings |= zip(batch, read_tokens(model, [chosen[line] for line in batch]), strict=True)
         return readings
 
     def entries(self, model: Any) -> list[list[Any]]:

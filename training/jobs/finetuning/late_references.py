@@ -45,12 +45,12 @@ class LateReferences:
         """Return the places of the rows that the batches of some steps hold."""
         counts: set[int] = set()
         trainer.train_dataset = self.number_rows()
-        loader, each = trainer.get_train_dataloader(), trainer.args.gradient_accumulation_steps
-        an_epoch = math.ceil(len(loader) / each)
+        loader, batches_per_step = trainer.get_train_dataloader(), trainer.args.gradient_accumulation_steps
+        an_epoch = math.ceil(len(loader) / batches_per_step)
         for epoch in range(part.after // an_epoch, math.ceil(part.until / an_epoch)):
             loader.set_epoch(epoch)
             for number, batch in enumerate(loader):
-                if part.after <= epoch * an_epoch + number // each < part.until:
+                if part.after <= epoch * an_epoch + number // batches_per_step < part.until:
                     counts |= {int(value) for value in batch[self._columns[0]].tolist()}
         return counts
 

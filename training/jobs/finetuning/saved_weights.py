@@ -145,10 +145,12 @@ def _loss_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return the loss of the saved weights on some of the granted examples, in nats per token."""
     model, tokenizer = checkpoint.load(folder)
     style = style_of(tokenizer, job.parameters, job.order.model_kind)
-    some = sorted(examples_of(job), key=lambda example: file_order(f"{example.item}/{example.sample} {seed}", 0))[:READ]
+    examples = sorted(examples_of(job), key=lambda example: file_order(f"{example.item}/{example.sample} {seed}", 0))[
+        :READ
+    ]
     pairs: list[tuple[float, int]] = []
     with checkpoint.evaluating(model):
-        for example in some:
+        for example in examples:
             encoded = PromptWithResponses(style, example.prompt, (example.completion,), example.before).encode_sides(
                 tokenizer
             )
@@ -166,11 +168,11 @@ def _kept_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     prepared = prepare(job.inputs["model"], job.parameters)
     style = style_of(prepared.tokenizer, job.parameters, job.order.model_kind)
     kept_examples = KeptExamples(job, style, prepared.tokenizer)
-    some = sorted(kept_examples.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
-    before = kept_examples.read(prepared.model, some)
+    lines = sorted(kept_examples.examples, key=lambda line: file_order(f"{line} {seed}", 0))[:READ]
+    before = kept_examples.read(prepared.model, lines)
     _take_trained(job, prepared, folder)
-    after = kept_examples.read(prepared.model, some)
-    return {"kept": [[line, before[line].total, after[line].total, after[line].correct] for line in some]}
+    after = kept_examples.read(prepared.model, lines)
+    return {"kept": [[line, before[line].total, after[line].total, after[line].correct] for line in lines]}
 
 
 def _take_trained(job: Job[Any], prepared: PreparedModel, folder: Path) -> None:
@@ -196,11 +198,11 @@ def _pair_facts(job: Job[Any], folder: Path, seed: str) -> dict[str, Any]:
     """Return scores of some pairs that were kept out of training, by the granted weights and by the saved ones."""
     data = data_of(job)
     places = sorted(range(len(data.validation)), key=lambda place: file_order(f"{place} {seed}", 0))[:READ]
-    some = [data.validation[place] for place in sorted(places)]
+    pairs = [data.validation[place] for place in sorted(places)]
     lines = [data.split.validation[place] for place in sorted(places)]
-    before = score_pairs(data.prepared.model, data.prepared, some, job.parameters)
+    before = score_pairs(data.prepared.model, data.prepared, pairs, job.parameters)
     _take_trained(job, data.prepared, folder)
-    after = score_pairs(data.prepared.model, data.prepared, some, job.parameters)
+    after = score_pairs(data.prepared.model, data.prepared, pairs, job.parameters)
     parts = [
         [line, scorer_value.chosen, scorer_value.rejected, two.chosen, two.rejected]
         for line, scorer_value, two in zip(lines, before, after, strict=True)

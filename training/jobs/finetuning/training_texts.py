@@ -76,7 +76,7 @@ class PromptWithResponses:
         if self.style.mode == "chat":
             prompt = tokenizer.apply_chat_template(self.prompt(), add_generation_prompt=True, tokenize=True)
             turns = [self.prompt() + self.response(text) for text in self.responses]
-            wholes = [tokenizer.apply_chat_template(some, tokenize=True) for some in turns]
+            wholes = [tokenizer.apply_chat_template(conversation, tokenize=True) for conversation in turns]
         else:
             prompt, eos = tokenizer(self.prompt()), tokenizer.eos_token
             texts = [self.response(text) for text in self.responses]

@@ -71,7 +71,7 @@ def _sample_items(
     job: Job[GenerateParameters], engine: CompletionEngine, items: list[Item], prompts: list[list[int]]
 ) -> tuple[list[GenerationRow], str]:
     """Return every sample of every item, in their order, and why sampling stopped early, or nothing."""
-    parameters, each = job.parameters, job.parameters.samples_per_prompt
+    parameters, samples_per_prompt = job.parameters, job.parameters.samples_per_prompt
     sampling = _sampling(parameters)
     shard = job.shard("samples", GenerationRow)
 
@@ -80,9 +80,9 @@ def _sample_items(
         outputs = engine.complete(
             [prompts[index] for index in batch],
             sampling,
-            samples=each,
+            samples=samples_per_prompt,
             seed=seed,
-            streams=streams_of(parameters.seed, "generate", (items[index].id for index in batch), each),
+            streams=streams_of(parameters.seed, "generate", (items[index].id for index in batch), samples_per_prompt),
             on_batch=job.advance,
         )
         return [
@@ -93,7 +93,9 @@ def _sample_items(
 
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    size = group_size(parameters.quality, max(1, parameters.batch_size // each) * engine.at_once, each)
+    size = group_size(
+        parameters.quality, max(1, parameters.batch_size // samples_per_prompt) * engine.at_once, samples_per_prompt
+    )
     tally = Tally(parameters.quality)
     why = job.fill(
         shard,
@@ -103,7 +105,7 @@ def _sample_items(
         lambda rows: tally.look(of_samples(rows, parameters.stops)),
     )
     rows = shard.rows()
-    by_place = {index: rows[each * at : each * (at + 1)] for at, index in enumerate(order)}
+    by_place = {index: rows[samples_per_prompt * at : samples_per_prompt * (at + 1)] for at, index in enumerate(order)}
     return [row for index in range(len(items)) for row in by_place[index]], why
 
 

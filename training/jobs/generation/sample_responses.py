@@ -34,8 +34,8 @@ def respond(job: Job[SampleResponsesParameters]) -> StageResult:
     shard = job.shard("answers", SampleResponsesRow)
     size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
 
-    def answer_group(number: int, some: Sequence[Item]) -> list[SampleResponsesRow]:
-        return _answers(engine, parameters, form, sampling, number, some, job.advance)
+    def answer_group(number: int, batch: Sequence[Item]) -> list[SampleResponsesRow]:
+        return _answers(engine, parameters, form, sampling, number, batch, job.advance)
 
     groups = batches_of(items, size)
     why = job.fill(shard, groups, answer_group, "instructions", lambda _: why_broken_off(shard.rows(), parameters))
@@ -58,7 +58,10 @@ def _answers(
 ) -> list[SampleResponsesRow]:
     """Return the rows of a shard: every sample of every instruction; report how many instructions are done."""
     # The name of the random stream, not of the kind: another one would draw other answers.
-    seed, each = seed_of(responses_parameters.seed, "respond", number), responses_parameters.samples_per_instruction
+    seed, samples_per_instruction = (
+        seed_of(responses_parameters.seed, "respond", number),
+        responses_parameters.samples_per_instruction,
+    )
     encoded = [
         prompt_ids(engine.tokenizer, answer_prompt(item.prompt, responses_parameters.shots, form), form)
         for item in items
@@ -66,9 +69,9 @@ def _answers(
     outputs = engine.complete(
         [value.ids for value in encoded],
         sampling,
-        samples=each,
+        samples=samples_per_instruction,
         seed=seed,
-        streams=streams_of(responses_parameters.seed, "respond", (item.id for item in items), each),
+        streams=streams_of(responses_parameters.seed, "respond", (item.id for item in items), samples_per_instruction),
         on_batch=on_batch,
     )
     rows: list[SampleResponsesRow] = []

@@ -29,11 +29,11 @@ def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
     sampling = _sampling(parameters)
     shard = job.shard("answers", CodeRow)
 
-    def answer_group(number: int, some: Sequence[Item]) -> list[CodeRow]:
-        prompts = [_prompt(engine.tokenizer, item, form) for item in some]
+    def answer_group(number: int, batch: Sequence[Item]) -> list[CodeRow]:
+        prompts = [_prompt(engine.tokenizer, item, form) for item in batch]
         # The name of the random stream: each group has its own, whatever was done before it.
         seed = seed_of(parameters.seed, "programs", number)
-        streams = streams_of(parameters.seed, "programs", (item.id for item in some), parameters.samples)
+        streams = streams_of(parameters.seed, "programs", (item.id for item in batch), parameters.samples)
         outputs = engine.complete(
             prompts, sampling, samples=parameters.samples, seed=seed, streams=streams, on_batch=job.advance
         )
@@ -46,7 +46,7 @@ def write_programs(job: Job[CodeEvalParameters]) -> StageResult:
                 truncated=output.truncated,
                 **output.as_row(),
             )
-            for item, prompt, samples in zip(some, prompts, outputs, strict=True)
+            for item, prompt, samples in zip(batch, prompts, outputs, strict=True)
             for sample, output in enumerate(samples)
         ]
 

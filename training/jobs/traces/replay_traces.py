@@ -30,14 +30,14 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> StageResult:
     sampling, form = TokenSampling.of(parameters, parameters.stops), form_of(job.order.model_kind)
     shard = job.shard("answers", TraceAnswer)
 
-    def answer_group(number: int, some: Sequence[Item]) -> list[TraceAnswer]:
-        encoded = [prompt_ids(engine.tokenizer, item.prompt, form) for item in some]
+    def answer_group(number: int, batch: Sequence[Item]) -> list[TraceAnswer]:
+        encoded = [prompt_ids(engine.tokenizer, item.prompt, form) for item in batch]
         outputs = engine.complete(
             [value.ids for value in encoded],
             sampling,
             samples=parameters.answers,
             seed=seed_of(parameters.seed, "traces", number),
-            streams=streams_of(parameters.seed, "traces", (item.id for item in some), parameters.answers),
+            streams=streams_of(parameters.seed, "traces", (item.id for item in batch), parameters.answers),
             on_batch=job.advance,
         )
         return [
@@ -50,7 +50,7 @@ def replay_traces(job: Job[ReplayTracesParameters]) -> StageResult:
                 prompt_tokens=len(prompt.ids),
                 **output.as_row("text", "tokens"),
             )
-            for item, prompt, samples in zip(some, encoded, outputs, strict=True)
+            for item, prompt, samples in zip(batch, encoded, outputs, strict=True)
             for sample, output in enumerate(samples)
         ]
 

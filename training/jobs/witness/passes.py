@@ -35,8 +35,8 @@ def read_through(model: Any, contexts: Sequence[Context]) -> Iterator[tuple[Cont
     What another context begins with, such as a critique and the revision that follows it, is read with that one.
     """
     parts = _join_beginnings(contexts)
-    for some in _passes(list(parts)):
-        for context, logits in zip(some, _logits(model, some), strict=True):
+    for batch in _passes(list(parts)):
+        for context, logits in zip(batch, _logits(model, batch), strict=True):
             for part in parts[context]:
                 yield part, logits[part.first - context.first : len(part.ids) - context.first]
 
@@ -61,44 +61,44 @@ def _passes(contexts: Sequence[Context]) -> Iterator[list[Context]]:
             groups[-1].append(context)
         else:
             groups.append([context])
-    alone = [some[0] for some in groups if len(some) == 1]
-    for group in (alone, *(some for some in groups if len(some) > 1)):
-        some: list[Context] = []
+    alone = [members[0] for members in groups if len(members) == 1]
+    for group in (alone, *(members for members in groups if len(members) > 1)):
+        batch: list[Context] = []
         for context in sorted(group, key=lambda context: (len(context.ids), context.ids)):
-            grown = [*some, context]
+            grown = [*batch, context]
             shared = _count_shared_tokens(grown)
             # A longer text pads all before it; another pass reads their common beginning again.
-            padding = len(some) * (len(context.ids) - len(some[-1].ids)) if some else 0
-            if some and (padding > shared + PASS or len(grown) * (len(context.ids) - shared) > TOKENS):
-                yield some
-                some = []
-            some.append(context)
-        if some:
-            yield some
+            padding = len(batch) * (len(context.ids) - len(batch[-1].ids)) if batch else 0
+            if batch and (padding > shared + PASS or len(grown) * (len(context.ids) - shared) > TOKENS):
+                yield batch
+                batch = []
+            batch.append(context)
+        if batch:
+            yield batch
 
 
-def _count_shared_tokens(some: Sequence[Context]) -> int:
+def _count_shared_tokens(contexts: Sequence[Context]) -> int:
     """Return how many tokens all contexts begin with, before the first place whose logits are wanted."""
-    alike = min(common(*(context.ids for context in some)), min(context.first for context in some))
-    return alike if len(some) > 1 and alike >= HEAD else 0
+    alike = min(common(*(context.ids for context in contexts)), min(context.first for context in contexts))
+    return alike if len(contexts) > 1 and alike >= HEAD else 0
 
 
-def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
+def _logits(model: Any, contexts: Sequence[Context]) -> Iterator[torch.Tensor]:
     import torch
 
-    shared = _count_shared_tokens(some)
-    before = _read_once(model, some[0].ids[:shared]) if shared else None
+    shared = _count_shared_tokens(contexts)
+    before = _read_once(model, contexts[0].ids[:shared]) if shared else None
     shared = shared if before is not None else 0
-    ids, mask = pad_rows([context.ids[shared:] for context in some], model.device)
-    first, width = min(context.first for context in some) - shared, ids.shape[1]
+    ids, mask = pad_rows([context.ids[shared:] for context in contexts], model.device)
+    first, width = min(context.first for context in contexts) - shared, ids.shape[1]
     named: dict[str, Any] = {}
     if before is not None:
-        before.batch_repeat_interleave(len(some))
-        mask = torch.cat([mask.new_ones((len(some), shared)), mask], dim=1)
+        before.batch_repeat_interleave(len(contexts))
+        mask = torch.cat([mask.new_ones((len(contexts), shared)), mask], dim=1)
         named = {"past_key_values": before}
     with torch.inference_mode():
         tensor = torch.arange(first, width, device=model.device)
-        positions = torch.arange(shared, shared + width, device=model.device)[None].expand(len(some), -1)
+        positions = torch.arange(shared, shared + width, device=model.device)[None].expand(len(contexts), -1)
         # Padded on the right: under a causal mask nothing before it is changed.
         logits = model(
             input_ids=ids,
@@ -108,7 +108,7 @@ def _logits(model: Any, some: Sequence[Context]) -> Iterator[torch.Tensor]:
             logits_to_keep=tensor,
             **named,
         ).logits
-    for place, context in enumerate(some):
+    for place, context in enumerate(contexts):
         yield logits[place, context.first - shared - first : len(context.ids) - shared - first]
 
 

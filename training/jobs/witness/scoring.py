@@ -74,7 +74,7 @@ def _log_probabilities(model: Any, texts: Sequence[ScoredSpan]) -> dict[ScoredSp
         raise ValueError(f"a text has {longest} tokens before its last, the model reads {limit}")
     results: dict[ScoredSpan, float] = {}
     # All tokens but the last are read.
-    contexts = [Context(ids, min(text.start for text in some) - 1) for ids, some in by_ids.items()]
+    contexts = [Context(ids, min(text.start for text in spans) - 1) for ids, spans in by_ids.items()]
     for context, logits in read_through(model, contexts):
         # Only one row is held in float32 at once: logits are as wide as the vocabulary.
         logs = torch.log_softmax(logits.float(), -1)

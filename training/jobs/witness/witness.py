@@ -26,7 +26,9 @@ def bear_witness(job: Job) -> StageResult:
     answers: list[WitnessRow] = []
     scores: list[Contract] = []
     total = len(requests) + sum(map(len, scored.values()))
-    used = {value.weights for value in requests} | {scoring.weights for some in scored.values() for scoring in some}
+    used = {value.weights for value in requests} | {
+        scoring.weights for scorings in scored.values() for scoring in scorings
+    }
     device = ("cpu", "float32")
     for roles in _same_weights(job, used or {"model"}):
         model, tokenizer = load_for_inference(job.inputs[roles[0]])
@@ -34,15 +36,15 @@ def bear_witness(job: Job) -> StageResult:
         for row in read(model, tokenizer, [value for value in requests if value.weights in roles]):
             answers.append(row.model_copy(update={"copies": copies.get((row.row, row.part))}))
             job.progress(len(answers) + len(scores), total, "rows")
-        for output, some in scored.items():
-            for scored_row in score(model, output, [scoring for scoring in some if scoring.weights in roles]):
+        for output, scorings in scored.items():
+            for scored_row in score(model, output, [scoring for scoring in scorings if scoring.weights in roles]):
                 scores.append(scored_row)
                 job.progress(len(answers) + len(scores), total, "rows")
         del model
         free()
     job.write_rows(ROWS, [*sorted(answers, key=lambda row: (row.row, row.part)), *scores])
     read_tokens = sum(row.tokens for row in answers) + sum(
-        len(scoring.values) for some in scored.values() for scoring in some
+        len(scoring.values) for scorings in scored.values() for scoring in scorings
     )
     return StageResult(*device, read_tokens, {})
 

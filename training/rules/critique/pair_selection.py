@@ -55,13 +55,13 @@ def select_pairs(offered: Iterable[Preference], most_ratio: float | None) -> Pai
     return result
 
 
-def keep_preferred_pairs(some: PairSelection, comparisons: Sequence[ComparisonRow]) -> PairSelection:
+def keep_preferred_pairs(selection: PairSelection, comparisons: Sequence[ComparisonRow]) -> PairSelection:
     """Keep the pairs whose chosen response, which came first, a judge prefers; their margin is the smaller one.
 
     ``comparisons`` holds one for each pair that is kept so far, in their order; raises ValueError if it does not.
     """
-    result = PairSelection([], list(some.dropped))
-    for pair, row in zip(some.pairs, comparisons, strict=True):
+    result = PairSelection([], list(selection.dropped))
+    for pair, row in zip(selection.pairs, comparisons, strict=True):
         reason: DropReason | None = None
         if row.preferred != "first":
             reason = "original_preferred" if row.preferred == "second" else "no_preference"
@@ -70,29 +70,29 @@ def keep_preferred_pairs(some: PairSelection, comparisons: Sequence[ComparisonRo
     return result
 
 
-def at_most(some: PairSelection, of_item: int) -> PairSelection:
+def at_most(selection: PairSelection, of_item: int) -> PairSelection:
     """Keep the first ``of_item`` pairs of each item."""
-    result, seen_counts = PairSelection([], list(some.dropped)), Counter[str | None]()
-    for pair in some.pairs:
+    result, seen_counts = PairSelection([], list(selection.dropped)), Counter[str | None]()
+    for pair in selection.pairs:
         seen_counts[pair.item] += 1
         result.add(pair, "surplus" if seen_counts[pair.item] > of_item else None)
     return result
 
 
-def balance_and_split(some: PairSelection, pairing: Pairing) -> PairSelection:
+def balance_and_split(selection: PairSelection, pairing: Pairing) -> PairSelection:
     """Balance the lengths of the kept pairs if the stage asks for it, and divide them by group."""
-    result = some if pairing.length_balance is None else balance_lengths(some, pairing.length_balance)
+    result = selection if pairing.length_balance is None else balance_lengths(selection, pairing.length_balance)
     return PairSelection(assign_splits(result.pairs, pairing.validation_share, pairing.seed), result.dropped)
 
 
-def balance_lengths(some: PairSelection, most: float) -> PairSelection:
+def balance_lengths(selection: PairSelection, most: float) -> PairSelection:
     """Drop pairs until chosen and rejected responses are of like length on average.
 
     While the mean of ln(words of chosen / words of rejected) is above ``most``, the pair with the largest ratio is
     dropped; while it is below ``-most``, the pair with the smallest; among equals the later first. Negatives that are
     wrong by their length on purpose are neither counted nor dropped.
     """
-    ratios = {place: _millionths(pair) for place, pair in enumerate(some.pairs) if _counts(pair)}
+    ratios = {place: _millionths(pair) for place, pair in enumerate(selection.pairs) if _counts(pair)}
     rising = sorted(ratios, key=lambda place: (ratios[place], place))
     falling = sorted(ratios, key=lambda place: (-ratios[place], place))
     total, out = sum(ratios.values()), set[int]()
@@ -103,8 +103,8 @@ def balance_lengths(some: PairSelection, most: float) -> PairSelection:
             ends.pop()
         out.add(ends[-1])
         total -= ratios[ends.pop()]
-    result = PairSelection([], list(some.dropped))
-    for place, pair in enumerate(some.pairs):
+    result = PairSelection([], list(selection.dropped))
+    for place, pair in enumerate(selection.pairs):
         result.add(pair, "length_balance" if place in out else None)
     return result
 

@@ -46,8 +46,8 @@ def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[ResponsePair]:
             candidate_row.sample,
             other.sample,
         )
-        for some in by_item.values()
-        for candidate_row, other in combinations(some.values(), 2)
+        for by_response in by_item.values()
+        for candidate_row, other in combinations(by_response.values(), 2)
     ]
 
 
@@ -70,9 +70,9 @@ def best_of(comparisons: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, b
             winner, loser = (row.first_sample, row.second_sample) if first else (row.second_sample, row.first_sample)
             wins.setdefault(winner, []).append((row, first))
             lost.add(loser)
-        unbeaten = {sample: some for sample, some in wins.items() if sample not in lost}
-        most = max((len(some) for some in unbeaten.values()), default=0)
-        best = [some for some in unbeaten.values() if len(some) == most]
+        unbeaten = {sample: sample_wins for sample, sample_wins in wins.items() if sample not in lost}
+        most = max((len(sample_wins) for sample_wins in unbeaten.values()), default=0)
+        best = [sample_wins for sample_wins in unbeaten.values() if len(sample_wins) == most]
         if len(best) == 1:
             pairs += best[0]
     return pairs
@@ -224,7 +224,7 @@ def mixed_prompts(verified_rows: Iterable[VerifiedRow]) -> int:
     seen_texts: dict[str, set[str]] = {}
     for row in verified_rows:
         seen_texts.setdefault(row.item, set()).add(row.verdict)
-    return sum({"accepted", "refused"} <= some for some in seen_texts.values())
+    return sum({"accepted", "refused"} <= sample_verdicts for sample_verdicts in seen_texts.values())
 
 
 def _long_enough(samples: dict[str, GenerationRow]) -> list[GenerationRow]:

@@ -194,7 +194,7 @@ def contradiction_in(row: RevisionRow, revise_parameters: ReviseParameters) -> s
         )
         revision_faults = faults_of(written, text, row.instruction, finish, revise_parameters, prompt)
         if revision_faults != revision_round.faults:
-            stated, follow = (", ".join(some) or "none" for some in (revision_round.faults, revision_faults))
+            stated, follow = (", ".join(faults) or "none" for faults in (revision_round.faults, revision_faults))
             return f"round {number}: faults {stated} are stated, {follow} follow"
         text = text if revision_faults else revision_round.revision
     final, usable = outcome(
@@ -209,6 +209,6 @@ def _shuffle_by_seed(names: list[str], seed: int) -> list[str]:
     return sorted(names, key=lambda name: file_order(name, seed))
 
 
-def _by_order(some: list[Principle], seed: int) -> list[Principle]:
-    by_id = {principle.id: principle for principle in some}
+def _by_order(principles: list[Principle], seed: int) -> list[Principle]:
+    by_id = {principle.id: principle for principle in principles}
     return [by_id[id] for id in _shuffle_by_seed(list(by_id), seed)]

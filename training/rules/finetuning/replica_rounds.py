@@ -86,7 +86,7 @@ def merged_sketch(sketches: Sequence[Sequence[float]]) -> list[float]:
     first = list(sketches[0])
     if all(list(sketch) == first for sketch in sketches):
         return first
-    return [float(f"{sum(some) / len(some):.9g}") for some in zip(*sketches, strict=True)]
+    return [float(f"{sum(values) / len(values):.9g}") for values in zip(*sketches, strict=True)]
 
 
 def donor_of(replica_round: ReplicaRound, others: Sequence[ReplicaRound]) -> int:

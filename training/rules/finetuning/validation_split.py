@@ -111,10 +111,10 @@ def loss_of(rows: Sequence[ValidationRow]) -> float:
 def example_values(rows: Sequence[ValidationRow], rule: ExampleStopping) -> dict[int, float]:
     """Return the value of a rule's metric at each step that examples were read after."""
     if rule.metric == "validation_loss":
-        return {step: loss_of(some) for step, some in by_step(rows).items()}
+        return {step: loss_of(step_rows) for step, step_rows in by_step(rows).items()}
     return {
-        step: sum(row.correct for row in some) / max(1, sum(row.tokens for row in some))
-        for step, some in by_step(rows).items()
+        step: sum(row.correct for row in step_rows) / max(1, sum(row.tokens for row in step_rows))
+        for step, step_rows in by_step(rows).items()
     }
 
 
@@ -128,8 +128,8 @@ def pair_values(rows: Sequence[PairReading], rule: PairStopping) -> dict[int, fl
     if missing := [row.pair for row in rows if row.pair not in before]:
         raise ValueError(f"pair {missing[0]} was not read before the first step")
     values: dict[int, float] = {}
-    for step, some in by_step(rows).items():
-        gains = [row.chosen - row.rejected - before[row.pair] for row in some]
+    for step, step_rows in by_step(rows).items():
+        gains = [row.chosen - row.rejected - before[row.pair] for row in step_rows]
         if rule.metric == "validation_accuracy":
             gains = [float(gain > 0) for gain in gains]
         values[step] = math.fsum(gains) / len(gains)

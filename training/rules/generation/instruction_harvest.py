@@ -128,8 +128,8 @@ def harvest(
     broken_off = ""
     for number in range(parameters.shards):
         shard = Shard(seeds, parameters.similarity)
-        for some in rounds_of(rows, number):
-            shard.take(some)
+        for round_rows in rounds_of(rows, number):
+            shard.take(round_rows)
         shards.append(shard)
         why = shard.why_broken_off(parameters)
         broken_off = broken_off or (f"shard {number}: {why}" if why else "")

@@ -144,10 +144,10 @@ def _split(file: str, named: Any, described: dict[str, Any]) -> Iterator[Flaw]:
         yield Flaw("gguf", "pre_tokenizer", file, why, _AGAIN)
 
 
-def _tensors(path: Path, header: GgufHeader, layers: Any, each: tuple[str, ...]) -> Iterator[Flaw]:
+def _tensors(path: Path, header: GgufHeader, layers: Any, layer_tensors: tuple[str, ...]) -> Iterator[Flaw]:
     texts = {"token_embd.weight", "output_norm.weight"}
     if isinstance(layers, int) and 0 < layers < 10_000:
-        texts |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in each}
+        texts |= {f"blk.{layer}.{name}.weight" for layer in range(layers) for name in layer_tensors}
     for name in sorted(texts - header.tensors.keys())[:5]:
         yield Flaw("gguf", "missing_tensor", path.name, f"has no tensor {name}", _AGAIN)
     for name in sorted(

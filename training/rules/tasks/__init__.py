@@ -85,18 +85,18 @@ def write_items(path: Path, items: Iterable[Item]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def choose(some: Iterable[One], limit: int | None) -> list[One]:
+def choose(items: Iterable[One], limit: int | None) -> list[One]:
     """Return the first ``limit``, taking the constraint kinds in turn."""
     by_kind: dict[str, list[One]] = {}
-    for item in some:
+    for item in items:
         by_kind.setdefault(item.kind, []).append(item)
     turns = zip_longest(*by_kind.values())
     return [item for turn in turns for item in turn if item is not None][:limit]
 
 
-def spread(some: Iterable[One], limit: int | None) -> list[One]:
+def spread(items: Iterable[One], limit: int | None) -> list[One]:
     """Return the first ``limit`` as :func:`choose` does; without a limit all, in their own order."""
-    return list(some) if limit is None else choose(some, limit)
+    return list(items) if limit is None else choose(items, limit)
 
 
 def reference(task: str, item: Item) -> str | None:

@@ -291,4 +291,4 @@ def _short(value: Any) -> str:
 
 
 def _source(lines: dict[str, list[int]]) -> tuple[Lines, ...]:
-    return tuple(Lines(file=file, lines=tuple(sorted(set(some)))) for file, some in lines.items())
+    return tuple(Lines(file=file, lines=tuple(sorted(set(line_numbers)))) for file, line_numbers in lines.items())

@@ -35,7 +35,7 @@ def history(turns: Mapping[str, TraceTurn], state: TraceTurn) -> list[TraceTurn]
         turn = turns[parent]
         chain.append(turn)
         parent = turn.parent
-    before = [each for turn in chain[::-1] for each in (turn, *(turns[id] for id in turn.kept_turns))]
+    before = [shown_turn for turn in chain[::-1] for shown_turn in (turn, *(turns[id] for id in turn.kept_turns))]
     return [sent for turn in before if (sent := _as_sent(turn)).parts]
 
 

@@ -87,7 +87,7 @@ class Samples(NamedTuple):
 
 def _holds(sample: JudgedSample, text: str) -> bool:
     texts = (sample.newest.item.id, sample.prompt, sample.before.text, sample.after.text if sample.after else "")
-    return any(text in each.casefold() for each in texts)
+    return any(text in sample_text.casefold() for sample_text in texts)
 
 
 def samples_of(folder: Path, history: History) -> Samples:

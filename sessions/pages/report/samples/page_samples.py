@@ -57,7 +57,13 @@ def _row(value: JudgedSample) -> dict[str, Any]:
         "prompt": "\n".join(user_turns_of(value.newest.item)),
         "constraint": value.newest.item.constraint,
         "answers": [
-            {"name": name, "text": each.text, "right": each.passed, "reason": each.reason, "truncated": each.truncated}
-            for name, each in answers
+            {
+                "name": name,
+                "text": answer.text,
+                "right": answer.passed,
+                "reason": answer.reason,
+                "truncated": answer.truncated,
+            }
+            for name, answer in answers
         ],
     }

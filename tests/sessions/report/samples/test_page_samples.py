@@ -45,7 +45,7 @@ def test_every_item_is_on_the_page_with_prompt_answers_and_verdicts(closed_quick
     rows = [row for group in made["groups"] for row in group["rows"]]
     assert len(rows) == N and [answer["name"] for answer in rows[0]["answers"]] == ["before", "after"]
     for row in rows:
-        assert row["prompt"] in words and all(each["text"] in words for each in row["answers"])
+        assert row["prompt"] in words and all(answer["text"] in words for answer in row["answers"])
 
 
 def test_a_group_is_bounded_and_says_how_many_are_left_out(closed_quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:

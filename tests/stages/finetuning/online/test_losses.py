@@ -20,13 +20,13 @@ def _given(dtype: Any = None, tokens: int = TOKENS) -> dict[str, Any]:
 
     made = torch.Generator().manual_seed(0)
 
-    def some(*shape: int) -> Any:
+    def random_tensor(*shape: int) -> Any:
         return torch.randn(*shape, generator=made, dtype=dtype or torch.float32)
 
     return {
-        "student": some(tokens, WIDTH).requires_grad_(),
-        "teacher": some(tokens, WIDTH).requires_grad_(),
-        "head": some(WORDS, WIDTH).requires_grad_(),
+        "student": random_tensor(tokens, WIDTH).requires_grad_(),
+        "teacher": random_tensor(tokens, WIDTH).requires_grad_(),
+        "head": random_tensor(WORDS, WIDTH).requires_grad_(),
         "mask": torch.arange(tokens) % 3 != 0,
     }
 
@@ -34,8 +34,8 @@ def _given(dtype: Any = None, tokens: int = TOKENS) -> dict[str, Any]:
 def _grads(value: Any, arguments: dict[str, Any]) -> list[Any]:
     import torch
 
-    some = [arguments["student"], arguments["head"]]
-    return [*torch.autograd.grad(value, some, retain_graph=True)]
+    tensors = [arguments["student"], arguments["head"]]
+    return [*torch.autograd.grad(value, tensors, retain_graph=True)]
 
 
 @pytest.mark.parametrize("clipped", [False, True])
@@ -73,10 +73,10 @@ def test_a_token_above_the_clip_counts_no_more_and_has_no_gradient() -> None:
 
     student = torch.tensor([[9.0, 0.0], [0.3, 0.0]], requires_grad=True)
     teacher, ones = torch.tensor([[0.0, 9.0], [0.0, 0.0]]), torch.ones(2)
-    each = losses.token_divergence(student, teacher, 0.0, 1.0, None).detach()
-    assert float(each[0]) > 0.5 > float(each[1]) > 0
+    divergences = losses.token_divergence(student, teacher, 0.0, 1.0, None).detach()
+    assert float(divergences[0]) > 0.5 > float(divergences[1]) > 0
     tensor = losses.divergence(student, teacher, ones, beta=0.0, clip=0.5)
-    assert tensor.item() == pytest.approx((0.5 + float(each[1])) / 2)
+    assert tensor.item() == pytest.approx((0.5 + float(divergences[1])) / 2)
     (gradient,) = torch.autograd.grad(tensor, student)
     assert float(gradient[0].abs().max()) == 0 < float(gradient[1].abs().max())
 
@@ -197,7 +197,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     advantages, ones = torch.tensor([0.7], dtype=torch.float64), torch.ones(1, 5)
 
     def logps(hidden: Any) -> Any:
-        return losses.log_probabilities_in_pieces(hidden, lambda some: some @ head.T, ids, piece=2)
+        return losses.log_probabilities_in_pieces(hidden, lambda states: states @ head.T, ids, piece=2)
 
     functions: dict[str, Callable[[Any], Any]] = {
         "divergence": lambda hidden: losses.divergence(hidden @ head.T, teacher, arguments["mask"], beta=0.3),
@@ -219,7 +219,7 @@ def test_log_probabilities_in_pieces_are_the_plain_ones(piece: int | None) -> No
     arguments = _given()
     head, ids = arguments["head"], torch.arange(TOKENS) % WORDS
     plain = losses.log_probabilities(arguments["student"] @ head.T, ids)
-    pieces = losses.log_probabilities_in_pieces(arguments["student"], lambda some: some @ head.T, ids, piece=piece)
+    pieces = losses.log_probabilities_in_pieces(arguments["student"], lambda states: states @ head.T, ids, piece=piece)
     assert torch.allclose(plain, pieces, rtol=1e-5)
     for grad, other in zip(_grads(plain.sum(), arguments), _grads(pieces.sum(), arguments), strict=True):
         assert torch.allclose(grad, other, rtol=1e-5, atol=1e-6)

@@ -97,11 +97,11 @@ def test_a_right_answer_in_the_prompt_makes_it_likelier_than_another_does(model:
         return list(prompt_ids(tokenizer, question, "chat").ids)
 
     with torch.no_grad():
-        each = [[*ids(hint), *answer] for hint in (right, other, "")]
-        results = [sums(network, [(row, len(row) - len(answer))])[0][0] for row in each]
+        sequences = [[*ids(hint), *answer] for hint in (right, other, "")]
+        results = [sums(network, [(row, len(row) - len(answer))])[0][0] for row in sequences]
         assert results[0] > results[1] + 10 and results[0] > results[2] + 10, results
-        bare = states(network, [TokenSequence(each[2], len(each[2]) - len(answer))])
-        report = states(network, [TokenSequence(each[0], len(each[0]) - len(answer))])
+        bare = states(network, [TokenSequence(sequences[2], len(sequences[2]) - len(answer))])
+        report = states(network, [TokenSequence(sequences[0], len(sequences[0]) - len(answer))])
         layer, mask = head(network), torch.ones(len(bare))
         same = losses.divergence_in_pieces(bare, layer, bare, layer, mask, beta=0.5)
         apart = losses.divergence_in_pieces(bare, layer, report, layer, mask, beta=0.5)

@@ -278,11 +278,11 @@ def test_the_loss_of_trl_is_the_plain_one_in_value_and_gradient(tmp_path: Path) 
         "completion_mask": mask, "num_items_in_batch": mask.sum(), "old_per_token_logps": old,
         "ref_per_token_logps": reference,
     }  # fmt: skip
-    some = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+    trainable = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
     theirs = trainer._compute_loss(trainer.model, inputs)
     ours = losses.policy_loss(logps(), worth, mask, old=old, reference=reference, clip=0.2, kl_weight=0.3)
     assert theirs.item() == pytest.approx(ours.item(), rel=1e-5) and abs(ours.item()) > 0.01
-    pairs = zip(torch.autograd.grad(theirs, some), torch.autograd.grad(ours, some), strict=True)
+    pairs = zip(torch.autograd.grad(theirs, trainable), torch.autograd.grad(ours, trainable), strict=True)
     assert all(
         float((tensor - other).abs().max()) <= 1e-5 * max(1.0, float(other.abs().max())) for tensor, other in pairs
     )
@@ -303,7 +303,9 @@ def test_two_processes_leave_the_same_rows(tmp_path: Path) -> None:
     for name in ("one", "two"):
         subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True, capture_output=True)
     for name in ("rows", "rollouts", "kept"):
-        content, two = ((tmp_path / each / "job" / "out" / f"{name}.jsonl").read_bytes() for each in ("one", "two"))
+        content, two = (
+            (tmp_path / run_name / "job" / "out" / f"{name}.jsonl").read_bytes() for run_name in ("one", "two")
+        )
         assert content == two and content, name
 
 

@@ -38,7 +38,7 @@ def shape(ingested: IngestResult) -> list[dict[str, Any]]:
     """Return states with their histories, without where they were read."""
     turns = by_id(ingested.turns)
     lines = [[*history(turns, turn), turn] for turn in states(ingested.turns)]
-    return [{"turns": [turn.model_dump(exclude={"source", "time"}) for turn in some]} for some in lines]
+    return [{"turns": [turn.model_dump(exclude={"source", "time"}) for turn in line]} for line in lines]
 
 
 def texts(turns: Iterable[TraceTurn]) -> list[str]:
@@ -157,18 +157,18 @@ def test_subagents_are_threads_of_their_own_and_the_writer_of_summaries_is_left_
     made = long_session()
     made.write(tmp_path / "s1.jsonl")
     agent, compact = Transcript("s1"), Transcript("s1")
-    for some, name in ((agent, "a1"), (compact, "acompact-2")):
-        some.records = []
-        some.says("Look it up.", isSidechain=True, agentId=name)
-        some.answers("Found it.", isSidechain=True, agentId=name)
-        for record in some.records:
+    for transcript, name in ((agent, "a1"), (compact, "acompact-2")):
+        transcript.records = []
+        transcript.says("Look it up.", isSidechain=True, agentId=name)
+        transcript.answers("Found it.", isSidechain=True, agentId=name)
+        for record in transcript.records:
             record["uuid"], record["parentUuid"] = (
                 f"{name}{record['uuid']}",
                 record["parentUuid"] and f"{name}{record['parentUuid']}",
             )
             if record["type"] == "assistant":
                 record["message"]["id"] = f"msg_{name}"
-        some.write(tmp_path / "s1" / "subagents" / f"agent-{name}.jsonl")
+        transcript.write(tmp_path / "s1" / "subagents" / f"agent-{name}.jsonl")
     ingested = read(tmp_path)
     (theirs,) = [turn for turn in states(ingested.turns) if turn.subagent]
     assert theirs.thread == "s1/a1" and texts(history(by_id(ingested.turns), theirs)) == ["Look it up."]
@@ -311,13 +311,13 @@ def test_a_text_that_grew_while_it_was_streamed_is_there_once(tmp_path: Path) ->
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.sampled_from(["s1-1", "msg_1"]),
-    lambda some: (
-        st.lists(some, max_size=3)
+    lambda children: (
+        st.lists(children, max_size=3)
         | st.dictionaries(
             st.sampled_from(
                 ["type", "text", "id", "content", "tool_use_id", "input", "name", "thinking", "model", "prompt"]
             ),
-            some,
+            children,
             max_size=4,
         )
     ),

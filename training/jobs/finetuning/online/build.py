@@ -91,8 +91,8 @@ def _pairs(
     size, scores = 2 * composer_parameters.replayed_pairs.batch_size, list[float]()
     with evaluating(prepared.model):
         for at in range(0, len(sides), size):
-            some = [(list(token_sequence.ids), token_sequence.begin) for token_sequence in sides[at : at + size]]
-            scores += [total for total, _ in sums(prepared.model, some)]
+            batch = [(list(token_sequence.ids), token_sequence.begin) for token_sequence in sides[at : at + size]]
+            scores += [total for total, _ in sums(prepared.model, batch)]
     return [ReferencePair(sides[at], sides[at + 1], scores[at], scores[at + 1]) for at in range(0, len(sides), 2)], cut
 
 

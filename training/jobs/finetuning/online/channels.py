@@ -188,9 +188,9 @@ def _taught(trainer: Any, inputs: Any, results: dict[str, Any], plan: ChannelPla
     taught = [plan.teacher_ids(value, hint) if hint else [] for value, hint in zip(inputs, trainer.hints, strict=True)]
     width = max(1, *map(len, taught))
     ids, mask = torch.zeros((2, len(taught), width), dtype=torch.long)
-    for row, some in enumerate(taught):
-        ids[row, : len(some)] = torch.tensor(some, dtype=torch.long)
-        mask[row, : len(some)] = 1
+    for row, tokens in enumerate(taught):
+        ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+        mask[row, : len(tokens)] = 1
     hinted = (mask.sum(-1) > 0).to(device)
     taught_ids = {"teacher_ids": ids.to(device), "teacher_mask": mask.to(device)}
     learned = results["completion_mask"]
@@ -248,11 +248,11 @@ def _build_preference(trainer: Any, model: Any, plan: ChannelPlan) -> _Due:
     """Return the channel of the pairs of a pass: they follow from its number, so that any part can be replayed."""
     replayed_pairs, passes = plan.replayed, trainer.current_gradient_accumulation_steps
     number = passes_of(trainer) * replayed_pairs.batch_size
-    some = [
+    pairs = [
         plan.pairs[(number + place) % len(plan.pairs)]
         for place in range(min(replayed_pairs.batch_size, len(plan.pairs)))
     ]
-    sides = [*(value.chosen for value in some), *(value.rejected for value in some)]
+    sides = [*(value.chosen for value in pairs), *(value.rejected for value in pairs)]
     trainer.read_pairs(sides)
 
     def loss() -> Any:
@@ -262,13 +262,13 @@ def _build_preference(trainer: Any, model: Any, plan: ChannelPlan) -> _Due:
         every = losses.log_probabilities_in_pieces(hidden, head(model), targets(sides, hidden.device))
         sums = torch.stack([part.sum() for part in every.split([len(side.response) for side in sides])])
         references = torch.tensor(
-            [*(value.chosen_reference for value in some), *(value.rejected_reference for value in some)],
+            [*(value.chosen_reference for value in pairs), *(value.rejected_reference for value in pairs)],
             device=hidden.device,
         )
-        half = len(some)
+        half = len(pairs)
         return (
             losses.dpo_loss(sums[:half], sums[half:], references[:half], references[half:], replayed_pairs.beta)
             / passes
         )
 
-    return _Due("dpo", plan.weights.dpo, len(some), sum(len(side.response) for side in sides), loss)
+    return _Due("dpo", plan.weights.dpo, len(pairs), sum(len(side.response) for side in sides), loss)

@@ -43,8 +43,8 @@ def policy_loss(
 
     mask = _require_counted_tokens(mask).to(logps.dtype)
     ratio = (logps - (logps.detach() if old is None else old)).exp()
-    each = advantages[:, None]
-    loss = -torch.minimum(ratio * each, ratio.clamp(1 - clip, 1 + clip) * each)
+    row_advantages = advantages[:, None]
+    loss = -torch.minimum(ratio * row_advantages, ratio.clamp(1 - clip, 1 + clip) * row_advantages)
     if kl_weight:
         if reference is None:
             raise ValueError("kl_weight needs the log-probabilities of the reference")
@@ -189,8 +189,8 @@ def log_probabilities_in_pieces(hidden: Tensor, head: Head, targets: Tensor, *, 
     if not len(targets):
         raise EmptyMask("no token to score")
 
-    def pick_log_probabilities(some: Tensor, ids: Tensor) -> Tensor:
-        return log_probabilities(head(some), ids)
+    def pick_log_probabilities(states: Tensor, ids: Tensor) -> Tensor:
+        return log_probabilities(head(states), ids)
 
     return torch.cat(
         list(checkpoint_pieces(pick_log_probabilities, hidden, targets, piece or tokens_of_a_piece(head, hidden)))

@@ -41,12 +41,12 @@ def sum_over_pieces(both: ValuesAndGradient, head: Head, tensor: Tensor, other: 
 
     pieces = list(zip(tensor.detach().split(piece), other.split(piece), strict=True))
     if not torch.is_grad_enabled():
-        return torch.stack([both(head(some), others)[0].sum() for some, others in pieces]).sum()
+        return torch.stack([both(head(states), others)[0].sum() for states, others in pieces]).sum()
     values: list[Tensor] = []
     by_one: list[Tensor] = []
     weights: list[Tensor] = []
-    for some, others in pieces:
-        value, gradient, weights = _by_states(both, head, some.requires_grad_(), others)
+    for states, others in pieces:
+        value, gradient, weights = _by_states(both, head, states.requires_grad_(), others)
         values.append(value)
         by_one.append(gradient)
     value = torch.stack(values).sum()
@@ -71,20 +71,20 @@ def checkpoint_pieces(function: Callable[..., Tensor], tensor: Tensor, other: Te
     """Yield a function of each piece, which the backward pass computes again."""
     from torch.utils.checkpoint import checkpoint
 
-    for some, others in zip(tensor.split(piece), other.split(piece), strict=True):
-        yield checkpoint(function, some, others, use_reentrant=False)
+    for tensor_piece, others in zip(tensor.split(piece), other.split(piece), strict=True):
+        yield checkpoint(function, tensor_piece, others, use_reentrant=False)
 
 
 def _by_states(
-    both: ValuesAndGradient, head: Head, some: Tensor, others: Tensor
+    both: ValuesAndGradient, head: Head, states: Tensor, others: Tensor
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return the sum over a piece, its gradient by hidden states, and the weights that it has others by."""
     import torch
 
-    logits = head(some)
+    logits = head(states)
     values, by_logits = both(logits.detach(), others)
-    (gradient,) = torch.autograd.grad(logits, some, by_logits)
-    return values.sum(), gradient, [leaf for leaf in _leaves(logits) if leaf is not some]
+    (gradient,) = torch.autograd.grad(logits, states, by_logits)
+    return values.sum(), gradient, [leaf for leaf in _leaves(logits) if leaf is not states]
 
 
 def _by_weights(
@@ -96,13 +96,13 @@ def _by_weights(
     totals = [torch.zeros_like(leaf) for leaf in weights]
     layer = getattr(head, "layer", None)
     plain = type(layer) is torch.nn.Linear and len(weights) == 1 and weights[0] is layer.weight
-    for some, others in pieces:
+    for states, others in pieces:
         with torch.set_grad_enabled(not plain):
-            logits = head(some)
+            logits = head(states)
         by_logits = both(logits.detach(), others)[1]
         if plain:
             # Autograd would make a tensor as large as the layer for each piece.
-            totals[0].addmm_(by_logits.T.to(totals[0].dtype), some.detach().to(totals[0].dtype))
+            totals[0].addmm_(by_logits.T.to(totals[0].dtype), states.detach().to(totals[0].dtype))
             continue
         for total, part in zip(totals, torch.autograd.grad(logits, weights, by_logits), strict=True):
             total.add_(part)

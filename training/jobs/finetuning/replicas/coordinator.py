@@ -200,7 +200,9 @@ def apart(job_folder: Path, rounds: dict[int, list[RoundRecord]]) -> str:
     for number in rounds:
         for path in list_numbered_files(folder_of(job_folder, number) / "began"):
             record = json.loads(path.read_text(encoding="utf-8"))
-            rounds_known = {value.row.sync: value.row.after for some in rounds.values() for value in some}
+            rounds_known = {
+                value.row.sync: value.row.after for round_records in rounds.values() for value in round_records
+            }
             sha256 = rounds_known.get(record["sync"], record["weights"])
             if record["weights"] != sha256:
                 return f"replica {number} began after synchronisation {record['sync']} with other weights than those"
@@ -208,12 +210,12 @@ def apart(job_folder: Path, rounds: dict[int, list[RoundRecord]]) -> str:
                 other, weights = known.setdefault(0, (number, record["weights"]))
                 if weights != record["weights"]:
                     return f"replicas {other} and {number} began with different weights"
-    for number, some in rounds.items():
-        for value in some:
+    for number, round_records in rounds.items():
+        for value in round_records:
             other, weights = known.setdefault(value.row.sync, (number, value.row.after))
             if weights != value.row.after:
                 return f"replicas {other} and {number} have different weights after synchronisation {value.row.sync}"
-        for last, then in pairwise(some):
+        for last, then in pairwise(round_records):
             if then.row.sync == last.row.sync + 1 and then.row.start != last.row.after and then.row.counts:
                 return f"replica {number} began a round with other weights than it had synchronised"
     return ""

@@ -30,7 +30,7 @@ def train(job: Job[Any]) -> StageResult:
     steps = course.steps()
     coordinator = Coordinator(job, steps)
     coordinator.run()
-    rounds = [value for some in coordinator.rounds.values() for value in some]
+    rounds = [value for round_records in coordinator.rounds.values() for value in round_records]
     lines = merged_rows(rounds, steps, course.merging)
     job.write_rows("rows", [course.row(line) for line in lines])
     rows = sorted((value.row for value in rounds), key=lambda row: (row.sync, row.replica))

@@ -271,8 +271,8 @@ class Replica:
 
     def _hand_over(self) -> dict[str, Any]:
         weights, masters = (
-            {name: value.detach().clone() for name, value in some.items()}
-            for some in (self._weights, self.list_separate_masters())
+            {name: value.detach().clone() for name, value in tensors.items()}
+            for tensors in (self._weights, self.list_separate_masters())
         )
         return {"weights": weights, "masters": masters, "inner": self._optimizer.state_dict()}
 
