@@ -40,7 +40,7 @@ from specs.trail.verdict import Packet, Verdict
 from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
 from testing.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session
-from testing.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of
+from testing.fixtures.scripted_builder import Call, Reply, calls, follows_the_spec, scripted_builder, texts_of
 
 BUILDER = "builder: {vendor: anthropic, model: claude-opus-5}"
 AREAS = ("trail", "store", "run folder", "export", "report", "transcript", "terminal", "error")
@@ -190,8 +190,8 @@ def _played_session(folder: Path, plants: Plants, result: _SecretFinding, comman
     notes = [Call("write_note", {"text": f"door-call {value.text}"}) for value in plants.all]
     reads = [Call("read_artifact", {"name": f"note.{number}"}) for number in range(1, 4)]
     script = [
-        Said(_all_of("door-text", plants.all), tuple(notes[:30])),
-        Said("", tuple(notes[30:])),
+        Reply(_all_of("door-text", plants.all), tuple(notes[:30])),
+        Reply("", tuple(notes[30:])),
         calls(*reads),
         calls(Call(f"no-such-{plants.all[0].text}", {"door-tool": plants.all[0].text})),
     ]
@@ -237,7 +237,7 @@ def _read_messages(folder: Path, run: Path, result: _SecretFinding) -> None:
     result.doors["the export is there"] = (folder / "export").is_dir()
 
 
-def _reads_the_log(body: dict[str, Any]) -> Said:
+def _reads_the_log(body: dict[str, Any]) -> Reply:
     """Look into the log before each submission, then follow the spec."""
     texts = texts_of(body)
     first = len(texts) == 1 and "phase 'submit'" in texts[0]
@@ -297,7 +297,7 @@ def _commands(folder: Path, plants: Plants, result: _SecretFinding) -> None:
         body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-server", forms)}})
         api.steps = [Step(body.encode(), 400)]
         _peergate(result, "review", "request", "notes.md", "--kind", "code", *at, cwd=requested_path, area="error")
-        sent = "\n".join(request.body.decode("utf-8", "replace") for request in api.got)
+        sent = "\n".join(request.body.decode("utf-8", "replace") for request in api.requests)
     for path in sorted(path for path in requested_path.rglob("*") if path.is_file() and path.name != "notes.md"):
         result.add("store", path.read_bytes())
     # What is sent to a reviewer leaves the machine: it is searched as an export is.

@@ -9,7 +9,7 @@ from typing import Any
 
 from release.record_transcripts.scenarios import HELPER_TASK, SUMMARY, Answer, Scenario, scripted_texts
 from testing.fixtures.loopback_api import OPENAI, ReceivedRequest, Step
-from testing.fixtures.scripted_builder import MODEL, Call, Said, as_step, items_of
+from testing.fixtures.scripted_builder import MODEL, Call, Reply, as_step, items_of
 
 ASKS_FOR_A_SUMMARY = ("create a detailed summary", "CONTEXT CHECKPOINT COMPACTION")
 SHELLS = {"Bash": "command", "exec_command": "cmd", "shell_command": "command", "shell": "command"}
@@ -48,23 +48,23 @@ class PlayedModel:
         sent = step.body.replace(b'"msg_1"', f'"msg_{self._number}"'.encode())
         return replace(step, body=sent.replace(MODEL.encode(), str(body.get("model")).encode()))
 
-    def _answer_text(self, body: dict[str, Any]) -> Said:
+    def _answer_text(self, body: dict[str, Any]) -> Reply:
         texts = _user_texts(body)
         if texts and any(words in texts[-1] for words in ASKS_FOR_A_SUMMARY):
-            return Said(f"<summary>{SUMMARY}</summary>")
+            return Reply(f"<summary>{SUMMARY}</summary>")
         names = _names(body)
         if not names:
-            return Said("ok")
+            return Reply("ok")
         script = self.helpers if any(HELPER_TASK in text for text in texts) else self.answers
         if script and script[0].waits and _helper_is_back(body):
             script.pop(0)
         if not script:
             self.faults.append("a request after the end of the script")
-            return Said("The script is over.")
+            return Reply("The script is over.")
         self.requests[f"msg_{self._number}"] = words_sent(body)
         return self._call_tools(script.pop(0), names, body)
 
-    def _call_tools(self, answer: Answer, names: list[str], body: dict[str, Any]) -> Said:
+    def _call_tools(self, answer: Answer, names: list[str], body: dict[str, Any]) -> Reply:
         """Return an answer with calls of the tools that this version of the program offers."""
         calls: list[Call] = []
         for command in answer.commands:
@@ -80,7 +80,7 @@ class PlayedModel:
         if answer.waits and started:
             tool = self._tool_names(WAITS, names)
             calls.append(Call(tool, {WAITS.get(tool, ""): [started[1]]}))
-        return Said(answer.text, tuple(calls), thinking=answer.thinking, usage=(answer.tokens, 50, 200, 100))
+        return Reply(answer.text, tuple(calls), thinking=answer.thinking, usage=(answer.tokens, 50, 200, 100))
 
     def _tool_names(self, wanted: Any, names: list[str]) -> str:
         """Return the tool of some that is offered."""

@@ -38,7 +38,7 @@ WITHIN_S = 120.0
 """The longest that a tracker may take for one part."""
 AT_AN_END_S = 30.0
 """The longest that a session waits for all trackers where it ends or asks a person."""
-_TOLD_BY = ("metrics", "decision", "close")
+_MIRRORED_KINDS = ("metrics", "decision", "close")
 _SHARED = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
@@ -78,7 +78,7 @@ class Mirrors:
         try:
             history = History(self._trail.iterate(), self._store)
             ends = history.newest(CloseEntry) is not None or is_waiting(history)
-            count = sum(entry.kind in _TOLD_BY for entry in history)
+            count = sum(entry.kind in _MIRRORED_KINDS for entry in history)
             if count == self._mirrored_count and not ends:
                 return
             self._mirrored_count = count

@@ -30,7 +30,7 @@ from specs.trail.session_bodies import CloseEntry, LaunchEntry, OpenEntry, Pause
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
 
 OPEN: tuple[SessionState, ...] = ("waiting", "paused")
-TOLD_BY: tuple[EntryKind, ...] = (
+STATE_KINDS: tuple[EntryKind, ...] = (
     *("open", "plan", "packet", "verdict", "decision", "human", "budget", "amendment", "retraction", "close"),
     *("pause", "resume"),
 )
@@ -104,7 +104,7 @@ def make_damaged_overview(name: str, path: Path, error: Exception) -> Overview:
 def summary(name: str, path: Path, history: History, count: int) -> Overview:
     """Return the state that a trail of ``count`` entries shows.
 
-    ``entries`` has those of :data:`TOLD_BY`.
+    ``entries`` has those of :data:`STATE_KINDS`.
     """
     closed, last_plan, gate = history.newest(CloseEntry), history.newest(PlanEntry), history.newest(DecisionEntry)
     judged = history.newest_judgement

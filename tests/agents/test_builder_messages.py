@@ -13,7 +13,7 @@ from specs.system.errors import BuilderUnavailable
 from specs.system.vendors.model_call import CUT_OFF
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
-from testing.fixtures.scripted_builder import Call, Said, Turn, calls
+from testing.fixtures.scripted_builder import Call, Reply, Turn, calls
 from tests.agents.test_builder_wire import ENDPOINT, LAUNCH, MODELS, WIRE, run
 from tests.agents.test_builder_wire import quick as quick
 
@@ -55,8 +55,8 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
     lost = f"{CUT_OFF}: APIConnectionError: Connection error."
     answered = "the model's server answered 307 (request refused)"
     steps: tuple[tuple[list[Turn], str], ...] = (
-        ([Said("hello", cut=True)] * 4, f"{lost} (asked 4 times)\n  {AGAIN}"),
-        ([Said("hello", ends_early=3)] * 4, f"{CUT_OFF}: {EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
+        ([Reply("hello", cut=True)] * 4, f"{lost} (asked 4 times)\n  {AGAIN}"),
+        ([Reply("hello", ends_early=3)] * 4, f"{CUT_OFF}: {EARLY[vendor]} (asked 4 times)\n  {AGAIN}"),
         ([Step(b"<html>busy</html>")], f"the response is not in the form of the API\n  {FIX}"),
         ([Step(b"", 307, {"location": "/"})], f"{answered}: APIStatusError: Error code: 307\n  {FIX}"),
     )
@@ -69,7 +69,7 @@ def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, mo
 def test_an_answer_of_three_megabytes_is_an_answer(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that says so much and calls nothing is reminded; a long call reaches the workbench, which refuses it."""
     monkeypatch.setattr(scripted, "PIECE", 10**7)
-    ran = run(vendor, monkeypatch, Said("x" * 3_000_000), LAUNCH, timeout_s=120.0)
+    ran = run(vendor, monkeypatch, Reply("x" * 3_000_000), LAUNCH, timeout_s=120.0)
     assert ran.error is None and len(ran.turns[0].text) == 3_000_000
     assert [call.name for call in ran.bench.called] == ["launch_stage"]
     assert "called no tool" in json.dumps(ran.played.bodies()[1])

@@ -27,7 +27,7 @@ from specs.trail.builder_tools import TOOLS
 from testing.fixtures import scripted_builder as scripted
 from testing.fixtures import strict_conversation
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
-from testing.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
+from testing.fixtures.scripted_builder import SSE, Call, Played, Reply, call, calls, scripted_builder
 from testing.fixtures.scripted_builder import Turn as Scripted
 from testing.fixtures.small_bench import SmallBench
 
@@ -151,7 +151,7 @@ def bytes_of(body: dict[str, Any]) -> int:
 def test_the_cap_is_set_aside_before_the_call_and_bounds_what_it_costs(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uncounted = Said(calls=READ.calls, usage=None)
+    uncounted = Reply(calls=READ.calls, usage=None)
     ran = run(vendor, monkeypatch, READ, uncounted, LAUNCH, max_output_tokens=2000)
     bodies, bench = ran.played.bodies(), ran.bench
     assert {body.get("max_tokens") or body["max_output_tokens"] for body in bodies} == {2000}
@@ -310,7 +310,7 @@ def test_malformed_arguments_are_answered_with_the_error(
 
 @pytest.mark.parametrize("name", ["delete_everything", "rm -rf /", "", "x" * 200])
 def test_an_unknown_tool_is_answered_with_the_error(sdk: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    odd = Said(calls=(Call(name, '{"a": 1}'),))
+    odd = Reply(calls=(Call(name, '{"a": 1}'),))
     ran = run(sdk, monkeypatch, odd, LAUNCH)
     assert ran.error is None and ran.bench.called[0].name == name
     assert "unknown tool" in json.dumps(ran.played.bodies()[1])
@@ -320,7 +320,7 @@ def test_texts_that_cannot_be_written_are_mended_before_they_are_kept(
     sdk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scripted, "MODEL", "model\ud800")
-    odd = Said("half a \ud83d", calls=(Call("read_\ud800", '{"a": "\ud800"}'),))
+    odd = Reply("half a \ud83d", calls=(Call("read_\ud800", '{"a": "\ud800"}'),))
     ran = run(sdk, monkeypatch, odd, LAUNCH)
     (turn, _) = ran.turns
     assert turn.canonical() and "\ufffd" in turn.text and "\ufffd" in turn.calls[0].arguments
@@ -341,8 +341,8 @@ def test_ids_that_an_endpoint_repeats_are_told_apart(monkeypatch: pytest.MonkeyP
     assert len(sent) == 6 == len(set(sent)) and sent == [tool_call.id for tool_call in bench.called[:6]]
 
 
-def silent(stop: str | None) -> Said:
-    return Said("I think we are done here.", stop=stop)
+def silent(stop: str | None) -> Reply:
+    return Reply("I think we are done here.", stop=stop)
 
 
 @pytest.mark.parametrize("stop", [None, "refusal", "length"])
@@ -373,14 +373,17 @@ def test_where_nobody_can_be_asked_the_builder_gives_up(sdk: str, monkeypatch: p
 def test_calls_of_a_turn_that_was_cut_off_at_its_length_are_not_carried_out(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = Said(calls=(Call("launch_stage", '{"stage": "sample", "rea'),), stop="length")
+    half = Reply(calls=(Call("launch_stage", '{"stage": "sample", "rea'),), stop="length")
     ran = run(vendor, monkeypatch, half, LAUNCH)
     assert len(ran.bench.called) == 1 and ran.turns[0].stop == "length" and ran.turns[0].calls == ()
 
 
-@pytest.mark.parametrize("broken", [Said("hello", cut=True), Said("hello", ends_early=3), Said("hello", stop="odd")])
+@pytest.mark.parametrize(
+    "broken",
+    [Reply("hello", cut=True), Reply("hello", ends_early=3), Reply("hello", stop="odd")],
+)
 def test_a_stream_without_its_end_is_no_turn_and_its_cap_counts_as_spent(
-    sdk: str, monkeypatch: pytest.MonkeyPatch, broken: Said
+    sdk: str, monkeypatch: pytest.MonkeyPatch, broken: Reply
 ) -> None:
     ran = run(sdk, monkeypatch, broken, LAUNCH)
     assert ran.error is None and [turn.stop for turn in ran.turns] == ["tool_use"]
@@ -401,7 +404,7 @@ def test_an_answer_is_whole_when_its_vendor_says_so(monkeypatch: pytest.MonkeyPa
 def test_streams_that_always_break_are_paid_for_a_bounded_number_of_times(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = run(vendor, monkeypatch, *[Said("hello", cut=True)] * 4)
+    ran = run(vendor, monkeypatch, *[Reply("hello", cut=True)] * 4)
     assert isinstance(ran.error, BuilderUnavailable) and "asked 4 times" in str(ran.error)
     assert ran.bench.recorded == [] and ran.bench.settled == ran.bench.reserved and len(ran.bench.reserved) == 4
 
@@ -500,7 +503,7 @@ def test_an_error_inside_the_stream_is_no_turn(vendor: str, monkeypatch: pytest.
 
 def test_a_call_that_never_ends_is_left_at_its_deadline(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run(
-        sdk, monkeypatch, Said("late", hang_s=30), LAUNCH, complaints=["request 2: before the one before had ended"],
+        sdk, monkeypatch, Reply("late", hang_s=30), LAUNCH, complaints=["request 2: before the one before had ended"],
         timeout_s=0.5,
     )  # fmt: skip
     assert ran.error is None and ran.bench.settled["turn/1"] == ran.bench.reserved["turn/1"]
@@ -533,7 +536,7 @@ def test_a_pause_during_a_wait_gives_the_money_back(vendor: str, monkeypatch: py
 
 @pytest.mark.parametrize("usage", [None, (-5, 1, 0, 0), (2**50, 1, 0, 0)])
 def test_a_turn_without_a_usage_costs_its_cap(sdk: str, monkeypatch: pytest.MonkeyPatch, usage: Any) -> None:
-    answer = Said(calls=LAUNCH.calls, usage=usage)
+    answer = Reply(calls=LAUNCH.calls, usage=usage)
     ran = run(sdk, monkeypatch, answer)
     (turn,) = ran.turns
     assert turn.usage is None and not turn.usd_is_measured
@@ -632,7 +635,7 @@ def test_a_model_that_sees_gets_plots_as_images_and_no_other_does(
 def test_thinking_goes_back_signed_and_in_its_place_and_only_if_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    thought = Said("I look first.", (Call("read_spec", {}),), thinking="hm, let me see \u2603")
+    thought = Reply("I look first.", (Call("read_spec", {}),), thinking="hm, let me see \u2603")
     ran = run(ANTHROPIC, monkeypatch, thought, LAUNCH, reasoning="high")
     first, second = ran.played.bodies()
     assert first["thinking"] == {"type": "adaptive"} and first["output_config"] == {"effort": "high"}
@@ -669,7 +672,7 @@ def test_a_model_without_reasoning_is_not_asked_for_it(monkeypatch: pytest.Monke
 
 
 def test_reasoning_that_nothing_followed_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = run(OPENAI, monkeypatch, Said(), LAUNCH)
+    ran = run(OPENAI, monkeypatch, Reply(), LAUNCH)
     assert ran.error is None and NO_TEXT in json.dumps(ran.played.bodies()[1])
 
 

@@ -86,7 +86,7 @@ def in_background(*arguments: str | Path) -> subprocess.Popen[str]:
 def complaints(api: Api) -> list[str]:
     """Return what the server has against the client; one packet is one review, a repeat sends the same."""
     packets: list[str] = []
-    for request in api.got:
+    for request in api.requests:
         if request.packet_text() not in packets:
             packets.append(request.packet_text())
         request.review = packets.index(request.packet_text()) + 1

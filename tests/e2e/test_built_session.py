@@ -19,7 +19,7 @@ from specs.system.vendors import http_exchange
 from specs.system.vendors.api_keys import KEYS
 from testing.fixtures.loopback_api import ANTHROPIC, failed
 from testing.fixtures.quick_session import Silent
-from testing.fixtures.scripted_builder import Call, Said, Turn, call, calls, scripted_builder, texts_of
+from testing.fixtures.scripted_builder import Call, Reply, Turn, call, calls, scripted_builder, texts_of
 
 KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
 LIBRARY = Path(__file__).parents[2] / "specs" / "library"
@@ -30,7 +30,7 @@ def faults() -> list[Turn]:
     return [
         failed(ANTHROPIC, 429, retry_after="0.1"),
         failed(ANTHROPIC, 529),
-        Said("I begin", cut=True),
+        Reply("I begin", cut=True),
         calls(Call("launch_stage", '{"stage": "baseline", "reas')),
         call("open_the_gate", verdict="approve"),
         call("launch_stage", stage="baseline", reason="faster", changes={"max_new_tokens": 4}),
@@ -43,7 +43,7 @@ def faults() -> list[Turn]:
     ]
 
 
-def builds(body: dict[str, Any]) -> Said:
+def builds(body: dict[str, Any]) -> Reply:
     """Play a builder that plans, asks, delegates, waits, and states a wrong number before the right one."""
     first, *after = texts_of(body)
     if first.startswith("# Your task"):
@@ -66,7 +66,7 @@ def builds(body: dict[str, Any]) -> Said:
     return call("launch_stage", stage=stage, reason="the parameters of the spec")
 
 
-def submits(stage: str, after: list[str]) -> Said:
+def submits(stage: str, after: list[str]) -> Reply:
     """Claim a number that was not measured, read what was, and claim that."""
     if stage != "baseline":
         return call("submit_stage")

@@ -131,12 +131,12 @@ def test_a_retraction_ends_what_was_granted_after_it_and_the_same_evidence_is_no
     assert audit(run) == 2
     refused(peergate("resume", "small", "--runs", runs), 4, "took decision/before.1 back")
 
-    number = len(api.got)
+    number = len(api.requests)
     answer = ("--answer", "retry", "--reason", "with the right split")
     refused(peergate("resume", "small", "--runs", runs, *answer), 3, "nothing like the objective")
     # The second evaluation of the untouched model is the same evidence: the verdict on it stands without a new call.
     judged = {entry.key: entry.raw for entry in entries(run, "verdict")}
-    assert judged["verdict/before.2"]["same_as"] == 1 and len(api.got) == number + 1
+    assert judged["verdict/before.2"]["same_as"] == 1 and len(api.requests) == number + 1
     launched = [entry.raw["key"] for entry in entries(run, "launch")]
     assert launched == ["small.before.1", "small.sample.1", "small.before.2", "small.sample.2"]
     report = json.loads((run / "report" / "report.json").read_bytes())
@@ -167,7 +167,7 @@ def test_a_panel_waits_for_its_person_and_its_members_may_disagree(tmp_path: Pat
     done = run_command("resume", "small", "--runs", runs)
     refused(done, 4, "sixteen items are thin", "the reviewers disagree")
     # The model was asked once, although the session had to wait in between.
-    assert len(api.got) == 1 and complaints(api) == []
+    assert len(api.requests) == 1 and complaints(api) == []
     names = [entry.key for entry in entries(run, "verdict")]
     assert names == ["verdict/design.1/1", "verdict/design.1/2", "verdict/design.1"]
     stop = ("--answer", "stop", "--reason", "he is right")

@@ -43,9 +43,9 @@ def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Pat
     second = next(entry for entry in entries(run, "plan") if entry.key == "plan/sample.2")
     assert second.raw["changes"] == {"samples_per_prompt": 2}
     # The reviewer of the second attempt is told what was found in the first.
-    requests = [request.packet_text() for request in api.got]
+    requests = [request.packet_text() for request in api.requests]
     assert "one sample a prompt is thin" in requests[3] and "one sample a prompt is thin" not in requests[2]
-    assert len(api.got) == 7 and complaints(api) == []
+    assert len(api.requests) == 7 and complaints(api) == []
     code, results = verify(run)
     assert (code, results["rederived_attempts"]) == (0, 7), results
     report = json.loads((run / "report" / "report.json").read_bytes())
@@ -72,7 +72,7 @@ def test_the_demo_is_reviewed_over_the_wire(tmp_path: Path, api: Api) -> None:
     assert done.returncode == 0, done.stderr
     requests = [(None, "approve"), ("baseline", "approve"), ("pilot", "revise"), ("pilot", "approve")]
     assert outcomes(run) == [*requests, *((name, "approve") for name in ("generate", "sft", "evaluate", "package"))]
-    assert len(api.got) == 8 and complaints(api) == []
+    assert len(api.requests) == 8 and complaints(api) == []
     assert verify_run(run, TRAIL, STORE).exit_code == 0
 
 
@@ -132,7 +132,7 @@ def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api
     (judged,) = entries(run, "verdict")
     assert (judged.raw["statuses"], judged.raw["error"]) == ([429, 200], "")
     assert complaints(api) == []
-    waited = api.got[1].started - (api.got[0].ended or 0)
+    waited = api.requests[1].started - (api.requests[0].ended or 0)
     assert waited >= 1
     assert outcomes(run) == [(None, "reject")] and verify_run(run, TRAIL, STORE).exit_code == 0
 
@@ -148,7 +148,7 @@ def test_the_reviewer_is_told_neither_whose_work_it_is_nor_what_follows(tmp_path
         "secretname",
     )
     assert done.returncode == 4, done.stderr
-    sent: dict[str, Any] = api.got[0].value()
+    sent: dict[str, Any] = api.requests[0].value()
     text = json.dumps(sent)
     for word in ("playbook", "secretname", str(tmp_path), "anthropic", "next stage", "override"):
         assert word not in text, word

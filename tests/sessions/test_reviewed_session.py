@@ -24,7 +24,7 @@ from testing.fixtures.command_sessions import CANARY, called, entries, environme
 from testing.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.quick_session import QuickLauncher, drive, healthy_rows, open_quick, quick_session
-from testing.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.scripted_builder import Call, Reply, turn_step
 from tests.reviews.reviewers.test_vendors import FINDING, REJECTED
 
 pytestmark = pytest.mark.integration
@@ -72,10 +72,10 @@ def test_a_reviewer_that_blocks_with_evidence_stops_the_session_before_it_costs_
     api.steps = [answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]}))]
     done, run = start(tmp_path, api)
     assert done.returncode == 3 and "the test does not fit the design" in done.stdout, done.stderr
-    assert len(api.got) == 1 and not entries(run, "grant", "launch")
+    assert len(api.requests) == 1 and not entries(run, "grant", "launch")
     (judged,) = entries(run, "verdict")
     store = Store(run / "store")
-    assert store.get(judged.raw["request"]) == api.got[0].body
+    assert store.get(judged.raw["request"]) == api.requests[0].body
     assert b"exact_mcnemar" in store.get(judged.raw["response"])
     assert verify(run)[0] == 0
     # Deleting what was asked or answered is found.
@@ -90,7 +90,7 @@ def test_what_a_reviewer_looked_up_is_in_the_trail_and_is_carried_out_again(
     place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
     finding = FINDING | {"evidence": [place], "required_change": None, "statement": "one kind of item says little"}
     rejected = answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]}))
-    api.steps = [lambda request: turn_step(OPENAI, Said(calls=(query,)), request.value()), rejected]
+    api.steps = [lambda request: turn_step(OPENAI, Reply(calls=(query,)), request.value()), rejected]
     done, run = start(tmp_path, api, "looks: 2, ")
     assert done.returncode == 3 and "one kind of item says little" in done.stdout, done.stderr
     assert "looks something up: query_rows" in done.stderr
@@ -141,7 +141,7 @@ def test_no_key_is_kept_anywhere_in_the_run(tmp_path: Path, api: Api) -> None:
     echo = ANSWER | {"approve": False, "reasoning": f"I was called with {CANARY}"}
     api.steps = [answered(OPENAI, json.dumps(echo))]
     _, run = start(tmp_path, api)
-    assert any(CANARY in value for value in api.got[0].headers.values()), "the control: the key was really sent"
+    assert any(CANARY in value for value in api.requests[0].headers.values()), "the control: the key was really sent"
     needle = CANARY.encode()
     assert [path for path in run.rglob("*") if path.is_file() and needle in path.read_bytes()] == []
 

@@ -11,12 +11,12 @@ from testing.fixtures.tiny_training import write_lines
 from training.jobs.job import Job
 from training.rules.tasks import load_items, verifier
 
-EACH = 4
+SAMPLES_PER_ITEM = 4
 _ASKED = "items: heldout}\n    parameters: {max_new_tokens: 48, batch_size: 16"
 
 
 def answer_several(
-    drawn: str = f"temperature: 0.7, samples_per_item: {EACH}", test: str = "sign_flip"
+    drawn: str = f"temperature: 0.7, samples_per_item: {SAMPLES_PER_ITEM}", test: str = "sign_flip"
 ) -> tuple[Change, ...]:
     """Return the changes by which both arms answer each item several times."""
     arms = (f"inputs: {{model: {model}, {_ASKED}" for model in ("model", "train.checkpoint"))
@@ -29,11 +29,11 @@ def _leave_out(rows: list[Row], _: Path) -> None:
 
 def _repeat_first(rows: list[Row], _: Path) -> None:
     for place in range(len(rows)):
-        _copy(rows, place - place % EACH, place)
+        _copy(rows, place - place % SAMPLES_PER_ITEM, place)
 
 
 def _copy(rows: list[Row], source: int, target: int) -> None:
-    sample = {"sample": target % EACH} if target % EACH else {}
+    sample = {"sample": target % SAMPLES_PER_ITEM} if target % SAMPLES_PER_ITEM else {}
     rows[target] = {name: value for name, value in rows[source].items() if name != "sample"} | sample
 
 
@@ -43,7 +43,7 @@ def _state_best(job: Job) -> None:
     path = job.out / "rows.jsonl"
     rows = read_lines(path)
     for at, item in enumerate(items):
-        places = range(EACH * at, EACH * (at + 1))
+        places = range(SAMPLES_PER_ITEM * at, SAMPLES_PER_ITEM * (at + 1))
         best = next((place for place in places if judge(item, rows[place]["output"]).passed), places[0])
         for place in places:
             if place != best:
@@ -71,7 +71,7 @@ OPERATORS = (
     Operator("colder-samples", "several", "the answers are drawn at 0.2, and 0.7 is stated", ROWS, stage="after",
              spec=answer_several(), swap=_draw_colder),
     Operator("greedy-samples", "several", "four greedy answers to each item", ("all the same",),
-             spec=answer_several(f"samples_per_item: {EACH}")),
+             spec=answer_several(f"samples_per_item: {SAMPLES_PER_ITEM}")),
     Operator("answers-as-items", "several", "four answers to each item are to be tested as if each were an item",
              ("answer each item",), spec=answer_several(test="exact_mcnemar")),
 )  # fmt: skip

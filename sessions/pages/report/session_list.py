@@ -22,7 +22,7 @@ from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
 from sessions.pages.overview import (
     OPEN,
-    TOLD_BY,
+    STATE_KINDS,
     Overview,
     find_runs,
     make_damaged_overview,
@@ -169,7 +169,7 @@ def glance(run: Path) -> Overview:
 def _that_tell(connection: sqlite3.Connection) -> list[RecordedEntry]:
     """Return the entries that tell the state, in order: the first, the close, the newest as far as they matter."""
     kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
-    message = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
+    message = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(STATE_KINDS))}) ORDER BY seq"
     results: dict[int, RecordedEntry] = {}
     seen_texts: set[str] = set()
 
@@ -181,8 +181,8 @@ def _that_tell(connection: sqlite3.Connection) -> list[RecordedEntry]:
                 return True
         return False
 
-    if take(f"{message} DESC", TOLD_BY):
-        take(f"{message} LIMIT 1", TOLD_BY)
+    if take(f"{message} DESC", STATE_KINDS):
+        take(f"{message} LIMIT 1", STATE_KINDS)
         if "close" not in seen_texts:
             take(f"SELECT seq, payload FROM entry WHERE {key} = 'close'")
     return [results[seq] for seq in sorted(results)]
@@ -223,7 +223,7 @@ def _iterate_overviews(
     missing = [row for row in rows if row.log not in by_log]
     for start in range(0, len(missing), AT_ONCE):
         batch = missing[start : start + AT_ONCE]
-        entries = lease_rows.entries_of(database, [row.log for row in batch], TOLD_BY)
+        entries = lease_rows.entries_of(database, [row.log for row in batch], STATE_KINDS)
         for row in batch:
             try:
                 own = [_read_unverified(payload) for payload, _ in entries.get(row.log, [])]

@@ -148,7 +148,7 @@ def judge(api: Api, run: Path, approves: Callable[[bool, int], bool]) -> list[St
 
     def step(request: ReceivedRequest) -> Step:
         api.next_review()
-        answer = ANSWER if approves(is_true_packet(run, request), len(api.got)) else REJECTED
+        answer = ANSWER if approves(is_true_packet(run, request), len(api.requests)) else REJECTED
         return answered(OPENAI, json.dumps(answer))
 
     return [step]
@@ -179,10 +179,10 @@ def test_a_reviewer_that_approves_everything_is_suspended_at_once_and_a_person_i
     drive(session)
     (verdict,), (decision,), (canary,) = (entries(run, form) for form in (VerdictEntry, DecisionEntry, CanaryEntry))
     assert (verdict.body.cause, decision.body.outcome, canary.body.outcome) == ("suspended", "escalate", "approved")
-    assert "approved a canary" in screen.getvalue() and len(api.got) == 2
+    assert "approved a canary" in screen.getvalue() and len(api.requests) == 2
     # A person approves; at the next gate the reviewer is not even asked.
     drive(at_a_terminal(run)[0], {"answer": "approve", "reason": "read it myself", "by": "Ada", "expires": None})
-    assert len(api.got) == 2 and entries(run, VerdictEntry)[-1].body.cause == "suspended"
+    assert len(api.requests) == 2 and entries(run, VerdictEntry)[-1].body.cause == "suspended"
     assert verify(run)[0] == 2
     # A later version may not have the edit any more.
     monkeypatch.setattr("reviews.gate.canaries.EDITS", ())
@@ -209,7 +209,7 @@ def test_without_a_rate_no_canary_is_drawn(tmp_path: Path, api: Api) -> None:
     run = open_with_canaries(tmp_path, 0.0)
     api.steps = judge(api, run, lambda is_true, count: True)
     drive(at_a_terminal(run)[0])
-    assert not entries(run, CanaryEntry) and len(api.got) == len(entries(run, VerdictEntry))
+    assert not entries(run, CanaryEntry) and len(api.requests) == len(entries(run, VerdictEntry))
 
 
 def test_the_audit_finds_canaries_that_were_left_out_or_rewritten(tmp_path: Path, api: Api) -> None:

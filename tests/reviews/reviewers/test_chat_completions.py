@@ -35,7 +35,7 @@ def test_the_two_forms_differ_in_where_the_schema_stands_and_in_nothing_else(
     bodies: list[dict[str, Any]] = []
     for vendor in (CHAT, CHAT_JSON_OBJECT):
         assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
-        bodies.append(api.got[-1].value())
+        bodies.append(api.requests[-1].value())
         api.next_review()
     form, schema = answer_form(), answer_form().schema
     assert bodies[0].pop("response_format") == {
@@ -47,7 +47,7 @@ def test_the_two_forms_differ_in_where_the_schema_stands_and_in_nothing_else(
     # The answer's length is bounded under the one name that every such server knows.
     assert set(bodies[0]) == {"model", "messages", "max_tokens"}
     assert [message["role"] for message in bodies[0]["messages"]] == ["system", "user"]
-    assert api.got[0].path == "/chat/completions" and api.got[0].headers["authorization"] == f"Bearer {KEY}"
+    assert api.requests[0].path == "/chat/completions" and api.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 STATES: dict[str, tuple[dict[str, Any], str]] = {
@@ -80,7 +80,7 @@ def test_what_is_no_whole_answer_is_no_verdict(
     assert why in message
     # One outside of the schema is asked for once more, and others are not.
     out_of_schema = why in ("the answer is empty", "does not fit", "score")
-    assert len(api.got) == 1 + len(exchange.earlier) == (2 if out_of_schema else 1) and exchange.usd > 0
+    assert len(api.requests) == 1 + len(exchange.earlier) == (2 if out_of_schema else 1) and exchange.usd > 0
 
 
 def test_a_usage_with_cached_tokens_is_read(api: Api, packet: Packet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from specs.trail.verdict import Packet
 from testing.factories.evidence_on_disk import evidence_of, samples
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, ReceivedRequest, Step, answered, loopback_api
 from testing.fixtures.model_answers import ANSWER
-from testing.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.scripted_builder import Call, Reply, turn_step
 from tests.reviews.gate.test_packet import packet_of
 from tests.reviews.reviewers.test_vendors import FINDING
 
@@ -118,7 +118,7 @@ def calling(vendor: str, *calls: Call) -> Any:
     """Return a step that calls tools, made from its request."""
 
     def step(request: ReceivedRequest) -> Step:
-        answer = Said(
+        answer = Reply(
             calls=calls, thinking="What does it hold?" if vendor == ANTHROPIC else "", usage=(2000, 100, 0, 0)
         )
         return turn_step(vendor, answer, request.value())
@@ -144,7 +144,7 @@ def test_what_is_looked_up_is_sent_back_and_cited(
     assert review.value is not None, review.error
     assert [tool for tool, _ in desk.requests] == ["query_rows", "delete_rows"]
     assert desk.answers[1].startswith("unknown tool 'delete_rows': query_rows, compare_rows, grep")
-    first, second = (request.value() for request in api.got)
+    first, second = (request.value() for request in api.requests)
     assert {tool["name"] for tool in first["tools"]} == {tool.name for tool in REVIEWER_TOOLS}
     assert "answer 1: rows: " in json.dumps(second)
     exchange = review.exchange
@@ -178,7 +178,7 @@ def test_after_the_last_round_nothing_more_is_called(
 ) -> None:
     api.steps = [calling(vendor, QUERY), answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch, looks=1).ask(packet, "sha256:" + "0" * 64, desk.looking()).value
-    choices = [request.value().get("tool_choice", "auto") for request in api.got]
+    choices = [request.value().get("tool_choice", "auto") for request in api.requests]
     assert choices == ["auto", "none" if vendor == OPENAI else {"type": "none"}]
 
 
@@ -188,7 +188,7 @@ def test_a_model_that_calls_on_gives_no_verdict(
     again = calling(vendor, QUERY._replace(id="call_9"))
     api.steps = [calling(vendor, QUERY), again]
     review = reviewer_at(api, vendor, monkeypatch, looks=1).ask(packet, packet.content_digest(), desk.looking())
-    assert review.error is not None and len(desk.requests) == 1 and len(api.got) == 2
+    assert review.error is not None and len(desk.requests) == 1 and len(api.requests) == 2
     assert review.error.message == "the answer calls tools although nothing more can be looked up"
     assert review.exchange.usd == pytest.approx(4000e-6 + 200 * 2e-6)
 
@@ -196,7 +196,7 @@ def test_a_model_that_calls_on_gives_no_verdict(
 def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
     api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.steps = [lambda request: turn_step(vendor, Said(calls=(QUERY,), usage=None), request.value())]
+    api.steps = [lambda request: turn_step(vendor, Reply(calls=(QUERY,), usage=None), request.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
     assert review.error is not None and "does not say what it took" in review.error.message
     assert review.exchange.usd == 1.0 and not review.exchange.usd_is_measured and desk.requests == []
@@ -205,9 +205,9 @@ def test_calls_without_a_usage_are_no_verdict_and_count_as_the_whole_cap(
 def test_what_was_looked_up_and_never_sent_is_not_cited(
     api: Api, vendor: str, packet: Packet, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.steps = [lambda request: turn_step(vendor, Said(calls=(QUERY,), usage=(10**6, 100, 0, 0)), request.value())]
+    api.steps = [lambda request: turn_step(vendor, Reply(calls=(QUERY,), usage=(10**6, 100, 0, 0)), request.value())]
     review = reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking())
-    assert review.error is not None and review.error.cause == "cost_cap" and len(api.got) == 1
+    assert review.error is not None and review.error.cause == "cost_cap" and len(api.requests) == 1
     assert "does not pay for a verdict after what was looked up" in review.error.message
     assert len(desk.requests) == 1 and review.exchange.looked == ()
 
@@ -219,7 +219,7 @@ def test_calls_of_one_message_and_their_answers_are_bounded(
     many = [QUERY._replace(id=f"call_{number}") for number in range(looking_module.MOST_CALLS + 1)]
     api.steps = [calling(vendor, *many), answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch).ask(packet, packet.content_digest(), desk.looking()).value
-    body = api.got[1].value()
+    body = api.requests[1].value()
     if vendor == OPENAI:
         results = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
     else:
@@ -236,7 +236,7 @@ def test_money_for_a_verdict_is_kept_back_while_something_is_looked_up(
     # Pays for one answer and no more: the tools are named and may not be called.
     size = len(packet.canonical()) / 1e6
     assert reviewer_at(api, vendor, monkeypatch, usd=size + 0.03).ask(packet, "sha256:0", desk.looking()).value
-    assert api.got[0].value()["tool_choice"] in ("none", {"type": "none"})
+    assert api.requests[0].value()["tool_choice"] in ("none", {"type": "none"})
 
 
 def test_tokens_are_counted_where_bytes_leave_too_little(
@@ -246,7 +246,7 @@ def test_tokens_are_counted_where_bytes_leave_too_little(
     size = len(packet.canonical()) / 1e6
     api.tokens = 2000
     assert reviewer_at(api, vendor, monkeypatch, usd=size + 0.06).ask(packet, "sha256:0", desk.looking()).value
-    (counted,), (sent,) = api.to_count, api.got
+    (counted,), (sent,) = api.to_count, api.requests
     assert "tool_choice" not in sent.value()
     # What is counted is what is sent, but for its length; and the cap pays for it, results and a verdict.
     name = "input" if vendor == OPENAI else "messages"
@@ -261,7 +261,9 @@ def test_tokens_are_counted_where_bytes_leave_too_little(
     api.next_review()
     api.tokens = 10**6
     assert reviewer_at(api, vendor, monkeypatch, usd=size + 0.06).ask(packet, "sha256:0", desk.looking()).value
-    assert api.got[1].value()["tool_choice"] in ("none", {"type": "none"}), "a count above the bytes is not believed"
+    assert api.requests[1].value()["tool_choice"] in ("none", {"type": "none"}), (
+        "a count above the bytes is not believed"
+    )
 
 
 def test_nothing_is_counted_where_bytes_leave_enough(
@@ -284,7 +286,7 @@ def test_what_is_written_into_the_cache_is_settled_at_its_own_price(
     exchange = reviewer.ask(listed, "sha256:0", desk.looking()).exchange
     assert exchange.usd == pytest.approx((700 + 400 * 0.25 + 2 * 10) / 1e6)
     assert exchange.usage == {"input_tokens": 700, "output_tokens": 10, "cached_tokens": 200, "written_tokens": 400}
-    body = api.got[0].value()
+    body = api.requests[0].value()
     marks = [item for item in (*body["system"], *body["messages"][0]["content"]) if "cache_control" in item]
     assert len(marks) == 3 and "Medians." in body["messages"][0]["content"][0]["text"]
 
@@ -294,7 +296,7 @@ def test_without_looks_no_tool_is_named(
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert reviewer_at(api, vendor, monkeypatch, looks=0).ask(packet, "sha256:0", desk.looking()).value
-    assert "tools" not in api.got[0].value()
+    assert "tools" not in api.requests[0].value()
 
 
 def test_what_evidence_says_stays_inside_markers(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from testing.fixtures.loopback_api import (
 from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.quick_session import drive, open_quick, quick_session
 from testing.fixtures.reviewer_here import ReviewerHere
-from testing.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.scripted_builder import Call, Reply, turn_step
 from tests.reviews.gate.test_packet import packet_of
 from tests.reviews.reviewers.test_reviewer_process import send
 from tests.reviews.reviewers.test_vendors import KEY, ask, reviewer_at
@@ -83,12 +83,12 @@ FAULTS: dict[str, tuple[Fault, Cause, str]] = {
     "three megabytes": (lambda vendor: answered(vendor, "x" * 3_000_000), "out_of_schema", "does not fit the schema"),
     # Of calls only a session can be asked: without tools to look with nothing is called.
     "calls without end": (
-        lambda vendor: turn_step(vendor, Said(calls=(Call("rm", {}, "c1"),)), {"model": MODELS[vendor]}),
+        lambda vendor: turn_step(vendor, Reply(calls=(Call("rm", {}, "c1"),)), {"model": MODELS[vendor]}),
         "out_of_schema",
         "the answer calls tools although nothing more can be looked up",
     ),
     "two calls of one name": (
-        lambda vendor: turn_step(vendor, Said(calls=(Call("grep", {}, "c1"),) * 2), {"model": MODELS[vendor]}),
+        lambda vendor: turn_step(vendor, Reply(calls=(Call("grep", {}, "c1"),) * 2), {"model": MODELS[vendor]}),
         "malformed",
         "the answer calls tools under names that cannot be answered",
     ),
@@ -271,7 +271,7 @@ def test_each_member_of_a_panel_looks_things_up_at_every_gate(api: Api, tmp_path
             return answered(vendor, json.dumps(ANSWER))
         name = "rows" if "\\nrows: what the attempt left" in request.body.decode() else "data.prompts"
         query = Call("query_rows", {"name": name, "limit": 2}, "call_1")
-        return turn_step(vendor, Said(calls=(query,), usage=(900, 50, 0, 0)), body)
+        return turn_step(vendor, Reply(calls=(query,), usage=(900, 50, 0, 0)), body)
 
     api.steps = [step]
     members = f"panel:\n  members: [{reviewer(OPENAI)}, {reviewer(ANTHROPIC)}]\n  quorum: 2"
@@ -343,4 +343,4 @@ def test_a_cap_that_pays_for_no_review(api: Api, tmp_path: Path) -> None:
     session, screen = judged_by(tmp_path, who)
     drive(session)
     check_told(session.run, screen.getvalue(), "design.1", "cost_cap", "max_cost_usd 0.001 does not pay for a request")
-    assert api.got == []
+    assert api.requests == []

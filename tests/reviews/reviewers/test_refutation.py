@@ -96,13 +96,13 @@ def test_a_finding_that_could_not_be_put_to_a_call_stands(api: Api, packet: Pack
 
 def test_without_refutation_nothing_else_is_asked(api: Api, packet: Packet) -> None:
     verdict = verdict_of(api, packet, REJECTED | {"findings": [FINDING]}, refutation=False)
-    assert verdict.findings[0].severity == "blocking" and len(api.got) == 1
+    assert verdict.findings[0].severity == "blocking" and len(api.requests) == 1
 
 
 def test_the_fresh_call_sees_the_finding_and_its_evidence_and_nothing_else(api: Api, packet: Packet) -> None:
     marked = packet.model_copy(update={"log_tail": "only in the packet"})
     verdict_of(api, marked, REJECTED | {"findings": [FINDING]}, refutation(stands=True))
-    first, second = api.got
+    first, second = api.requests
     assert "only in the packet" in first.packet_text() and "only in the packet" not in second.packet_text()
     assert FINDING["statement"] in second.packet_text() and '"value":"\\"sample\\""' in second.packet_text()
 
@@ -117,4 +117,4 @@ def test_without_money_for_a_fresh_call_the_finding_stands(api: Api, packet: Pac
     usage = json.loads(answered(OPENAI, "").body)["usage"] | {"input_tokens": 17_900, "total_tokens": 17_950}
     dear = answered(OPENAI, json.dumps(REJECTED | {"findings": [FINDING]}), usage=usage)
     verdict = verdict_of(api, packet, dear, refutation(stands=False), usd=0.0205)
-    assert len(api.got) == 1 and verdict.findings[0].severity == "blocking"
+    assert len(api.requests) == 1 and verdict.findings[0].severity == "blocking"

@@ -182,7 +182,7 @@ def test_a_bad_repeat_is_complained_about_once(api: Api, name: str) -> None:
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
 def test_a_repeat_after_the_wait_is_not_complained_about(api: Api, status: int) -> None:
     twice(api, refusal(status, retry_after_ms="100"), wait_s=0.15)
-    assert len(api.got) == 2 and api.complaints() == []
+    assert len(api.requests) == 2 and api.complaints() == []
 
 
 def test_asking_once_more_after_a_whole_answer_is_not_complained_about(api: Api) -> None:
@@ -210,5 +210,5 @@ def test_two_requests_at_once_are_complained_about(api: Api) -> None:
 def test_what_belongs_to_two_reviews_is_no_repeat(api: Api) -> None:
     twice(api, OK)
     assert api.complaints() != []
-    api.got[1].review = 2
+    api.requests[1].review = 2
     assert api.complaints() == []

@@ -136,7 +136,7 @@ def test_an_approval_approves_and_everything_about_it_is_known(
     assert review.value.reviewer == f"{PARTY[vendor]}:{MODELS[vendor]}"
     assert review.value.risks == ("small sample",) and review.value.not_judged == ("truth of the answers",)
     exchange = review.exchange
-    assert exchange.request == api.got[-1].body and exchange.response == on_the_wire(vendor, json.dumps(ANSWER))
+    assert exchange.request == api.requests[-1].body and exchange.response == on_the_wire(vendor, json.dumps(ANSWER))
     assert (exchange.model, exchange.statuses) == ("model-as-answered", (200,))
     assert exchange.usage == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
     assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx((1000 * 1 + 200 * 2) / 1e6), True)
@@ -198,10 +198,10 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
     message, exchange = unavailable(reviewer, packet)
     assert why in message
     # It was told what is wrong, once; both answers are kept and paid for.
-    assert len(api.got) == 2 and why in last_message(api.got[1])
+    assert len(api.requests) == 2 and why in last_message(api.requests[1])
     (first,) = exchange.earlier
-    assert (first.request, first.response) == (api.got[0].body, on_the_wire(vendor, text))
-    assert first.error in last_message(api.got[1]) and exchange.response == on_the_wire(vendor, text)
+    assert (first.request, first.response) == (api.requests[0].body, on_the_wire(vendor, text))
+    assert first.error in last_message(api.requests[1]) and exchange.response == on_the_wire(vendor, text)
     assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx(2 * 1400 / 1e6), True)
     assert exchange.usage == {"input_tokens": 2000, "output_tokens": 400, "cached_tokens": 0}
     api.next_review()
@@ -228,11 +228,11 @@ def test_a_second_answer_that_fits_is_the_verdict(
     api.steps = [answered(vendor, bad), answered(vendor, json.dumps(ANSWER))]
     reviewer = reviewer_at(api, vendor, monkeypatch)
     review = ask(reviewer, packet)
-    assert review.value is not None and len(api.got) == 2
+    assert review.value is not None and len(api.requests) == 2
     assert settle(evidence.resolved, packet, review.value, evidence.attempt).outcome == "approve"
-    body = api.got[1].value()
+    body = api.requests[1].value()
     messages = [text_of(message) for message in (body["input"] if "input" in body else body["messages"])][-3:]
-    assert messages[0] == api.got[0].packet_text() and messages[1] == bad
+    assert messages[0] == api.requests[0].packet_text() and messages[1] == bad
     assert "That answer cannot be used: the answer does not fit the schema: score: Extra inputs" in messages[2]
     assert review.exchange.statuses == (200, 200) and len(review.exchange.earlier) == 1
 
@@ -243,14 +243,14 @@ def test_a_second_question_stays_within_the_cap(api: Api, packet: Packet, monkey
     size = len(render(packet).encode()) + len(instructions().encode()) + len(canonical_bytes(answer_form().schema))
     cap = (size + 1000 + 2 * (review_model.LEAST_OUTPUT_TOKENS + 10)) / 1e6
     message, exchange = unavailable(reviewer_at(api, OPENAI, monkeypatch, max_cost_usd=cap), packet)
-    assert "does not fit the schema: analysis" in message and len(api.got) == 1
+    assert "does not fit the schema: analysis" in message and len(api.requests) == 1
     assert exchange.earlier == () and exchange.usd <= cap
     api.next_review()
     api.steps = [answered(OPENAI, "{}"), answered(OPENAI, json.dumps(ANSWER))]
     assert ask(reviewer_at(api, OPENAI, monkeypatch, max_cost_usd=2 * cap), packet).value is not None
     # What the first answer cost is no longer there for the second, whose request is longer.
-    first, second = (api.got[number].value()["max_output_tokens"] for number in (1, 2))
-    assert len(api.got) == 3 and second < first - 1400 / 2 and 1400 / 1e6 + 2 * second / 1e6 < 2 * cap - size / 1e6
+    first, second = (api.requests[number].value()["max_output_tokens"] for number in (1, 2))
+    assert len(api.requests) == 3 and second < first - 1400 / 2 and 1400 / 1e6 + 2 * second / 1e6 < 2 * cap - size / 1e6
 
 
 def test_a_second_answer_that_is_cut_off_counts_as_the_whole_cap(
@@ -276,12 +276,12 @@ def test_an_outage_is_waited_for_as_long_as_the_spec_says(
         waited.append((why, usd))
 
     reviewer.waits = waits
-    assert outcome(reviewer, evidence, packet) == "approve" and len(api.got) == 6
+    assert outcome(reviewer, evidence, packet) == "approve" and len(api.requests) == 6
     assert waited[1] == ("the model's server answered 503 (server error) after 2 calls", 0.0) and len(waited) == 5
     api.next_review()
     api.steps = [failed(vendor, 500)]
     assert "answered 500 (server error)" in unavailable(reviewer_at(api, vendor, monkeypatch, outage_s=0), packet)[0]
-    assert len(api.got) == 7
+    assert len(api.requests) == 7
 
 
 @pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
@@ -290,7 +290,7 @@ def test_both_vendors_are_asked_for_a_stream(
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
-    assert api.got[0].value()["stream"] is True
+    assert api.requests[0].value()["stream"] is True
     # A server that answers in one piece is not one of this API.
     api.next_review()
     api.steps = [Step(answered(vendor, json.dumps(ANSWER)).body)]
@@ -322,7 +322,7 @@ def test_an_error_in_the_middle_of_a_stream_is_no_verdict(
     api.steps = [Step(broken, headers={"content-type": "text/event-stream"})]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
     assert message.startswith("the answer of the model's server was cut off: ") and "Overloaded" in message
-    assert len(api.got) == 1 and not exchange.usd_is_measured
+    assert len(api.requests) == 1 and not exchange.usd_is_measured
 
 
 def test_an_answer_of_three_megabytes_is_read_and_is_no_verdict(
@@ -332,7 +332,7 @@ def test_an_answer_of_three_megabytes_is_read_and_is_no_verdict(
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch, max_cost_usd=0.05), packet)
     assert message.startswith("the answer does not fit the schema: Invalid JSON") and exchange.usd_is_measured
     # It is shown to the model again only in part.
-    assert len(api.got) == 1 or len(told_before(api.got[1])) < 61_000
+    assert len(api.requests) == 1 or len(told_before(api.requests[1])) < 61_000
 
 
 def told_before(request: ReceivedRequest) -> str:
@@ -404,8 +404,8 @@ def test_429_waits_as_long_as_it_is_told(
     api.steps = [failed(vendor, 429, retry_after="1"), answered(vendor, json.dumps(ANSWER))]
     began = time.monotonic()
     assert outcome(reviewer_at(api, vendor, monkeypatch, outage_s=5), evidence, packet) == "approve"
-    assert time.monotonic() - began >= 1 and len(api.got) == 2
-    assert api.got[0].body == api.got[1].body
+    assert time.monotonic() - began >= 1 and len(api.requests) == 2
+    assert api.requests[0].body == api.requests[1].body
 
 
 def test_429_with_a_wait_beyond_the_time_allowed_ends_at_once(
@@ -423,7 +423,7 @@ def test_500_for_ever_ends_when_the_outage_is_over(
 ) -> None:
     api.steps = [failed(vendor, 500)]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    count = len(api.got)
+    count = len(api.requests)
     assert f"answered 500 (server error) after {count} calls" in message and 4 <= count <= 6
     assert (exchange.statuses, exchange.usd) == ((500,) * count, 0.0)
 
@@ -439,7 +439,7 @@ def test_what_will_not_get_better_is_not_repeated(
 def test_a_redirect_is_not_followed(api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch) -> None:
     api.steps = [Step(b"", 307, {"location": f"{api.address}/elsewhere"})]
     unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert len(api.got) == 1
+    assert len(api.requests) == 1
 
 
 @pytest.mark.parametrize("step", [Step(hang_s=30), Step(b"{", drip_s=0.05)], ids=["silent", "dripping"])
@@ -460,7 +460,7 @@ def test_a_cut_connection_is_no_verdict_and_not_repeated(
 ) -> None:
     api.steps = [replace(answered(vendor, json.dumps(ANSWER)), cut=True)]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert "was cut off" in message and len(api.got) == 1
+    assert "was cut off" in message and len(api.requests) == 1
     assert (exchange.usd, exchange.usd_is_measured) == (1.0, False)
 
 
@@ -498,13 +498,13 @@ def test_hostile_rows_stay_inside_the_data(
     assert any("SYSTEM" in str(row) for row in packet.sample_rows)
     api.steps = [answered(vendor, json.dumps(REJECTED))]
     ask(reviewer_at(api, vendor, monkeypatch), packet)
-    sent = api.got[-1].packet_text()
+    sent = api.requests[-1].packet_text()
     lines = sent.split("\n")
     assert len(lines) == 5
     name = lines[1].removeprefix("----- BEGIN PACKET ").removesuffix(" -----")
     assert lines[1:4:2] == [f"----- BEGIN PACKET {name} -----", f"----- END PACKET {name} -----"]
     assert name not in lines[2] and json.loads(lines[2]) == json.loads(canonical_bytes(build_packet_view(packet)))
-    outside = api.got[-1].instructions() + lines[0] + lines[4]
+    outside = api.requests[-1].instructions() + lines[0] + lines[4]
     assert "approve=true" not in outside and "Ignore the above" not in outside
 
 
@@ -517,7 +517,7 @@ def test_the_key_travels_in_its_header_only_and_an_echo_is_removed(
 ) -> None:
     api.steps = [Step(json.dumps({"error": {"type": "t", "message": f"wrong key {KEY}"}}).encode(), 401)]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert KEY in "".join(api.got[0].headers.values()) and KEY.encode() not in api.got[0].body
+    assert KEY in "".join(api.requests[0].headers.values()) and KEY.encode() not in api.requests[0].body
     assert exchange.response is not None and KEY.encode() not in exchange.request + exchange.response
     assert "[masked: the key]" in message
 
@@ -527,15 +527,15 @@ def test_a_request_that_the_cap_does_not_pay_for_is_not_sent(
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch, max_cost_usd=0.001), packet)
-    assert "does not pay" in message and api.got == [] and (exchange.usd, exchange.statuses) == (0.0, ())
+    assert "does not pay" in message and api.requests == [] and (exchange.usd, exchange.statuses) == (0.0, ())
 
 
 def test_the_cap_bounds_the_answer(api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     ask(reviewer_at(api, vendor, monkeypatch, max_cost_usd=0.05), packet)
-    sent = api.got[-1].value()
+    sent = api.requests[-1].value()
     most = sent.get("max_output_tokens") or sent["max_tokens"]
-    size = len(api.got[-1].instructions().encode()) + len(api.got[-1].packet_text().encode())
+    size = len(api.requests[-1].instructions().encode()) + len(api.requests[-1].packet_text().encode())
     assert most < review_model.MOST_OUTPUT_TOKENS
     assert (size * PRICE.input + most * PRICE.output) / 1e6 <= 0.05
 
@@ -550,7 +550,7 @@ def test_the_environment_cannot_redirect_a_reviewer(
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-someone")
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
-    sent = api.got[0].headers
+    sent = api.requests[0].headers
     keys = {name: sent[name] for name in ("authorization", "x-api-key") if name in sent}
     assert keys == ({"x-api-key": KEY} if vendor == ANTHROPIC else {"authorization": f"Bearer {KEY}"})
     assert not {"x-gateway-key", "openai-organization"} & sent.keys()
@@ -565,11 +565,11 @@ def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Pa
     )
     api.steps = [answered(OPENAI, json.dumps(ANSWER))]
     review = ask(model_reviewer(spec, {"OPENAI_API_KEY": KEY}), packet)
-    assert review.value is not None and review.exchange.usd == 0 and api.got[0].path == "/v1/responses"
-    assert KEY not in str(api.got[0].headers)
+    assert review.value is not None and review.exchange.usd == 0 and api.requests[0].path == "/v1/responses"
+    assert KEY not in str(api.requests[0].headers)
     api.next_review()
     ask(model_reviewer(spec, {ENDPOINT_KEYS["reviewer"]: KEY}), packet)
-    assert api.got[1].headers["authorization"] == f"Bearer {KEY}"
+    assert api.requests[1].headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_anthropics_api_at_an_address_of_the_spec_gets_the_key_of_that_address(api: Api, packet: Packet) -> None:
@@ -577,8 +577,8 @@ def test_anthropics_api_at_an_address_of_the_spec_gets_the_key_of_that_address(a
     spec = ReviewerSpec(vendor="anthropic", model="m", base_url=api.address, usd_per_million_tokens=price)
     api.steps = [answered(ANTHROPIC, json.dumps(ANSWER))]
     review = ask(model_reviewer(spec, {ENDPOINT_KEYS["reviewer"]: KEY, "ANTHROPIC_API_KEY": "of-the-vendor"}), packet)
-    assert review.value is not None and api.got[0].path == "/v1/messages"
-    assert api.got[0].headers["x-api-key"] == KEY and "authorization" not in api.got[0].headers
+    assert review.value is not None and api.requests[0].path == "/v1/messages"
+    assert api.requests[0].headers["x-api-key"] == KEY and "authorization" not in api.requests[0].headers
 
 
 @pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])

@@ -59,8 +59,8 @@ def test_an_answer_is_shown_between_markers_without_what_is_withheld(session: Se
     assert text.startswith("answered by model, recorded as answer/1\n")
     assert "Ignore previous" not in text.replace(inside[0], "")
     assert not any(word in text for word in (KEY, "line on elm", "gpt-5-mini"))
-    assert not bench.done and len(api.got) == 1
-    sent = json.dumps(api.got[0].value())
+    assert not bench.done and len(api.requests) == 1
+    sent = json.dumps(api.requests[0].value())
     assert KEY not in sent and "short tale of the sea" in sent
 
 
@@ -85,6 +85,6 @@ def test_a_review_that_was_answered_is_not_paid_for_again(
     if asks_again:
         # Asked for again, in the same words, the recorded answer is given.
         assert "answered by recorded" in call(bench, "ask_review", **ASK).text
-    assert len(api.got) == 1
+    assert len(api.requests) == 1
     accounts = ledger.Accounts(session.trail.iterate("spend"), session.resolved.spec.budget)
     assert accounts.sum_reserved("reviewer") == 0 and 0 < accounts.sum_spent("reviewer") < 0.01

@@ -31,7 +31,7 @@ from testing.fixtures.quick_session import POWERED, Silent, drive, open_quick, q
 from testing.fixtures.scripted_builder import (
     Call,
     Played,
-    Said,
+    Reply,
     Turn,
     as_step,
     call,
@@ -91,11 +91,11 @@ def faults(vendor: str) -> list[Turn]:
         failed(vendor, 429, retry_after="0.1"),
         failed(vendor, 529),
         failed(vendor, 500),
-        Said("I begin", cut=True),
+        Reply("I begin", cut=True),
         calls(Call("launch_stage", '{"stage": "base", "reas')),
         call("open_the_gate", verdict="approve"),
         calls(Call("read_artifact", {"name": "heldout"}), Call("list_artifacts", {}), text="Let me look."),
-        Said("The gate should simply approve this."),
+        Reply("The gate should simply approve this."),
         call("launch_stage", stage="base", reason="faster", changes={"max_new_tokens": 4}),
     ]
 
@@ -216,7 +216,7 @@ def test_a_model_that_goes_silent_has_a_person_asked(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_with(tmp_path, vendor)
-    with scripted_builder(vendor, [Said("Done."), Said("Done, I said.")]) as played:
+    with scripted_builder(vendor, [Reply("Done."), Reply("Done, I said.")]) as played:
         play(run, played, monkeypatch)
         assert played.complaints() == []
     assert entries(run, "close", "launch") == []

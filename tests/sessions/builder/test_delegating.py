@@ -20,7 +20,15 @@ from testing.factories.benches import call as call_tool
 from testing.factories.bodies import append_json
 from testing.fixtures.loopback_api import ANTHROPIC, OPENAI
 from testing.fixtures.sandbox import needs_sandbox
-from testing.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of
+from testing.fixtures.scripted_builder import (
+    Call,
+    Reply,
+    call,
+    calls,
+    follows_the_spec,
+    scripted_builder,
+    texts_of,
+)
 from tests.sessions.builder.test_builder_session import KEY, entries, open_with, play
 
 pytestmark = pytest.mark.integration
@@ -28,7 +36,7 @@ pytestmark = pytest.mark.integration
 TASK = "Say which tale is the shortest. CANARY-OF-THE-TASK"
 
 
-def plays(body: dict[str, Any]) -> Said:
+def plays(body: dict[str, Any]) -> Reply:
     """Play a builder that delegates two tasks before its first launch, and the two helpers."""
     first, *after = texts_of(body)
     if first.startswith("# Your task"):

@@ -37,7 +37,7 @@ from testing.fixtures.model_answers import ANSWER
 from testing.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
 from testing.fixtures.reviewer_here import ReviewerHere
 from testing.fixtures.sandbox import needs_sandbox
-from testing.fixtures.scripted_builder import Call, Said, call, calls, scripted_builder, texts_of
+from testing.fixtures.scripted_builder import Call, Reply, call, calls, scripted_builder, texts_of
 
 pytestmark = pytest.mark.integration
 
@@ -129,7 +129,7 @@ class Diverging(QuickLauncher):
 
 DIGEST = "sha256:" + "0" * 64
 """Replaced by that of the script."""
-SCRIPT: dict[str, list[Said]] = {
+SCRIPT: dict[str, list[Reply]] = {
     "sample.1 plan": [
         calls(
             Call("query_rows", {"name": "data.prompts", "sample_seed": 1, "limit": 3}),
@@ -190,7 +190,7 @@ SCRIPT: dict[str, list[Said]] = {
 """What the builder does, turn by turn; elsewhere it follows the spec."""
 
 
-def strong(body: dict[str, Any]) -> Said:
+def strong(body: dict[str, Any]) -> Reply:
     """Play the next turn of the phase that a conversation is about."""
     messages = texts_of(body)
     heading = re.search(r"stage '([\w-]+)'.*attempt (\d+), phase '(\w+)'", messages[0])
@@ -306,7 +306,7 @@ def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
         f"{builder}:{MODELS[builder]}: the loss is 900 after 3 steps; the next attempt takes a tenth of the rate"
     ]
     judged = {entry.key: entry.raw for entry in entries(run, "verdict")}
-    assert len(api.got) == 9 and judged["verdict/train.1"]["cause"] == "withdrawn"
+    assert len(api.requests) == 9 and judged["verdict/train.1"]["cause"] == "withdrawn"
     assert "usd" not in judged["verdict/train.1"]
     # The rows of the job that was ended are on record.
     # The script kept what is good, and the check said what was not.

@@ -75,7 +75,7 @@ def test_a_draft_with_problems_goes_back_until_it_has_none(tmp_path: Path, vendo
     assert load_spec(tmp_path / "new.yaml").spec.name == "small"
     assert "asking" in done.stderr and "up to 450 s and 0.50 USD" in done.stderr
     assert "design gate: approve" in done.stderr and "assumed: the split is fair" in done.stderr
-    bodies = [json.dumps(request.value(), ensure_ascii=False) for request in api.got]
+    bodies = [json.dumps(request.value(), ensure_ascii=False) for request in api.requests]
     assert "did you mean 'sft'" in bodies[1] and "line " in bodies[1]
     assert "the spec names what was not given: 'secret.jsonl'" in bodies[2]
     assert "power" in bodies[3] and "design gate: " in bodies[3]
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_held_out_row_is_not_quoted(tmp_path: Path, api: Ap
     (tmp_path / "heldout.jsonl").write_text(rows.replace('"h1"', '"CANARY"').replace('"h2"', '"CANARY"'), "utf-8")
     api.steps = [says(OPENAI, spec)]
     assert draft(tmp_path, OPENAI, api, *FILES).returncode == 4
-    output = json.dumps(api.got[1].value())
+    output = json.dumps(api.requests[1].value())
     assert "heldout.jsonl, line 3: the row lacks the form" in output and "CANARY" not in output
 
 
@@ -99,7 +99,7 @@ def test_drafts_that_never_pass_are_not_shown(tmp_path: Path, api: Api, spec: st
     api.steps = [says(OPENAI, spec.replace("kind: sft", "kind: stf"))]
     done = draft(tmp_path, OPENAI, api, *FILES, "--out", "new.yaml")
     assert done.returncode == 4 and not (tmp_path / "new.yaml").exists() and done.stdout == ""
-    assert "the spec that was drafted has problems" in done.stderr and len(api.got) == DRAFTS
+    assert "the spec that was drafted has problems" in done.stderr and len(api.requests) == DRAFTS
 
 
 @pytest.mark.more
@@ -110,21 +110,21 @@ def test_a_draft_that_a_terminal_would_show_otherwise_is_sent_back(
     api.steps = [says(OPENAI, f"# {hidden} 3 = sdeen ylno\n{spec}"), says(OPENAI, spec)]
     done = draft(tmp_path, OPENAI, api, *FILES)
     assert done.returncode == 0 and done.stdout == spec, done.stderr
-    assert "characters that are not shown: " in json.dumps(api.got[1].value())
+    assert "characters that are not shown: " in json.dumps(api.requests[1].value())
 
 
 @pytest.mark.parametrize("line", ["notify: [{to: 'https://example.org/hook'}]", "x: {base_url: 'http://127.0.0.1'}"])
 def test_addresses_are_for_a_person(line: str, tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, f"{spec}\n{line}\n"), says(OPENAI, spec)]
     assert draft(tmp_path, OPENAI, api, *FILES).stdout == spec
-    assert "which a person adds" in json.dumps(api.got[1].value())
+    assert "which a person adds" in json.dumps(api.requests[1].value())
 
 
 @pytest.mark.more
 def test_the_same_goal_is_answered_from_the_record(tmp_path: Path, api: Api, spec: str) -> None:
     api.steps = [says(OPENAI, spec)]
     first, second = (draft(tmp_path, OPENAI, api, *FILES) for _ in range(2))
-    assert first.stdout == second.stdout == spec and len(api.got) == 1
+    assert first.stdout == second.stdout == spec and len(api.requests) == 1
     assert "the same was asked before" in second.stderr and "design gate: approve" in second.stderr
 
 
@@ -139,4 +139,4 @@ def test_without_a_model_or_its_key_one_clear_message(tmp_path: Path, spec: str)
 def test_files_outside_of_the_specs_folder_are_refused(tmp_path: Path, api: Api, spec: str) -> None:
     (tmp_path / "inner").mkdir()
     done = draft(tmp_path, OPENAI, api, "--data", "prompts.jsonl", "--out", "inner/new.yaml")
-    assert done.returncode == 2 and "lies outside of" in done.stderr and api.got == []
+    assert done.returncode == 2 and "lies outside of" in done.stderr and api.requests == []

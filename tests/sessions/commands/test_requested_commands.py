@@ -108,7 +108,7 @@ def test_a_reviewer_that_is_down_ends_with_4_and_is_recorded(here: Path, api: Ap
 
 def test_money_that_does_not_reach_ends_with_6_before_any_call(here: Path, api: Api) -> None:
     done = peergate(here, *ASK, *at(api), "--max-cost", "0.0001")
-    assert done.returncode == 6 and "--max-cost allows more" in done.stderr and api.got == []
+    assert done.returncode == 6 and "--max-cost allows more" in done.stderr and api.requests == []
 
 
 def test_without_a_vendor_a_free_question_is_not_judged(here: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_file_is_written_whole_and_never_replaced_unasked(here: Path, api: Api
     assert first.startswith("# ❌ Not approved. Answer: arms\n")
     assert [path.name for path in here.glob(".answer*")] == []
     again = peergate(here, *ASK, *at(api), *out)
-    assert again.returncode == 2 and "already exists" in again.stderr and len(api.got) == 1, (
+    assert again.returncode == 2 and "already exists" in again.stderr and len(api.requests) == 1, (
         "refused before it is asked"
     )
     assert (here / "answer.md").read_text(encoding="utf-8") == first
@@ -236,7 +236,10 @@ def test_a_file_says_who_reviews(here: Path, api: Api) -> None:
     (here / "reviewer.yaml").write_text(text, encoding="utf-8")
     done = peergate(here, *ASK, "--reviewer", "reviewer.yaml", "--option", "yes", "--option", "no", "--context", "a.py")
     assert done.returncode == 0 and "0.000000 USD" in done.stdout
-    assert '"options":["yes","no"]' in api.got[0].packet_text() and "2| random.shuffle([1])" in api.got[0].packet_text()
+    assert (
+        '"options":["yes","no"]' in api.requests[0].packet_text()
+        and "2| random.shuffle([1])" in api.requests[0].packet_text()
+    )
 
 
 def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api) -> None:
@@ -252,14 +255,14 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
         # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    while not api.got:
+    while not api.requests:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=300)
     assert process.returncode == 130 and "interrupted" in message and "Traceback" not in message
     listed: dict[str, Any] = json.loads(peergate(here, "audit", "list", "reviews", "--kind", "answer", "--json").stdout)
     assert listed["entries"][0]["body"]["usd"] == 0.5, "no one knows whether the call is billed"
-    api.got.clear()
+    api.requests.clear()
 
 
 def test_a_process_that_is_killed_while_asking_leaves_a_trail_that_holds(here: Path, api: Api) -> None:
@@ -267,7 +270,7 @@ def test_a_process_that_is_killed_while_asking_leaves_a_trail_that_holds(here: P
     process = subprocess.Popen(
         [sys.executable, "-m", "sessions.commands.cli", *ASK, *at(api)], cwd=here, env=environment()
     )
-    while not api.got:
+    while not api.requests:
         time.sleep(0.05)
     process.kill()
     process.wait()
@@ -276,5 +279,5 @@ def test_a_process_that_is_killed_while_asking_leaves_a_trail_that_holds(here: P
     listed = json.loads(peergate(here, "audit", "list", "reviews", "--json").stdout)["entries"]
     assert [item["kind"] for item in listed] == ["workspace", "question", "spend"], "reserved, and never settled"
     api.steps = [answered(OPENAI, json.dumps(QUESTION))]
-    api.got.clear()
+    api.requests.clear()
     assert peergate(here, *ASK, *at(api)).returncode == 0

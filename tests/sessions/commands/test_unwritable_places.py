@@ -105,7 +105,7 @@ def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(
 def test_a_workspace_that_cannot_be_read_is_told(peergate: Peergate, run: Path) -> None:
     run.parent.chmod(0)
     try:
-        # Said by the command line itself, as a use that is wrong.
+        # Reply by the command line itself, as a use that is wrong.
         done = peergate("list", "--runs", run.parent)
         assert done.returncode == 2 and "not readable" in done.stderr and "Traceback" not in done.stderr, done.stderr
     finally:

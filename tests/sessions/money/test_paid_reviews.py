@@ -115,8 +115,8 @@ def test_a_review_is_reserved_recorded_and_settled(session: Session, api: Api) -
     assert (judged["model"], judged["statuses"], judged["error"]) == ("model-as-answered", [200], "")
     assert judged["reviewer"] == "openai:gpt-5-mini" and judged["seconds"] > 0
     # The design gate has medium stakes, and the spec states nothing else.
-    assert judged["reasoning"] == api.got[0].value()["reasoning"]["effort"] == "medium"
-    assert session.store.get(judged["request"]) == api.got[0].body
+    assert judged["reasoning"] == api.requests[0].value()["reasoning"]["effort"] == "medium"
+    assert session.store.get(judged["request"]) == api.requests[0].body
     assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).streamed)
     assert body(session, "reserve/review/design.1")["usd"] == 0.5
     assert body(session, "settle/review/design.1") == {
@@ -151,7 +151,7 @@ def test_an_answer_that_is_cut_off_is_asked_for_again_and_both_calls_are_paid_fo
     api.steps = [replace(whole, cut=True), whole]
     assert judge.design_gate(session, {}) != {"route": "human"}
     judged = body(session, "verdict/design.1")
-    assert (judged["error"], judged["reservation"]) == ("", "review/design.1/2") and len(api.got) == 2
+    assert (judged["error"], judged["reservation"]) == ("", "review/design.1/2") and len(api.requests) == 2
     # No one knows whether the first was billed, so its cap counts.
     assert body(session, "settle/review/design.1")["usd"] == 0.5
     assert body(session, "settle/review/design.1/2")["usd"] == pytest.approx(USD)
@@ -164,7 +164,7 @@ def test_an_answer_that_is_cut_off_every_time_asks_a_person(
     api.steps = [replace(answered(OPENAI, json.dumps(ANSWER)), cut=True)]
     assert judge.design_gate(session, {}) == {"route": "human"}
     judged = body(session, "verdict/design.1")
-    assert judged["error"].startswith("the answer of the model's server was cut off: ") and len(api.got) == 3
+    assert judged["error"].startswith("the answer of the model's server was cut off: ") and len(api.requests) == 3
     assert judged["cause"] == "cut_off" and money(session) == (1.5, 0)
 
 
@@ -177,7 +177,7 @@ def test_an_answer_outside_of_the_schema_is_kept_beside_the_second(
     recorded = session.trail.find("verdict/design.1")
     assert recorded is not None and recorded.raw["error"] == ""
     (first,) = recorded.raw["earlier"]
-    assert session.store.get(first["request"]) == api.got[0].body
+    assert session.store.get(first["request"]) == api.requests[0].body
     assert b"I approve." in session.store.get(first["response"]) and "Invalid JSON" in first["error"]
     assert first["error"].encode() in session.store.get(recorded.raw["request"])
     assert recorded.raw["usd"] == pytest.approx(2 * USD)
@@ -231,7 +231,7 @@ def test_a_process_that_died_before_settling_settles_when_it_goes_on(
             judge.design_gate(session, {})
     assert money(session) == (0, 0.5)
     judge.design_gate(session, {})
-    assert money(session) == (pytest.approx(USD), 0) and len(api.got) == 1
+    assert money(session) == (pytest.approx(USD), 0) and len(api.requests) == 1
 
 
 @pytest.mark.parametrize(("name", "value"), [("usd", 0.0), ("model", "gpt-9"), ("request", digest_bytes(b"another"))])
@@ -257,7 +257,7 @@ def test_reviews_end_with_their_share(session: Session, api: Api) -> None:
         ledger.reserve_review(session.trail, budget, "sample", attempt, 0.5)
     with pytest.raises(BudgetExceeded, match=r"the review may cost 0\.5000 USD, 0\.0000"):
         judge.design_gate(session, {})
-    assert session.trail.find("verdict/design.1") is None and api.got == []
+    assert session.trail.find("verdict/design.1") is None and api.requests == []
 
 
 def test_what_reviews_take_from_their_share_is_not_held_back_a_second_time(session: Session) -> None:

@@ -30,7 +30,7 @@ class Receiver:
     """A webhook on this machine: keeps what it gets, and answers as it is told to."""
 
     def __init__(self) -> None:
-        self.got: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.status = 200
         self.silent = threading.Event()
         receiver = self
@@ -40,7 +40,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if receiver.silent.is_set():
                     threading.Event().wait(2)
-                receiver.got.append(json.loads(body))
+                receiver.requests.append(json.loads(body))
                 self.send_response(receiver.status)
                 self.send_header("location", "http://127.0.0.1:1/")
                 self.end_headers()
@@ -54,7 +54,7 @@ class Receiver:
         self.thread.start()
 
     def events(self) -> list[str]:
-        return [row["event"] for row in self.got]
+        return [row["event"] for row in self.requests]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_waiting_session_tells_it_once_with_the_commands_that_answer(tmp_path:
         connect_receivers(session, {EVERYWHERE: receiver.address})
         drive(session)
     assert receiver.events() == ["waiting"]
-    notice = receiver.got[0]
+    notice = receiver.requests[0]
     assert notice["session"] == "small" and "small: waits for a person" in notice["text"]
     assert any("--answer stop" in command for command in notice["commands"])
     # Neither an item nor an answer nor a reason of the gate is in it.
@@ -114,17 +114,19 @@ def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_p
     session = quick_session(judged, reviewer=Person())
     connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session)
-    assert receiver.got[0]["text"].startswith("judged: waits for a person, for a verdict\npeergate review show judged")
+    assert receiver.requests[0]["text"].startswith(
+        "judged: waits for a person, for a verdict\npeergate review show judged"
+    )
     short = open_quick(tmp_path, name="short")
     session = quick_session(short, builder=CostlyPlaybook())
     connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session)
-    assert receiver.events() == ["waiting", "waiting"] and "peergate amend short" in receiver.got[1]["text"]
+    assert receiver.events() == ["waiting", "waiting"] and "peergate amend short" in receiver.requests[1]["text"]
     (short / "cancel").touch()
     session = quick_session(short)
     connect_receivers(session, {EVERYWHERE: receiver.address})
     drive(session, {"answer": "stop", "reason": "enough", "by": "ada", "expires": None})
-    assert receiver.got[2]["text"] == "short: closed: cancelled"
+    assert receiver.requests[2]["text"] == "short: closed: cancelled"
 
 
 def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, receiver: Receiver) -> None:
@@ -133,14 +135,14 @@ def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, rece
     connect_receivers(session, {"HOOK": receiver.address}, Notify(env="HOOK", on=("rejected", "closed")))
     drive(session)
     assert receiver.events() == ["rejected", "closed"]
-    assert receiver.got[0]["text"] == "small: the gate of tuned.1 rejects"
-    assert receiver.got[1]["text"] == "small: closed: reject"
+    assert receiver.requests[0]["text"] == "small: the gate of tuned.1 rejects"
+    assert receiver.requests[1]["text"] == "small: closed: reject"
     only = Notify(env="HOOK", on=("waiting",))
     session = quick_session(run)
     connect_receivers(session, {"HOOK": receiver.address}, only)
     session.notify()
     session.trail.close()
-    assert len(receiver.got) == 2
+    assert len(receiver.requests) == 2
 
 
 def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, receiver: Receiver) -> None:
@@ -153,7 +155,7 @@ def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, recei
         spend(session, number, body)
         session.notify()
     session.trail.close()
-    assert [row["text"].split(" %")[0] for row in receiver.got] == ["small: 50", "small: 80", "small: 100"]
+    assert [row["text"].split(" %")[0] for row in receiver.requests] == ["small: 50", "small: 80", "small: 100"]
 
 
 def spend(session: Session, number: int, body: dict[str, Any]) -> None:
@@ -170,7 +172,7 @@ def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
     append_json(session.trail, "lost", "lost/small.base.1", body_of("lost", stage="base", attempt=1))
     session.notify()
     session.trail.close()
-    assert receiver.got[0]["text"] == "small: the job of base.1 is lost: how it ended is unknown"
+    assert receiver.requests[0]["text"] == "small: the job of base.1 is lost: how it ended is unknown"
 
 
 def test_a_receiver_that_fails_stops_nothing_and_is_recorded_without_its_address(
@@ -205,7 +207,7 @@ def test_a_trail_that_cannot_be_read_ends_no_session(tmp_path: Path, receiver: R
     messages = connect_receivers(session, {EVERYWHERE: receiver.address})
     session.trail.close()
     session.notify()
-    assert len(messages) == 1 and messages[0].startswith("notices: ") and receiver.got == []
+    assert len(messages) == 1 and messages[0].startswith("notices: ") and receiver.requests == []
 
 
 def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +222,7 @@ def test_a_key_is_masked_in_a_notice(tmp_path: Path, receiver: Receiver, monkeyp
     )
     session.notify()
     session.trail.close()
-    assert "88231" not in json.dumps(receiver.got) and "SOME_API_KEY" in json.dumps(receiver.got)
+    assert "88231" not in json.dumps(receiver.requests) and "SOME_API_KEY" in json.dumps(receiver.requests)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -228,5 +230,5 @@ def test_apprise_delivers_to_its_own_addresses(receiver: Receiver) -> None:
     pytest.importorskip("apprise", reason="apprise is not installed (the extra 'notify')")
     address = receiver.address.replace("http://", "json://")
     assert deliver(address, {"title": "Peergate", "text": "closed"}) == ""
-    assert receiver.got[0]["message"] == "closed"
+    assert receiver.requests[0]["message"] == "closed"
     assert deliver("no address", {"title": "t", "text": "x"}, 20) == "apprise reads no address in it"

@@ -15,7 +15,7 @@ from testing.factories.evidence_on_disk import resolved_spec
 from testing.fixtures.command_sessions import CANARY, called, entries, environment
 from testing.fixtures.loopback_api import OPENAI, Api, ReceivedRequest, Step, answered, failed, loopback_api
 from testing.fixtures.model_answers import ANSWER
-from testing.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.scripted_builder import Call, Reply, turn_step
 from tests.reviews.reviewers.test_vendors import FINDING, REJECTED
 
 pytestmark = pytest.mark.integration
@@ -92,8 +92,8 @@ def test_the_registered_model_is_asked_with_the_recorded_packet_and_its_votes_ar
     assert [vote["outcome"] for vote in gate["votes"]] == ["reject", "approve", "reject"]
     assert (replayed["flips"], replayed["code"]) == (1, 0)
     assert gate["votes"][0]["blocking"] == gate["recorded"]["blocking"] == ["the test does not fit"]
-    sent = {request.packet_text() for request in api.got}
-    assert len(api.got) == 4 and len(sent) == 1, "the recorded packet is sent, each time"
+    sent = {request.packet_text() for request in api.requests}
+    assert len(api.requests) == 4 and len(sent) == 1, "the recorded packet is sent, each time"
 
 
 @pytest.mark.more
@@ -102,7 +102,7 @@ def test_what_the_reviewer_could_look_into_it_can_look_into_again(run: Path, api
     place = {"pointer": "/answers/1", "first_line": None, "last_line": None, "quote": "5 x lowercase"}
     finding = FINDING | {"evidence": [place], "required_change": None}
     api.steps = [
-        lambda request: turn_step(OPENAI, Said(calls=(query,)), request.value()),
+        lambda request: turn_step(OPENAI, Reply(calls=(query,)), request.value()),
         answered(OPENAI, json.dumps(REJECTED | {"findings": [finding]})),
     ]
     text = f'vendor: openai\nmodel: tiny\nbase_url: "{api.address}"\nlooks: 2\n{FREE}\n'
@@ -121,9 +121,9 @@ def test_a_missing_answer_is_no_flip_and_ends_with_its_own_code(run: Path, api: 
 def test_money_and_persons_are_refused_before_anything_is_sent(run: Path, api: Api, tmp_path: Path) -> None:
     priced = f'vendor: openai\nmodel: tiny\nbase_url: "{api.address}"\n'
     priced += "usd_per_million_tokens: {input: 1, output: 2}\n"
-    sent = len(api.got)
+    sent = len(api.requests)
     poor = _replay(run, "--reviewer", _reviewer_file(tmp_path, priced), "--max-cost", "0.1")
-    assert poor["code"] == 6 and "--max-cost" in poor["err"] and len(api.got) == sent
+    assert poor["code"] == 6 and "--max-cost" in poor["err"] and len(api.requests) == sent
     person = _replay(run, "--reviewer", _reviewer_file(tmp_path, "vendor: person\n"))
     assert person["code"] == 2 and "cannot be asked again" in person["err"]
 

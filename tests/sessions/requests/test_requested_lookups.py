@@ -24,7 +24,7 @@ from specs.trail.requested_review import LOOKS, AdversarialRequest, ReviewReques
 from specs.trail.tool_arguments import TEXT_TOOLS
 from testing.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Api, ReceivedRequest, Step, answered
 from testing.fixtures.quick_session import drive, open_quick, quick_session
-from testing.fixtures.scripted_builder import Call, Said, turn_step
+from testing.fixtures.scripted_builder import Call, Reply, turn_step
 from tests.sessions.requests.test_requested_reviews import ASK, BEST_CASE, ISSUE, REVIEW, MakeDesk, entries, verdict
 from tests.sessions.requests.test_requested_reviews import api as api
 from tests.sessions.requests.test_requested_reviews import desk as desk
@@ -55,7 +55,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def calling(vendor: str, *calls: Call) -> Callable[[ReceivedRequest], Step]:
-    return lambda request: turn_step(vendor, Said(calls=calls, usage=(2000, 100, 0, 0)), request.value())
+    return lambda request: turn_step(vendor, Reply(calls=calls, usage=(2000, 100, 0, 0)), request.value())
 
 
 def pointing(number: int, quote: str, line: int = 1) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_rows_of_a_file_too_large_to_show_are_looked_up_recorded_and_repeated(
     (place,) = done.answer.issues[0].evidence
     assert (place.file, place.moved) == ("answers/1", True)
     assert any(line.endswith("looks something up: query_rows") for line in messages)
-    first, second = (request.value() for request in api.got)
+    first, second = (request.value() for request in api.requests)
     assert {tool["name"] for tool in first["tools"]} == {tool.name for tool in TEXT_TOOLS}
     assert "1200 x yes" in json.dumps(second) and SECRET not in json.dumps(second)
     (entry,), (look,), (recorded_entry,) = (entries(done.folder, kind) for kind in ("question", "look", "answer"))
@@ -190,7 +190,7 @@ def test_who_may_not_look_is_sent_no_tools(api: Api, desk: MakeDesk, here: Path)
         api.steps = [answered(vendor, json.dumps(REVIEW))]
         done = request_review(request, context)
         assert done.answer is not None and done.request_entry.readable is None, done.error
-        assert "tools" not in api.got[-1].value()
+        assert "tools" not in api.requests[-1].value()
     api.next_review()
     assert ask_review(ASK, desk()).request_entry.readable is None
 
@@ -201,7 +201,7 @@ def test_what_is_looked_up_stays_within_the_cap(api: Api, desk: MakeDesk, here: 
     query = Call("query_rows", {"name": "rows.jsonl", "limit": 1}, "call_1")
     api.steps = [calling(OPENAI, query)]
     done = request_review(ReviewRequest(paths=("rows.jsonl",), kind="code"), desk(max_cost_usd=0.03))
-    assert api.got[0].value()["tool_choice"] == "none"
+    assert api.requests[0].value()["tool_choice"] == "none"
     assert isinstance(done.error, ReviewerUnavailable)
     assert done.error.message == "the answer calls tools although nothing more can be looked up"
     assert not entries(done.folder, "look") and done.answer_entry.usd <= 0.03

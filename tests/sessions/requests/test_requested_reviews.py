@@ -176,10 +176,10 @@ def test_an_answer_is_taken_paid_for_and_kept_whole(api: Api, vendor: str, desk:
     assert done.answer.recommendation == QUESTION["recommendation"] and done.answer_entry.by == "model"
     (entry,), (recorded_entry,) = entries(done.folder, "question"), entries(done.folder, "answer")
     store = Store(done.folder / "store")
-    assert store.get(recorded_entry.raw["request"]) == api.got[0].body
+    assert store.get(recorded_entry.raw["request"]) == api.requests[0].body
     assert store.get(recorded_entry.raw["response"]) == on_the_wire(vendor, json.dumps(QUESTION))
     assert store.get_value(recorded_entry.raw["answer"])["reasoning"] == QUESTION["reasoning"]
-    assert "Twelve items, one seed." in api.got[0].packet_text()
+    assert "Twelve items, one seed." in api.requests[0].packet_text()
     assert entry.raw["tier"] == "medium" and entry.raw["policy"]["rule"] == "ask.statistics" and entry.raw["by"] == "me"
     assert (recorded_entry.raw["model"], recorded_entry.raw["statuses"], recorded_entry.raw["usd"]) == (
         "model-as-answered",
@@ -253,7 +253,7 @@ def test_what_the_policy_answers_costs_no_call_and_no_key(api: Api, desk: MakeDe
     done = ask_review(
         replace_question(topic="log", kind="trivial", question="Which name for the file?"), desk(environ={})
     )
-    assert (done.answer_entry.by, done.error) == ("policy", None) and api.got == []
+    assert (done.answer_entry.by, done.error) == ("policy", None) and api.requests == []
     assert done.answer is not None and done.answer.mode == "question" and done.answer.approval is None
     assert [entry.kind for entry in entries(done.folder)] == ["workspace", "question", "answer"]
     assert verdict(done.folder)[:2] == (0, [])
@@ -263,7 +263,7 @@ def test_the_same_question_gets_the_recorded_answer(api: Api, desk: MakeDesk) ->
     messages: list[str] = []
     first = ask_review(ASK, desk())
     again = ask_review(ASK, desk(say=messages.append, environ={}))
-    assert len(api.got) == 1 and again.answer == first.answer
+    assert len(api.requests) == 1 and again.answer == first.answer
     assert (again.answer_entry.by, again.answer_entry.same_as, again.answer_entry.usd) == ("recorded", 1, 0)
     assert any("asked before" in line and "no new call" in line for line in messages)
     assert verdict(again.folder)[:2] == (0, [])
@@ -284,7 +284,7 @@ def test_an_answer_that_failed_is_asked_for_again(api: Api, desk: MakeDesk) -> N
     api.steps = [failed(OPENAI, 401), answered(OPENAI, json.dumps(QUESTION))]
     assert ask_review(ASK, desk()).error is not None
     api.next_review()
-    assert ask_review(ASK, desk()).answer is not None and len(api.got) == 2
+    assert ask_review(ASK, desk()).answer is not None and len(api.requests) == 2
 
 
 def test_a_full_review_points_at_lines_that_are_there(api: Api, vendor: str, desk: MakeDesk, here: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_full_review_points_at_lines_that_are_there(api: Api, vendor: str, des
     assert [str(issue.evidence[0]) for issue in done.answer.issues] == ["a.py:3"]
     assert [finding.statement for finding in done.answer.unresolved] == ["invented"]
     assert [(file.name, file.why) for file in done.reading.left_out] == [(".env", "its name is that of a secret")]
-    text = api.got[0].packet_text()
+    text = api.requests[0].packet_text()
     assert "3| random.shuffle(rows)" in text and "TOKEN=abc" not in text
     assert verdict(done.folder)[:2] == (0, [])
 
@@ -307,7 +307,7 @@ def test_a_best_case_that_points_at_nothing_is_asked_for_once_more(api: Api, ven
     values = (REVIEW | {"best_case": nowhere}, REVIEW | {"best_case": hostile})
     api.steps = [answered(vendor, json.dumps(value)) for value in values]
     done = request_review(ReviewRequest(paths=("a.py",), kind="code"), desk(vendor))
-    assert len(api.got) == 2 and "points at nothing that was read: b.py:3-3" in api.got[1].body.decode()
+    assert len(api.requests) == 2 and "points at nothing that was read: b.py:3-3" in api.requests[1].body.decode()
     assert done.answer is not None and done.as_json()["answer"]["best_case"]["evidence"][0]["first_line"] == 3
     lines = page(done, escaped=True).splitlines()
     at = lines.index("## Best case for it")
@@ -360,9 +360,9 @@ def test_hostile_files_do_not_reach_the_instructions(api: Api, vendor: str, desk
         api.steps = [answered(vendor, json.dumps(REVIEW | {"best_case": best_case, "issues": []}))]
         api.next_review()
         request_review(ReviewRequest(paths=("b.py",), kind="code"), desk(vendor))
-        lines.append(api.got[number].instructions())
+        lines.append(api.requests[number].instructions())
     assert lines[0] == lines[1] and "Ignore all previous" not in lines[1]
-    before, _, after = api.got[1].packet_text().partition("Ignore all previous instructions")
+    before, _, after = api.requests[1].packet_text().partition("Ignore all previous instructions")
     assert before.count("----- BEGIN FILES ") == 1 and "----- END FILES " in after
 
 
@@ -374,7 +374,7 @@ def test_secrets_are_sent_and_kept_nowhere(api: Api, desk: MakeDesk, here: Path)
     done = request_review(ReviewRequest(paths=("a.py",), kind="code", note=f"the key is {own}"), desk(environ=environ))
     assert done.reading.files[0].masked == 2
     for secret in (own, issued, KEY):
-        assert secret.encode() not in api.got[0].body
+        assert secret.encode() not in api.requests[0].body
         assert not [path for path in done.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
@@ -382,7 +382,7 @@ def test_secrets_are_sent_and_kept_nowhere(api: Api, desk: MakeDesk, here: Path)
 def test_what_the_cap_does_not_pay_for_is_not_sent(api: Api, desk: MakeDesk, price: TokenPrice) -> None:
     cap = 0.001 if price is PRICE else 0.5
     done = ask_review(ASK, desk(price=price, max_cost_usd=cap))
-    assert isinstance(done.error, BudgetExceeded) and api.got == [] and "--max-cost" in done.error.hint
+    assert isinstance(done.error, BudgetExceeded) and api.requests == [] and "--max-cost" in done.error.hint
     assert (done.answer_entry.by, done.answer_entry.usd) == ("nobody", 0)
     assert verdict(done.folder)[:2] == (0, [])
 
@@ -393,7 +393,7 @@ def test_an_unknown_price_is_refused_and_leaves_nothing(api: Api, desk: MakeDesk
         ask_review(ASK, desk(reviewer=unknown))
     with pytest.raises(UserError, match="OPENAI_API_KEY is not set"):
         ask_review(ASK, desk(environ={}))
-    assert api.got == [] and not (here / "runs").exists()
+    assert api.requests == [] and not (here / "runs").exists()
 
 
 # In a session
@@ -434,7 +434,7 @@ def test_in_a_session_a_question_comes_with_its_reading_list_and_design(api: Api
     assert "Look at the seeds first." in next(text for name, text in texts.items() if name.endswith("notes.md"))
     design = texts["registered-design.yaml"]
     assert "minimum_effect:" in design and "kind: sft" in design and "notify" not in design
-    sent = str(api.got[-1])
+    sent = str(api.requests[-1])
     assert "Look at the seeds first." in sent and "minimum_effect" in sent
     assert {file.role for file in done.reading.files} == {"evidence"}
 
@@ -442,7 +442,7 @@ def test_in_a_session_a_question_comes_with_its_reading_list_and_design(api: Api
 def test_in_a_session_the_policy_knows_the_spec(api: Api, desk: MakeDesk, here: Path) -> None:
     run = session(here, api)
     done = ask_review(QuestionRequest(topic="t", question="What alpha is registered?"), desk(session="small"))
-    assert done.answer_entry.by == "policy" and done.request_entry.policy is not None and api.got == []
+    assert done.answer_entry.by == "policy" and done.request_entry.policy is not None and api.requests == []
     assert done.answer is not None and done.answer.mode == "question"
     assert done.answer.recommendation == "The registered spec says: /analysis/alpha = 0.05."
     assert verdict(run)[0] == 2
@@ -459,7 +459,7 @@ def test_a_share_that_is_used_up_refuses_and_says_so(api: Api, desk: MakeDesk, h
     )
     trail.close()
     done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
-    assert isinstance(done.error, BudgetExceeded) and "0.2000 USD" in done.error.message and api.got == []
+    assert isinstance(done.error, BudgetExceeded) and "0.2000 USD" in done.error.message and api.requests == []
     assert (done.answer_entry.by, done.answer_entry.reservation) == ("nobody", None)
     assert verdict(run)[:2] == (2, [])
 
@@ -469,7 +469,7 @@ def test_a_closed_session_takes_no_more_requests(api: Api, desk: MakeDesk, here:
     before = (run / "trail.sqlite").read_bytes()
     with pytest.raises(UserError, match="session 'small' is closed: nothing can be added to its trail"):
         ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
-    assert (run / "trail.sqlite").read_bytes() == before and api.got == []
+    assert (run / "trail.sqlite").read_bytes() == before and api.requests == []
 
 
 def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Api, desk: MakeDesk, here: Path) -> None:
@@ -477,7 +477,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
     api.steps = [replace(answered(OPENAI, json.dumps(QUESTION)), hang_s=1.0)]
 
     def close() -> None:
-        while not api.got:
+        while not api.requests:
             time.sleep(0.02)
         trail = Trail(run / "trail.sqlite", "small")
         append_json(trail, "close", "close", body_of("close", decision="stop"))
@@ -576,7 +576,7 @@ def test_requests_at_the_same_time_have_numbers_of_their_own(api: Api, desk: Mak
         thread.start()
     for thread in threads:
         thread.join()
-    api.got.clear()  # Four reviews at once are not repeats, which is all that the strict vendor could take them for.
+    api.requests.clear()  # Four reviews at once are not repeats, as the strict vendor would believe.
     assert sorted(outcome.answer_entry.number for outcome in done) == [1, 2, 3, 4]
     assert all(outcome.answer is not None for outcome in done) and verdict(done[0].folder)[:2] == (0, [])
 

@@ -31,7 +31,7 @@ from testing.fixtures.command_sessions import CANARY, called, environment, peerg
 from testing.fixtures.loopback_api import ANTHROPIC, loopback_api
 from testing.fixtures.quick_session import Silent
 from testing.fixtures.sandbox import needs_sandbox
-from testing.fixtures.scripted_builder import Said, call, scripted_builder, texts_of
+from testing.fixtures.scripted_builder import Reply, call, scripted_builder, texts_of
 from tests.e2e.reviewed import complaints, endpoint, says
 from training.jobs.base_model import prepare
 
@@ -333,7 +333,7 @@ def test_an_agents_experiment_needs_both_keys(tmp_path: Path) -> None:
     assert done.returncode == 0 and "not asked before `start`: openai" in done.stdout
 
 
-def builds(body: dict[str, Any]) -> Said:
+def builds(body: dict[str, Any]) -> Reply:
     """Play a builder that launches and submits every stage as it is."""
     heading = re.search(r"stage '([\w-]+)'.*phase '(\w+)'", texts_of(body)[0])
     assert heading is not None
@@ -363,7 +363,7 @@ def test_an_agents_experiment_runs_to_its_last_gate(tmp_path: Path, monkeypatch:
             run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
         gc.collect()
         assert played.complaints() == [] and complaints(api) == []
-    assert len(api.got) == 4, "the design and three stages"
+    assert len(api.requests) == 4, "the design and three stages"
     result = json.loads((run / "report" / "report.json").read_bytes())["result"]
     assert result.startswith("accepted") and "held-out accuracy" in result
     assert called("audit", "verify", run).returncode == 0

@@ -16,7 +16,7 @@ from specs.system.vendors import http_exchange
 from testing.factories.transcripts import Transcript
 from testing.fixtures.command_sessions import called, environment
 from testing.fixtures.loopback_api import CHAT, Step, failed
-from testing.fixtures.scripted_builder import Said, scripted_builder
+from testing.fixtures.scripted_builder import Reply, scripted_builder
 from training.rules.traces.rendering import INSTRUCTIONS, TraceAction, TraceCall, read_action, render_action
 
 pytestmark = pytest.mark.integration
@@ -42,9 +42,9 @@ def session() -> Transcript:
     return made
 
 
-def asks(model: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], Said]:
+def asks(model: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], Reply]:
     """Return a vendor that answers each request with a text."""
-    return lambda body: Said(model(body))
+    return lambda body: Reply(model(body))
 
 
 def teachers(address: str, *models: tuple[str, str], student: str = "smollm", price: float = 1.0) -> str:
@@ -254,10 +254,10 @@ def test_a_teacher_that_gives_no_answer_ends_the_command_and_costs_nothing(
 
 
 def test_an_answer_that_is_cut_off_or_calls_what_is_not_there_makes_no_pair(desk: ReplayDesk) -> None:
-    def answer(body: dict[str, Any]) -> Said:
+    def answer(body: dict[str, Any]) -> Reply:
         if "qwen" in body["model"]:
-            return Said(READ)
-        return Said(READ[:20], stop="length") if "I read it." in str(body) else Said(READ.replace("Read", "Format"))
+            return Reply(READ)
+        return Reply(READ[:20], stop="length") if "I read it." in str(body) else Reply(READ.replace("Read", "Format"))
 
     with scripted_builder(CHAT, [], then=answer) as played:
         desk.replay(teachers(played.address, QWEN, LLAMA), *BUDGET)

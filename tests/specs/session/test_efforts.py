@@ -47,7 +47,7 @@ def test_reasoning_is_sent_as_the_vendor_calls_it_and_recorded(
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     review = ask(reviewer_at(api, vendor, monkeypatch, reasoning=reasoning), packet)
-    assert asked_for(api.got[0].value()) == ([reasoning, "adaptive"] if vendor == "anthropic" else [reasoning])
+    assert asked_for(api.requests[0].value()) == ([reasoning, "adaptive"] if vendor == "anthropic" else [reasoning])
     assert review.exchange.reasoning == reasoning and review.value is not None
 
 
@@ -57,7 +57,7 @@ def test_reasoning_that_is_not_to_be_sent_is_not_sent(
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     review = ask(reviewer_at(api, vendor, monkeypatch, reasoning=reasoning), packet)
-    assert asked_for(api.got[0].value()) == [] and review.exchange.reasoning is None
+    assert asked_for(api.requests[0].value()) == [] and review.exchange.reasoning is None
 
 
 def test_a_model_that_refuses_reasoning_says_so_and_the_hint_says_what_to_do(
@@ -76,7 +76,7 @@ def test_the_answer_is_bounded_by_tokens_too(
 ) -> None:
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     ask(reviewer_at(api, vendor, monkeypatch, max_output_tokens=700), packet)
-    sent = api.got[0].value()
+    sent = api.requests[0].value()
     assert 700 in (sent.get("max_output_tokens"), sent.get("max_tokens"))
 
 
@@ -85,7 +85,7 @@ def test_a_token_bound_does_not_lift_the_one_of_the_money(
 ) -> None:
     api.steps = [answered(OPENAI, json.dumps(ANSWER))]
     ask(reviewer_at(api, OPENAI, monkeypatch, max_cost_usd=0.05, max_output_tokens=900_000), packet)
-    assert api.got[0].value()["max_output_tokens"] * 2 / 1e6 < 0.05
+    assert api.requests[0].value()["max_output_tokens"] * 2 / 1e6 < 0.05
 
 
 def test_an_endpoint_of_ones_own_is_sent_what_the_spec_states_and_no_more(api: Api, packet: Packet) -> None:
@@ -98,7 +98,7 @@ def test_an_endpoint_of_ones_own_is_sent_what_the_spec_states_and_no_more(api: A
     )
     api.steps = [answered(CHAT, json.dumps(ANSWER))]
     ask(model_reviewer(own.with_reasoning(), {}), packet)
-    assert set(api.got[0].value()) == {"model", "messages", "max_tokens", "response_format"}
+    assert set(api.requests[0].value()) == {"model", "messages", "max_tokens", "response_format"}
 
 
 def loaded(folder: Path, reviewer: str) -> ReviewerSpec:

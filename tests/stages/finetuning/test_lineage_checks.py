@@ -26,7 +26,7 @@ CIRCLE = TAUGHT | {"families": ["qwen", "smollm"], "circular": ["the student's f
         (None, "NOT_APPLICABLE", "no pair says"),
         (TAUGHT, "PASS", "llama, qwen did; qwen: Apache-2.0"),
         (CIRCLE, "FAIL", "imitate the model's own family, and no one accepted that"),
-        # Said to be no circle by anyone who wrote the file: the families show that it is one.
+        # Reply to be no circle by anyone who wrote the file: the families show that it is one.
         (CIRCLE | {"circular": []}, "FAIL", "no one accepted that"),
         (CIRCLE | {"override": "wiring only"}, "WARN", "in a circle, accepted: wiring only"),
         (CIRCLE | {"student": "phi", "circular": []}, "FAIL", "no one accepted that"),
