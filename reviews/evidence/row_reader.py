@@ -22,8 +22,9 @@ _made: ContextVar[dict[Hashable, tuple[object, Any]] | None] = ContextVar("made"
 
 @contextmanager
 def one_gate() -> Generator[None]:
-    """Keep what :func:`once` makes until the end of the block."""
-    before = _made.set({})
+    """Keep what :func:`once` makes until the end of the outermost block."""
+    made = _made.get()
+    before = _made.set({} if made is None else made)
     try:
         yield
     finally:

@@ -25,13 +25,7 @@ def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
         # Bytes would be read as UTF-16 too, where they look like it.
         text = data if isinstance(data, str) else data.decode("utf-8")
         text.encode("utf-8")
-        value = json.loads(
-            text,
-            object_pairs_hook=each_once,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_parse_bounded_int,
-        )
+        value = _DECODER.decode(text)
     except UnicodeError as error:
         raise ValueError("it is not UTF-8") from error
     except RecursionError as error:
@@ -97,6 +91,12 @@ def _parse_bounded_int(text: str) -> int:
     if abs(value) >= _MOST:
         raise ValueError(f"{text[:40]} is too large: whole numbers stay below 2**53")
     return value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=each_once, parse_constant=_no_constant, parse_float=_finite, parse_int=_parse_bounded_int
+)
+"""Made once: `json.loads` makes another for each line."""
 
 
 def strings_in(value: Any) -> Iterator[str]:

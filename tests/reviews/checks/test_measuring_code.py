@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,47 @@ def test_an_import_that_is_added_anywhere_below_adds_its_file(home: Path) -> Non
     before = reached(home)
     (home / "specs" / "beside.py").write_text("def name():\n    import specs.added\n", encoding="utf-8")
     assert reached(home) - before == {"specs/added.py"}
+
+
+@pytest.mark.parametrize(
+    ("line", "imports"),
+    [
+        ("import specs.added as added", True),
+        ("from specs import (  # why\n    added as name,\n)", True),
+        ("from . import added", True),
+        ("if True:\n    if TYPE_CHECKING:\n        pass\n    import specs.added", True),
+        ("if typing.TYPE_CHECKING:\n    import specs.added", False),
+        ("if TYPE_CHECKING:\n    if True:\n        pass\n    import specs.added", False),
+        ("# import specs.added", False),
+    ],
+)
+def test_an_import_counts_in_each_form_that_the_formatter_writes(home: Path, line: str, imports: bool) -> None:
+    (home / "specs" / "beside.py").write_text(f"{line}\n", encoding="utf-8")
+    assert ("specs/added.py" in reached(home)) == imports
+
+
+def test_the_text_of_each_file_names_the_imports_that_its_syntax_tree_has() -> None:
+    """The closure is read from text for speed: what a syntax tree of each file names must be among it."""
+    files = [path for package in measuring_code.PACKAGES for path in (measuring_code.HOME / package).rglob("*.py")]
+    for path in files:
+        source = path.read_text(encoding="utf-8")
+        read = set(measuring_code._iterate_imports(source, "specs.stages"))  # pyright: ignore[reportPrivateUsage]
+        assert set(parsed_imports(ast.parse(source))) <= read, path
+    assert len(files) > 400
+
+
+def parsed_imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that statements import, those only for types left out."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
+            pending += ast.iter_child_nodes(node)
 
 
 def test_a_root_that_is_not_there_is_an_error_and_not_a_smaller_digest(home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,11 @@ from reviews.evidence import row_reader
 from reviews.evidence.row_reader import read_rows
 from reviews.gate import check_list
 from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
 from reviews.stages.evaluation.judged_answers import judged_rows
 from specs.stages.evaluation.rows import EvaluationRow
 from specs.system.errors import EvidenceMissing
-from testing.factories.evidence_on_disk import N, answers, evidence_of, write_rows
+from testing.factories.evidence_on_disk import N, answers, evidence_of, samples, write_rows
 
 
 def right(path: Path) -> int:
@@ -38,6 +40,21 @@ def test_a_gate_reads_rows_once_and_the_next_one_anew(tmp_path: Path) -> None:
         path.unlink()
         with pytest.raises(EvidenceMissing, match="missing"):
             right(path)
+
+
+def test_a_stage_is_measured_with_one_reading_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence, read = evidence_of(tmp_path, "sample", samples()), list[str]()
+    parse = row_reader._parse_rows  # pyright: ignore[reportPrivateUsage]
+
+    def counted(path: Path, *arguments: Any) -> Any:
+        read.append(path.name)
+        return parse(path, *arguments)
+
+    monkeypatch.setattr(row_reader, "_parse_rows", counted)
+    metrics = measure(evidence)
+    assert read == ["rows.jsonl"]
+    run_checks(evidence, metrics)
+    assert read.count("rows.jsonl") == 2, "all checks together read them once more"
 
 
 def test_rows_of_a_large_file_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
