@@ -120,6 +120,8 @@ def words_of(text: str) -> Words:
 
     Where such scripts part their words needs a dictionary; three letters in a row say as much as three words do.
     """
+    if text.isascii():
+        return tuple(text.lower().translate(_ascii_table()).split())
     # Case folding can undo NFKC (of some Greek letters, for example), so it is applied again.
     plain = normalise_lookalikes(unicodedata.normalize("NFKC", text))
     folded = unicodedata.normalize("NFKC", plain.casefold())
@@ -129,6 +131,12 @@ def words_of(text: str) -> Words:
     # Where a word ends depends on the white space before a mark: it counts as one space, at the beginning too.
     spaced = " ".join(("", *spaced.split()))
     return tuple(chain.from_iterable(map(str.split, _boundary().split(spaced))))
+
+
+@cache
+def _ascii_table() -> dict[int, str]:
+    """Return what each character counts as of a text that other scripts have no part in: most texts, and quickly."""
+    return {code: _comparable(chr(code)) for code in range(128)}
 
 
 @cache

@@ -138,9 +138,9 @@ def _edges_of(
     often = [
         FrequentEdge(scope, where, text, times, len(remaining), len(groups[text]))
         for text, times in count.items()
-        if holds(Fraction(times, len(remaining)), ">", share)
-        and times >= _LEAST_ROWS
+        if times >= _LEAST_ROWS
         and len(groups[text]) >= _LEAST_GROUPS
+        and holds(Fraction(times, len(remaining)), ">", share)
     ]
     return [edge for edge in often if not any(_inside(edge, other) for other in often)]
 

@@ -266,6 +266,11 @@ def test_the_same_overlaps_are_found_in_every_process() -> None:
     assert len(views) == 1 and "exact" in views.pop()
 
 
+@given(st.text(st.characters(max_codepoint=127)))
+def test_plain_texts_have_the_words_that_the_reading_of_all_scripts_gives_them(text: str) -> None:
+    assert words_of(text) == words_of(f"{text}\u200b"), "an invisible mark, which ends the short way"
+
+
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.6, 0.8, 1.0])
 def test_no_near_pair_is_missed(threshold: float) -> None:
     """The index compares only texts that share a rare shingle; here each is compared with each."""
