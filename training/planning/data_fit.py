@@ -21,6 +21,7 @@ from specs.system.regular_files import read_regular
 from specs.system.yaml.problems import Loc
 from training.rules.chat_template import ChatTemplate, template_faults
 from training.rules.prompt_encoding import EncodingFault, form_of, item_ids, template_tokens
+from training.rules.tokenizer_files import chat_template_of
 
 FRAME = 24
 """Bytes from which a template's tokens around a turn are counted; those of known templates take fewer tokens."""
@@ -59,6 +60,8 @@ class _Model:
 
     def __init__(self, folder: Callable[[], Path | None], source: str, convert: Callable[[], Path | None]) -> None:
         self._folder, self._source, self._convert = folder, source, convert
+        self.rendered = False
+        """Whether its template was rendered with turns of each order of roles: the library takes seconds to load."""
 
     @cached_property
     def folder(self) -> Path:
@@ -97,6 +100,11 @@ class _Model:
         result = json.loads(read_regular(self.folder / "config.json").decode("utf-8"))
         longest = (result.get("text_config") or result).get("max_position_embeddings")
         return longest if isinstance(longest, int) else None
+
+    @cached_property
+    def least_context(self) -> int:
+        """Its context, or what every model reads while it is still to be fetched or converted."""
+        return _LEAST_CONTEXT if self._folder() is None else self.context or _LEAST_CONTEXT
 
 
 def _added_by(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -138,6 +146,7 @@ def data_faults(
             yield fault
         if closed:
             return
+        model.rendered = path is not None and bool(chat_template_of(path))
     for index, stage in enumerate(spec.stages):
         trains = kind_of(stage).trains
         reference = stage.inputs.get(trains, "")
@@ -201,7 +210,8 @@ def _find_training_faults(
     most = stage.parameters.max_length
     sides = [(row, _responses(row)) for row in rows]
     long = [(row, texts) for row, texts in sides if _bytes(row, max(texts, key=len)) > most]
-    marked, turned = [row for row in rows if _MARK.search(_text(row))], _first_by_roles(rows)
+    marked = [row for row in rows if _MARK.search(_text(row))]
+    turned = [] if model.rendered else _first_by_roles(rows)
     if long or turned:
         yield from _find_untrainable_rows(spec, index, stage, len(rows), turned, long, model)
     yield from _marks(place, marked, model)
@@ -270,10 +280,10 @@ def _find_heldout_faults(
 ) -> Iterator[DataFitFault]:
     """Yield held-out items that the model cannot read, or not answer within its context."""
     items = [row for row in rows if isinstance(row, Item)]
-    turned, new = _first_by_roles(rows), stage.parameters.max_new_tokens
+    turned = [] if model.rendered else _first_by_roles(rows)
+    new = stage.parameters.max_new_tokens
     marked = [row for row in rows if _MARK.search(_text(row))]
-    # Where the context is not known yet, no model has less.
-    long = [item for item in items if _bytes(item, "") + new > _LEAST_CONTEXT]
+    long = [item for item in items if _bytes(item, "") + new > model.least_context]
     place: Loc = ("stages", index, "inputs", "items")
     if turned or long:
         yield from _unread(spec, stage, place, items, turned, long, model)

@@ -14,6 +14,7 @@ import pytest
 from specs.loading.loading import load_spec
 from specs.system.home import HOME
 from testing.fixtures.command_sessions import called
+from testing.fixtures.real_model import smollm2_checkpoint
 from testing.fixtures.tiny_training import tiny_checkpoint
 from training.planning.data_fit import DataFitFault, TokenizerUnavailable, data_faults
 
@@ -167,9 +168,12 @@ def test_text_in_brackets_loads_no_tokenizer_unless_it_is_a_token(
                 faults(spec, model)
 
 
-def test_the_check_of_the_demo_imports_no_torch() -> None:
+@pytest.mark.parametrize("spec", ["demo", "cai_demo"])
+def test_the_check_of_a_shipped_spec_imports_no_torch(spec: str) -> None:
+    """Not for items in several turns either, of a model that is here."""
+    smollm2_checkpoint()
     code = (
-        "import sys\nsys.argv = ['peergate', 'spec', 'check', 'demo']\nfrom sessions.commands.cli import main\n"
+        f"import sys\nsys.argv = ['peergate', 'spec', 'check', '{spec}']\nfrom sessions.commands.cli import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print([name for name in ('torch', 'transformers', 'datasets') if name in sys.modules])"
     )
