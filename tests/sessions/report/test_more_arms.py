@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from reviews.audit.verify import verify_run
 from reviews.history.history import History
 from sessions.pages.report import plots
 from sessions.pages.report.page_result import page_result
+from sessions.pages.report.report import as_markdown
 from sessions.pages.report.report_check import ReportCheck
 from sessions.pages.report.trail_page import trail_page
 from sessions.run.run_layout import STORE, TRAIL
 from specs.jobs.job_records import JobOrder
+from specs.system.masking import current
 from specs.trail.gate_bodies import DecisionEntry
 from specs.trail.session_bodies import CloseEntry
 from testing.factories.evidence_on_disk import N, answers
@@ -61,6 +64,25 @@ def test_an_arm_that_is_beaten_stands_in_the_report_and_its_numbers_are_audited(
     assert verify_run(run, TRAIL, STORE).damage == []
     page = page_result(history)
     assert page is not None and [row["name"] for row in page["arms"]] == ["baseline", "treatment", "own drafts"]
+
+
+def test_every_row_of_a_table_in_the_report_has_the_cells_of_its_header(tmp_path: Path) -> None:
+    """A pipe in a value is escaped, and those between cells are not."""
+    run, _ = run_session(tmp_path, arm_has(2))
+    data = json.loads((run / "report" / "report.json").read_bytes())
+    principles = {
+        "arm": "own | drafts",
+        "kept": {"brief": 3, "check|able": 4},
+        "answers": {"brief": 12, "check|able": 9},
+    }
+    data["comparison"]["principles"] = [principles]
+    text = as_markdown(data, [], current())
+    assert "| arm | brief | check\\|able |\n|---|---|---|\n| own \\| drafts | 3 of 12 | 4 of 9 |\n" in text
+    tables = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+    assert len(tables) >= 5
+    for header, rule, *rows in tables:
+        assert set(rule) == {"|", "-"}, header
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in (header, rule, *rows)}) == 1, header
 
 
 def test_an_arm_that_is_not_beaten_closes_the_session_as_a_null_that_names_it(tmp_path: Path) -> None:
