@@ -59,6 +59,7 @@ def replayed_by(job: Job, effective: dict[str, Any] | None = None) -> tuple[list
     witness = witness_of(job, effective)
     module, _, function = (STAGE_KINDS[job.order.kind].replay_job or "").partition(":")
     facts = getattr(import_module(module), function)(witness).facts
+    assert [*(witness.folder / "trainer").glob("checkpoint-*")] == [], "a witness is not resumed"
     return _rows(witness, "witness", ReplayedStep), facts
 
 
@@ -66,7 +67,7 @@ def replayed_by(job: Job, effective: dict[str, Any] | None = None) -> tuple[list
     ("kind", "parameters"),
     [
         ("sft", {"snapshot_steps": 4, "validation_share": 0.3, **LORA}),
-        ("sft", {}),
+        ("sft", {"checkpoint_steps": 1}),
         ("dpo", {"validation_share": 0.3, "snapshot_steps": 3}),
         pytest.param(
             "dpo", {"validation_share": 0.3, "snapshot_steps": 3, "precision": "bfloat16"}, marks=pytest.mark.more

@@ -41,7 +41,7 @@ def replay(job: Job[SftParameters | DpoParameters]) -> StageResult:
         device, dtype = checkpoint.device_of(trainer.model)
         if "files" not in facts:
             facts["files"] = files_apart(job, trainer.model, prepared.tokenizer)
-        trainer.add_callback(_compare_at(job, challenge.saved_step, facts))
+        trainer.add_callback(_after_each_step(job, challenge.saved_step, facts))
         rows += steps_of(job, trainer, segment)
         job.progress(len(rows), len(challenge.rows), "steps")
         release(trainer, prepared)
@@ -50,12 +50,16 @@ def replay(job: Job[SftParameters | DpoParameters]) -> StageResult:
     return StageResult(device, dtype, sum(row.tokens for row in rows), {}, facts)
 
 
-def _compare_at(job: Job[Any], saved_step: int, facts: dict[str, Any]) -> Any:
-    """Return a callback that compares the saved weights with those of a replay that reaches their step."""
+def _after_each_step(job: Job[Any], saved_step: int, facts: dict[str, Any]) -> Any:
+    """Return a callback that compares the saved weights with those of a replay that reaches their step.
+
+    It saves no step: a witness is not resumed, and each would take three times the model's space.
+    """
     from transformers import TrainerCallback
 
     class Comparing(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            control.should_save = False
             if state.global_step == saved_step:
                 facts["end_apart"] = apart_from_end(job, collect_trained_weights(model))
 
