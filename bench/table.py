@@ -183,7 +183,8 @@ def measure_witness() -> Iterator[Line]:
     alarms = 100 * power.honest_failing / power.honest
     yield Line(f"false alarms of {power.honest} honest answers", "%", [alarms], 0)
     for what, area in power.areas.items():
-        yield Line(f"area under the curve: {what}", "", [area])
+        limit = None if "one projection" in what else 0.999
+        yield Line(f"area under the curve: {what}", "", [area], limit, at_least=True)
 
 
 def list_commands() -> Iterator[Line]:
