@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.table            # minutes; what the benches print goes to stderr
     .venv/bin/python -m bench.table --quick    # seconds
-    .venv/bin/python -m bench.table --whole    # an hour: also set-up, demo and tests in a fresh clone
+    .venv/bin/python -m bench.table --whole    # over an hour: also set-up, demo, tests in a fresh clone
     .venv/bin/python -m bench.table --json
 
 The figures are those of the other benches, which take more options. A line that cannot be measured here says why. An

@@ -21,7 +21,7 @@ ReviewKind = Literal["methodology", "code", "design"]
 IssueSeverity = Literal["CRITICAL", "HIGH", "SUGGESTION"]
 ClaimStatus = Literal["supported", "contradicted", "unsupported"]
 AnsweredBy = Literal["policy", "checklist", "model", "recorded", "nobody"]
-"""``recorded``: the answer that a model gave to the same request before; ``nobody``: the money was not there."""
+"""``recorded``: the answer that a model gave to the same request before; the last: the budget did not allow one."""
 
 LOOKS = "requested review"
 """The stage that ``look`` entries of requested reviews name; none of a spec can have this name."""

@@ -97,8 +97,12 @@ class _Model:
 
     @cached_property
     def context(self) -> int | None:
-        result = json.loads(read_regular(self.folder / "config.json").decode("utf-8"))
-        longest = (result.get("text_config") or result).get("max_position_embeddings")
+        """The tokens it reads at most; None where its configuration does not say, or cannot be read."""
+        try:
+            result = json.loads(read_regular(self.folder / "config.json").decode("utf-8"))
+            longest = (result.get("text_config") or result).get("max_position_embeddings")
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return None
         return longest if isinstance(longest, int) else None
 
     @cached_property

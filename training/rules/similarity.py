@@ -39,9 +39,10 @@ class Near(NamedTuple):
 class ShingleIndex:
     """Sets of shingles under numbers, to be asked which of them are near another one.
 
-    Sets of ``n`` and ``m`` shingles whose Jaccard similarity is ``t`` or more share at least ``t / (1 + t) * (n + m)``
-    of them, so any ``n`` less so many, and one more, hold a shared one. Only sets that have one of the rarest so many
-    are compared, and none is missed (prefix filtering: Chaudhuri, Ganti and Kaushik 2006, doi:10.1109/ICDE.2006.9).
+    Sets of ``n`` and ``m`` shingles whose Jaccard similarity is at least ``t`` share at least
+    ``c = t / (1 + t) * (n + m)`` of them, so any ``n - c + 1`` of the first include a shared one. Only sets that have
+    one of the rarest ``n - c + 1`` are compared: none is missed (prefix filtering, Chaudhuri, Ganti and Kaushik 2006,
+    doi:10.1109/ICDE.2006.9).
     Raises ValueError as :func:`check_threshold`.
     """
 

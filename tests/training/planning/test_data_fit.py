@@ -168,6 +168,20 @@ def test_text_in_brackets_loads_no_tokenizer_unless_it_is_a_token(
                 faults(spec, model)
 
 
+@pytest.mark.parametrize("config", [None, b"{", b"[]", b"\xff", b'{"max_position_embeddings": "long"}'])
+def test_a_model_without_a_readable_configuration_ends_in_no_traceback(
+    tmp_path: Path, model: Path, config: bytes | None
+) -> None:
+    """Whether rows fit is not known then; the file itself is named where it is malformed."""
+    own = Path(shutil.copytree(model, tmp_path / "own"))
+    (own / "config.json").unlink()
+    if config is not None:
+        (own / "config.json").write_bytes(config)
+    assert {fault.loc for fault in faults(experiment(tmp_path, own), own)} <= {("model", "source")}
+    done = called("spec", "check", tmp_path / "spec.yaml")
+    assert "Traceback" not in done.stderr and "Error:" not in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("spec", ["demo", "cai_demo"])
 def test_the_check_of_a_shipped_spec_imports_no_torch(spec: str) -> None:
     """Not for items in several turns either, of a model that is here."""
