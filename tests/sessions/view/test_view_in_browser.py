@@ -20,7 +20,7 @@ from sessions.pages.view import samples
 from sessions.pages.view.places import Scope
 from sessions.pages.view.server import LOOKS_EVERY_S
 from specs.jobs.job_records import JobOrder
-from testing.fixtures.browser import CHROMIUM, MISSING, Browser, Page, browser
+from testing.fixtures.browser import CHROMIUM, MISSING, Browser, NavigatedError, Page, browser
 from testing.fixtures.quick_session import N, QuickLauncher, drive, open_quick, quick_session
 from testing.fixtures.view_client import served
 from tests.sessions.report.test_page_in_browser import Refuses
@@ -366,3 +366,16 @@ def test_a_file_leads_a_browser_in(chromium: Browser, closed_quick: Path) -> Non
         page.until("document.querySelector('h1')?.textContent === 'Accepted'")
         assert bound.access.token not in page.run("location.href + document.referrer")
     assert not file.exists()
+
+
+def test_a_condition_is_evaluated_again_on_the_page_that_comes_next(chromium: Browser, tmp_path: Path) -> None:
+    script = "new Promise(done => setTimeout(() => done(document.title === 'second'), 900))"
+    first, second = tmp_path / "first.html", tmp_path / "second.html"
+    first.write_text(f"<script>setTimeout(() => location.replace('{second.as_uri()}'), 300)</script>")
+    second.write_text("<title>second</title>")
+    page = chromium.page()
+    page.call("Page.navigate", url=first.as_uri())
+    with pytest.raises(NavigatedError):
+        page.run(script)
+    page.call("Page.navigate", url=first.as_uri())
+    assert page.until(script)
