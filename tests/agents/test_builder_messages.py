@@ -38,7 +38,7 @@ STATUSES = {
 
 @pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI, ENDPOINT])
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_status_is_told_with_what_helps(vendor: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_is_reported_with_what_helps(vendor: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, hint = STATUSES[status]
     error = run(vendor, monkeypatch, failed(WIRE[vendor], status), outage_s=0).error
     assert isinstance(error, BuilderUnavailable) and error.exit_code == 4
@@ -50,7 +50,9 @@ def test_a_status_is_told_with_what_helps(vendor: str, status: int, monkeypatch:
 
 
 @pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI, ENDPOINT])
-def test_a_broken_stream_is_told_with_how_often_it_was_asked_for(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_stream_is_reported_with_how_often_it_was_asked_for(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     who = f"{'openai' if vendor == ENDPOINT else vendor}:{MODELS[vendor]}"
     lost = f"{CUT_OFF}: APIConnectionError: Connection error."
     answered = "the model's server answered 307 (request refused)"

@@ -322,7 +322,7 @@ def test_a_conversation_that_is_left_with_the_vendor_is_complained_about() -> No
         assert any("kept at the vendor's" in complaint for complaint in played.complaints())
 
 
-def test_helpers_may_ask_at_once_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helpers_may_ask_at_once_and_no_one_else(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_builder(ANTHROPIC, [LAUNCH, LAUNCH]) as played:
         with suppress(BuilderUnavailable):
             builder_at(played, monkeypatch).work(SmallBench())

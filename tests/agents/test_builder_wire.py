@@ -332,7 +332,7 @@ def test_calls_count_where_a_server_ends_them_like_any_answer(monkeypatch: pytes
     assert [turn.stop for turn in ran.turns] == ["tool_use", "tool_use"] and len(ran.bench.called) == 2
 
 
-def test_ids_that_an_endpoint_repeats_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_an_endpoint_repeats_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     same = calls(Call("read_spec", {}, "call_0"), Call("list_artifacts", {}, "call_0"), Call("read_spec", {}, ""))
     bench = SmallBench()
     with scripted_builder(CHAT, [same, same, LAUNCH]) as played:
@@ -346,7 +346,7 @@ def silent(stop: str | None) -> Reply:
 
 
 @pytest.mark.parametrize("stop", [None, "refusal", "length"])
-def test_a_turn_without_a_call_is_told_once_what_is_expected(
+def test_a_turn_without_a_call_is_reminded_once_of_what_is_expected(
     vendor: str, monkeypatch: pytest.MonkeyPatch, stop: str | None
 ) -> None:
     ran = run(vendor, monkeypatch, silent(stop), READ, silent(stop), LAUNCH)
@@ -365,7 +365,7 @@ def test_the_second_turn_without_a_call_has_a_person_asked(
     assert "last 2 answers" in ran.bench.called[-1].arguments
 
 
-def test_where_nobody_can_be_asked_the_builder_gives_up(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_one_can_be_asked_the_builder_gives_up(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run(sdk, monkeypatch, silent(None), silent(None), bench=SmallBench("submit"))
     assert ran.error is None and ran.bench.called == [] and not ran.bench.ended
 
@@ -464,7 +464,7 @@ def test_a_wait_beyond_the_bound_is_not_begun(vendor: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_what_does_not_pass_is_told_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_what_does_not_pass_is_reported_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     echo = Step(json.dumps({"type": "error", "error": {"type": "t", "message": f"bad key {KEY}"}}).encode(), status)
     ran = run(sdk, monkeypatch, echo)
     assert isinstance(ran.error, BuilderUnavailable) and f"answered {status} (" in str(ran.error)
@@ -482,7 +482,7 @@ def test_a_redirect_is_not_followed(vendor: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"{}", b"[]", b"null"])
-def test_a_body_that_is_no_stream_is_told_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+def test_a_body_that_is_no_stream_is_reported_at_once(sdk: str, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     ran = run(sdk, monkeypatch, Step(body))
     assert isinstance(ran.error, BuilderUnavailable) and "not in the form" in str(ran.error)
     assert ran.bench.settled == ran.bench.reserved
@@ -747,13 +747,13 @@ def test_results_stand_between_markers_that_they_cannot_know(vendor: str, monkey
 
 
 @pytest.mark.parametrize(("text", "why"), [(OPENAI, "OPENAI_API_KEY"), (ANTHROPIC, "ANTHROPIC_API_KEY")])
-def test_a_vendor_without_its_key_is_told_by_name(text: str, why: str) -> None:
+def test_a_vendor_without_its_key_is_reported_by_name(text: str, why: str) -> None:
     with pytest.raises(UserError, match=f"{why} is not set"):
         _ = ModelBuilder(BuilderSpec.model_validate({"vendor": text, "model": MODELS[text]}), {}).model
 
 
 @pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one two", "sk-\u00fc", "sk-\x00"])
-def test_what_cannot_be_a_key_is_told_without_repeating_it(key: str) -> None:
+def test_what_cannot_be_a_key_is_reported_without_repeating_it(key: str) -> None:
     with pytest.raises(UserError, match="no key does") as raised:
         _ = ModelBuilder(BuilderSpec(vendor=OPENAI, model=MODELS[OPENAI]), {KEYS[OPENAI]: key}).model
     assert "sk-" not in str(raised.value)

@@ -110,7 +110,7 @@ def test_greedy_answers_are_those_of_the_batched_engine(
     assert len({output.ids for output in completions}) > 3, "the model says the same to all: nothing is compared"
 
 
-def test_the_limit_is_told(engine: CompletionEngine, prompts: list[list[int]]) -> None:
+def test_the_limit_is_reported(engine: CompletionEngine, prompts: list[list[int]]) -> None:
     for limit in (1, 5):
         for output in greedy(engine, prompts, limit):
             assert (output.finish, output.truncated, len(output.ids), output.stop) == ("length", True, limit, None)

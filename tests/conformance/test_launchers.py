@@ -440,7 +440,7 @@ def test_a_job_is_ended_though_what_it_printed_cannot_be_had(
 
 
 @planted
-def test_a_lost_job_that_lives_after_all_is_told_to_end(house: House, order: JobOrder) -> None:
+def test_a_lost_job_that_lives_after_all_is_ordered_to_end(house: House, order: JobOrder) -> None:
     folder = house.job(order, SLEEP)
     engine = processes(house)
     launcher = impatient(house)(engine)

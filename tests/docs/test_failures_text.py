@@ -64,7 +64,7 @@ def test_what_is_healthy_opens_its_gate(tmp_path: Path, kind: str) -> None:
     assert outcome_of(gated(text_evidence(tmp_path, kind))) == "approve"
 
 
-def test_failure_06_a_templated_prompt_is_told_from_a_trained_model(tmp_path: Path) -> None:
+def test_failure_06_a_templated_prompt_is_distinguished_from_a_trained_model(tmp_path: Path) -> None:
     # The same behaviour, and the ids say which of the two it was.
     followed = guard_rows(bare=9)
     templated = [row | {"template_ids": [0]} if row["form"] == "completion" else row for row in followed]

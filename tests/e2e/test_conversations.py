@@ -201,7 +201,7 @@ def test_a_gain_that_no_memory_made_is_no_result(finished: tuple[Path, str]) -> 
     assert any("control_excess_p < 0.05 is not met" in reason for reason in decision.raw["reasons"])
 
 
-def test_the_report_tells_each_kind_and_each_control(finished: tuple[Path, str]) -> None:
+def test_the_report_states_each_kind_and_each_control(finished: tuple[Path, str]) -> None:
     run, _ = finished
     text = (run / "report" / "report.md").read_text(encoding="utf-8")
     report = json.loads((run / "report" / "report.json").read_text(encoding="utf-8"))

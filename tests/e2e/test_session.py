@@ -43,7 +43,7 @@ def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
     assert lines == (0, "verified", [], 6)
 
 
-def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
+def test_the_report_states_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
     report = json.loads((finished / "report" / "report.json").read_bytes())
     assert report["result"].startswith("accepted, with 1 limit that the scorecard names: held-out accuracy")
     store = Store(finished / "store")

@@ -137,7 +137,7 @@ def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api
     assert outcomes(run) == [(None, "reject")] and verify_run(run, TRAIL, STORE).exit_code == 0
 
 
-def test_the_reviewer_is_told_neither_whose_work_it_is_nor_what_follows(tmp_path: Path, api: Api) -> None:
+def test_the_reviewer_learns_neither_whose_work_it_is_nor_what_follows(tmp_path: Path, api: Api) -> None:
     api.steps = [says(approve=False)]
     done = run_command(
         "start",

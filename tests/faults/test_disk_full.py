@@ -144,7 +144,7 @@ def test_evidence_that_cannot_be_kept_pauses_the_session(
     check_finished(run, before)
 
 
-def test_only_want_of_room_is_told_as_such(tmp_path: Path) -> None:
+def test_only_want_of_room_is_reported_as_such(tmp_path: Path) -> None:
     unwritable = no_room(OSError(errno.EROFS, "Read-only file system", "a/b"))
     assert unwritable is not None and str(unwritable).startswith("a/b: cannot be written: Read-only file system")
     assert no_room(FileNotFoundError(errno.ENOENT, "No such file")) is None

@@ -257,7 +257,7 @@ def spoiled(postgres: Server, database: str, table: str) -> Callable[[], None]:
 
 @in_postgres
 @pytest.mark.parametrize("table", fault_params(["peergate.entry", "peergate.log"], "peergate.entry"))
-def test_a_damaged_page_of_the_database_is_told_as_damage_and_nothing_is_added(
+def test_a_damaged_page_of_the_database_is_reported_as_damage_and_nothing_is_added(
     tmp_path: Path, house: FaultHouse, postgres: Server, database: str, table: str
 ) -> None:
     run = stopped(house, tmp_path, "train")

@@ -342,7 +342,7 @@ def test_a_file_of_the_store_that_a_kill_left_half_written_is_no_damage(tmp_path
 
 
 @in_all()
-def test_rows_that_are_gone_close_the_gate_and_are_told(tmp_path: Path, house: FaultHouse) -> None:
+def test_rows_that_are_gone_close_the_gate_and_are_reported(tmp_path: Path, house: FaultHouse) -> None:
     """What a gate computes from must be there: gone between the end of a job and its measure, nothing is measured."""
     run = stopped(house, tmp_path, "base", after=True)
 

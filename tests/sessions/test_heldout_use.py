@@ -106,7 +106,7 @@ def test_looks_at_a_transfer_split_are_counted_as_those_at_the_held_out_split(tm
     session.trail.close()
 
 
-def test_looks_of_other_sessions_are_counted_and_told(tmp_path: Path) -> None:
+def test_looks_of_other_sessions_are_counted_and_reported(tmp_path: Path) -> None:
     first = ran(tmp_path, "small")
     assert [find_entry(first, stage)["status"] for stage in ("base", "tuned")] == ["PASS", "PASS"]
     # A copy is the same session, a folder without a trail is none, and what cannot be read is not counted.

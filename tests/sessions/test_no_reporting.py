@@ -83,7 +83,9 @@ def run(sink: Sink, *words: str | Path, cwd: Path) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("library", REPORTERS)
-def test_a_library_that_reports_is_silent_in_every_process_of_ours(library: str, sink: Sink, tmp_path: Path) -> None:
+def test_a_library_that_reports_is_silent_in_every_process_of_peergate(
+    library: str, sink: Sink, tmp_path: Path
+) -> None:
     done = run(sink, "-c", f"import specs\n{REPORTERS[library]}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sink.heard == []
@@ -102,7 +104,7 @@ def test_every_variable_is_set_for_jobs_and_scripts_too(monkeypatch: pytest.Monk
     assert os.environ.items() >= REPORTING_OFF.items()
 
 
-def test_every_library_of_the_environment_that_can_be_told_not_to_report_is_told(tmp_path: Path) -> None:
+def test_every_library_that_can_be_kept_from_reporting_is(tmp_path: Path) -> None:
     """A new library shows up here with the variable by which it asks."""
     packages = next(Path(path) for path in sys.path if path.endswith("site-packages"))
     asks = re.compile(

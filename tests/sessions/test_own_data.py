@@ -182,7 +182,7 @@ def test_a_held_out_prompt_inside_what_is_taught_closes_it_too(tmp_path: Path, m
     assert decided(run) == {"design": "reject"} and checks(run, "design.1")["design.overlap"][0] == "FAIL"
 
 
-def test_the_wrong_rows_are_told_at_the_command_line(tmp_path: Path) -> None:
+def test_the_wrong_rows_are_reported_at_the_command_line(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     path = prepared(tmp_path, model, "train.csv", csv_rows, DPO)

@@ -84,7 +84,7 @@ def test_a_session_in_postgres_is_what_it_is_in_a_file(tmp_path: Path, database:
     assert CANARY not in sql(postgres, database, everything)
 
 
-def test_jobs_and_the_reviewer_are_not_told_how_to_connect(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_and_the_reviewer_do_not_learn_how_to_connect(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", CANARY)
     for row in (job_environment(), environment([], dict(job_environment()) | {"PEERGATE_DATABASE": database})):
         assert not [name for name, value in row.items() if CANARY in value or value == database]

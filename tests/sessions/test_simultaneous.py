@@ -113,7 +113,7 @@ def test_no_folder_is_made_under_a_shared_name() -> None:
     assert [path.name for path in files if shared.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_a_prune_beside_a_verification_is_no_damage(
+def test_a_prune_next_to_a_verification_is_no_damage(
     closed_quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights are pruned when the files are about to be compared, then while one of them is read."""

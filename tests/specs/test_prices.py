@@ -55,7 +55,7 @@ def test_no_turn_costs_more_than_its_bound(
     assert price.usd(TokenUsage(used, output, read), written_tokens=written) <= bound + 1e-9
 
 
-def test_who_has_no_price_is_told_whose_it_is() -> None:
+def test_who_has_no_price_is_reported_whose_it_is() -> None:
     with pytest.raises(UserError) as raised:
         price_of("openai", "nobody-knows-it", None, "builder")
     assert raised.value.where == "builder.model"

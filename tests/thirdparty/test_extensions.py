@@ -239,7 +239,7 @@ def beside(peergate: Peergate, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.mark.slow
-def test_a_task_beside_the_spec_is_registered_granted_and_verified(
+def test_a_task_next_to_the_spec_is_registered_granted_and_verified(
     peergate: Peergate, beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified = peergate("audit", "verify", beside / "third")

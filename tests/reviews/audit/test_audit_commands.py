@@ -117,7 +117,7 @@ def test_what_the_database_finds_is_what_fits(run: Path, wanted: TrailQuery) -> 
     assert select(run / "trail.sqlite", wanted).entries == [entry for entry in entries if fits(entry, wanted)]
 
 
-def test_an_unknown_kind_is_told_with_those_there_are(run: Path) -> None:
+def test_an_unknown_kind_is_reported_with_those_there_are(run: Path) -> None:
     done = peergate("audit", "list", run, "--kind", "nothing")
     assert done.returncode == 2 and "kinds in this trail: checks, decision, exit" in done.stderr
 
@@ -131,7 +131,7 @@ def test_show_follows_a_verdict_to_its_grant_and_raw_rows(run: Path) -> None:
     assert data["points_to"]["verdict"] == {"attempt": 2}
 
 
-def test_log_tells_gates_and_people_without_escape_sequences(run: Path) -> None:
+def test_log_states_gates_and_people_without_escape_sequences(run: Path) -> None:
     done = peergate("audit", "log", run)
     assert "sft.1 revise" in done.stdout and "sft.2 approve" in done.stdout and "condition c1 for ship" in done.stdout
     assert "reviewed by ada (entry 9, 2.5 USD)" in done.stdout

@@ -59,7 +59,7 @@ def test_an_export_says_what_the_trail_says(
     assert item == two and item["schema_version"]
 
 
-def test_the_log_of_a_folder_of_requests_tells_them(
+def test_the_log_of_a_folder_of_requests_states_them(
     places: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     timeline_command.log(places["requests"], as_json=False)
@@ -108,7 +108,7 @@ def test_a_folder_that_is_none_of_them_is_an_error(tmp_path: Path, command: str,
 
 
 @pytest.mark.parametrize("command", [["log"], ["list"], ["search", "x"], ["show", "0"], ["show", "claim"]])
-def test_the_error_is_told_on_stderr_and_json_stays_empty(tmp_path: Path, command: list[str]) -> None:
+def test_the_error_is_reported_on_stderr_and_json_stays_empty(tmp_path: Path, command: list[str]) -> None:
     done = peergate("audit", command[0], tmp_path, *command[1:], "--json")
     assert done.returncode == 2 and done.stdout == "" and "no trail" in done.stderr
 

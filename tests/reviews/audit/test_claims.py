@@ -341,7 +341,7 @@ def test_a_claim_that_was_called_supported_and_is_not_is_found(
     )
 
 
-def test_what_was_not_measured_is_told_with_what_was(run: Path) -> None:
+def test_what_was_not_measured_is_reported_with_what_was(run: Path) -> None:
     with pytest.raises(UserError, match="no measurement is called 'nothing'") as raised:
         show_claim(place_of(run), "nothing", False)
     assert "accuracy_gain" in raised.value.hint

@@ -98,7 +98,7 @@ def test_a_file_of_another_make_is_refused(parsers: list[FuzzTarget], tmp_path: 
     assert not fooled, STATEMENTS[number]
 
 
-def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[FuzzTarget]) -> None:
+def test_a_schema_that_is_no_text_is_reported_as_damage(parsers: list[FuzzTarget]) -> None:
     for file in (target for target in parsers if target.name.startswith("trail file")):
         for name in (b"payload TEXT", b"CREATE TABLE entry", b"INDEX entry_key ON entry (json_extract"):
             assert name in file.seed

@@ -124,7 +124,7 @@ def test_a_role_signs_only_its_kinds(verifier: Path, long: Path, tmp_path: Path)
         ("ada", "human", 'a "verdict" entry is signed by human, may be by reviewer'),
     ],
 )
-def test_the_verdict_of_a_person_is_theirs_to_sign(
+def test_only_the_person_signs_their_verdict(
     verifier: Path, long: Path, tmp_path: Path, reviewer: str, role: Role, expected: str
 ) -> None:
     rows, keys = rows_of(long), KeyFolder.of_trail(long)

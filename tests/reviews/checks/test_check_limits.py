@@ -122,7 +122,7 @@ def test_a_check_speaks_past_its_threshold_and_not_at_it(tmp_path: Path, thresho
     assert statuses_of(evidence_of(tmp_path, stage, rows), check, threshold, values) == expected
 
 
-def test_repeated_rows_are_told_past_the_threshold(tmp_path: Path) -> None:
+def test_repeated_rows_are_reported_past_the_threshold(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "train")
     write_rows(evidence.inputs["examples"], [*examples()[:4], examples()[0]])
     assert statuses_of(evidence, "leakage.duplicates", "repeated_rows", (0.2, 0.19)) == WARNS
@@ -336,7 +336,7 @@ def test_repeated_prompts_at_the_registered_share_are_let_pass(tmp_path: Path) -
     assert results == ["PASS", "WARN"]
 
 
-def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
+def test_the_design_results_state_the_registered_values(tmp_path: Path) -> None:
     resolved = resolved_spec(tmp_path)
     spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(items_per_kind=2)})
     checks = design_results(resolved.model_copy(update={"spec": spec}), heldout_items(), {})

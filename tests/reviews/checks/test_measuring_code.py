@@ -109,7 +109,7 @@ def forged(entries: list[RecordedEntry], change: Callable[[dict[str, Any]], None
     return recorded_entries
 
 
-def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick: Path) -> None:
+def test_the_audit_sees_an_approval_by_code_that_no_one_registered(closed_quick: Path) -> None:
     entries = read_entries(closed_quick / "trail.sqlite")
     assert overview(closed_quick).state == "closed" and [*code_damage(History(entries))] == []
     other = forged(entries, lambda body: body.update(code="sha256:" + "2" * 64))
@@ -120,7 +120,7 @@ def test_the_audit_sees_an_approval_by_code_that_nobody_registered(closed_quick:
     )
 
 
-def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
+def test_a_trail_that_does_not_state_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
     outcome = registration_checks._check_code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
     assert outcome.status == "NOT_APPLICABLE"
 

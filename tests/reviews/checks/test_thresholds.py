@@ -87,7 +87,7 @@ def test_a_threshold_that_is_set_is_registered_and_the_others_are_not(tmp_path: 
     assert again.spec.thresholds == Thresholds(copies=3) and again.registration() == resolved.registration()
 
 
-def test_a_misspelt_threshold_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_misspelt_threshold_is_reported_with_its_place(tmp_path: Path) -> None:
     spelt = "analysis:\n", "thresholds:\n  copies: 3\n  empty_answer: 0.2\nanalysis:\n"
     assert list_problems(write_spec(tmp_path, spelt)) == [
         "21:3: thresholds.empty_answer: unknown key 'empty_answer' (did you mean 'empty_answers'?)"
@@ -111,7 +111,7 @@ def test_a_misspelt_threshold_is_told_with_its_place(tmp_path: Path) -> None:
         ('delimiters: "0.1"', "must be a number, got '0.1' (write it without quotes and without '_')"),
     ],
 )
-def test_a_threshold_beyond_its_limits_is_told_with_its_place(tmp_path: Path, line: str, message: str) -> None:
+def test_a_threshold_beyond_its_limits_is_reported_with_its_place(tmp_path: Path, line: str, message: str) -> None:
     name = line.split(":")[0]
     path = write_spec(tmp_path, ("analysis:\n", f"thresholds:\n  {line}\nanalysis:\n"))
     assert list_problems(path) == [f"20:{len(name) + 5}: thresholds.{name}: {name} {message}"]
@@ -177,14 +177,14 @@ TOLERANCES = {
 """How far two sums of the same numbers may differ, or two clocks, or a walk from noise: no one registers these."""
 
 
-def test_no_check_of_ours_holds_a_threshold_in_its_code() -> None:
+def test_no_built_in_check_holds_a_threshold_in_its_code() -> None:
     for catalog_check in listing():
         assert catalog_check.limits or catalog_check.threshold is None or catalog_check.id in TOLERANCES, (
             catalog_check.id
         )
 
 
-def test_a_limit_tells_value_default_and_meaning(tmp_path: Path) -> None:
+def test_a_limit_states_value_default_and_meaning(tmp_path: Path) -> None:
     spec = registered(tmp_path, "thresholds: {copies: 3}\n").spec
     copies, power, alpha = (
         CheckLimit("<=", "thresholds.copies"),
@@ -214,7 +214,7 @@ def test_a_check_with_two_limits_names_both(tmp_path: Path) -> None:
     assert result.threshold == "passes <= 3; parameters_per_token <= 100000"
 
 
-def test_the_listing_tells_key_and_default_of_every_threshold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_listing_states_key_and_default_of_every_threshold(capsys: pytest.CaptureFixture[str]) -> None:
     assert find_check("health.truncation").threshold == "<= 0.25 (thresholds.truncated_answers)"
     assert find_check("design.power").threshold == ">= 0.8 (analysis.power)"
     assert find_check("strata.sensitivity").threshold == (

@@ -167,7 +167,7 @@ def test_arms_that_were_measured_otherwise_block(tmp_path: Path) -> None:
         ("{before: base, after: tuned, outcome: binary, test: sign, minimum_effect: 0.2}", "not a test of a binary"),
     ],
 )
-def test_what_cannot_be_compared_is_told_with_its_place(tmp_path: Path, section: str, message: str) -> None:
+def test_what_cannot_be_compared_is_reported_with_its_place(tmp_path: Path, section: str, message: str) -> None:
     problems = list_problems(write_spec(tmp_path, ("stages:\n", f"evaluation:\n  paired: [{section}]\nstages:\n")))
     assert any(message in problem and "evaluation.paired" in problem for problem in problems), problems
 
@@ -186,7 +186,7 @@ def test_a_registered_test_is_part_of_the_registration_and_of_the_design_gate(tm
     assert design_of(gentle, N, {}).status == "WARN"
 
 
-def test_the_effect_of_scores_without_spread_is_told_and_not_a_number_is_refused() -> None:
+def test_the_effect_of_scores_without_spread_is_reported_and_not_a_number_is_refused() -> None:
     same = carried_out(registered(**CONTINUOUS), [1.0, 2.0], [1.0, 2.0])
     assert (same.effect, same.p) == (0.0, 1.0)
     with pytest.raises(ValueError, match="finite"):

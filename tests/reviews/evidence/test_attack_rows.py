@@ -27,7 +27,7 @@ def test_healthy_rows_of_every_kind_open_the_gate_and_broken_ones_close_it(tmp_p
     assert (outcome.not_run, outcome.missed) == ("", [])
 
 
-def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(
+def test_the_attack_reports_names_that_stand_twice_where_no_one_looks_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_reader, "read_json", json.loads)

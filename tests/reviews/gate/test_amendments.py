@@ -35,7 +35,7 @@ EARLY = ("{metric: truncation_rate, at_most: 0.5}", "{metric: truncation_rate, a
 ROUNDS = ("max_rounds: 3", "max_rounds: 5")
 
 
-def test_every_difference_is_told_with_both_values(session: OnDisk) -> None:
+def test_every_difference_is_reported_with_both_values(session: OnDisk) -> None:
     amendment_changes = changes(session.resolved, amended(session, MONEY, EFFECT))
     lines = [(change.pointer, change.before, change.after) for change in amendment_changes]
     assert lines == [("/analysis/minimum_effect", 0.1, 0.2), ("/budget/max_cost_usd", 10.0, 20.0)]

@@ -95,7 +95,7 @@ def words_of(packet: Packet) -> Counter[str]:
     return Counter(render(packet).replace(",", " ").replace(":", " ").replace('"', " ").split())
 
 
-def test_a_classifier_of_words_cannot_tell_a_canary_from_a_true_packet(packets: list[Packet]) -> None:
+def test_a_classifier_of_words_cannot_distinguish_a_canary_from_a_true_packet(packets: list[Packet]) -> None:
     """Train a naive Bayes classifier on half of 400 packets, of which every second one has a planted flaw."""
     texts: list[tuple[Counter[str], bool]] = []
     for number in range(400):
@@ -158,7 +158,7 @@ def entries(run: Path, form: Any) -> list[RecordedEntry[Any]]:
     return list(read_history(run).of(form))
 
 
-def test_a_reviewer_that_tells_canaries_apart_goes_through_the_session(tmp_path: Path, api: Api) -> None:
+def test_a_reviewer_that_distinguishes_canaries_goes_through_the_session(tmp_path: Path, api: Api) -> None:
     run = open_with_canaries(tmp_path)
     api.steps = judge(api, run, lambda is_true, _: is_true)
     drive(at_a_terminal(run)[0])

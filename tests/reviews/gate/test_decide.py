@@ -160,7 +160,7 @@ def test_advice_does_not_close_the_gate() -> None:
         RequiredChange(text="the same again", parameter="rate", value=0.5),
     ],
 )
-def test_a_change_nobody_may_or_can_make_goes_to_a_person(change: RequiredChange | None) -> None:
+def test_a_change_no_one_may_or_can_make_goes_to_a_person(change: RequiredChange | None) -> None:
     assert decided((check("FAIL", required_change=change),)).outcome == "escalate"
 
 

@@ -198,7 +198,7 @@ def test_a_question_that_differs_by_fillers_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(0, "NOT_APPLICABLE"), (1, "WARN"), (2, "FAIL")])
-def test_prompts_that_show_an_accepted_answer_are_told_and_many_stop_the_design(
+def test_prompts_that_show_an_accepted_answer_are_reported_and_many_stop_the_design(
     tmp_path: Path, number: int, status: str
 ) -> None:
     items = heldout_items()

@@ -121,7 +121,7 @@ def test_truncated_and_repeated_samples_do_not_count_as_accepted(tmp_path: Path)
     assert metrics["generate_truncation_rate"].value == 1 / 10
 
 
-def test_a_sample_of_a_prompt_nobody_registered_is_refused(tmp_path: Path) -> None:
+def test_a_sample_of_a_prompt_no_one_registered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvidenceMissing, match="does not belong to a registered prompt"):
         measure(evidence_of(tmp_path, "sample", [row | {"prompt": "Another prompt."} for row in samples()]))
 

@@ -49,7 +49,7 @@ def test_a_packet_is_the_same_for_the_same_evidence(tmp_path: Path) -> None:
     assert packet_of(evidence).canonical() == packet_of(evidence).canonical()
 
 
-def test_a_packet_does_not_tell_whose_work_it_is_or_what_follows(tmp_path: Path) -> None:
+def test_a_packet_does_not_reveal_whose_work_it_is_or_what_follows(tmp_path: Path) -> None:
     text = packet_of(evidence_of(tmp_path, "train")).canonical().decode()
     assert all(word not in text for word in ("playbook", "checklist", "small.train", '"session"', str(tmp_path)))
 

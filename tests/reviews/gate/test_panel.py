@@ -37,7 +37,7 @@ def test_all_approve() -> None:
     assert judged(verdict(), verdict()).outcome == "approve"
 
 
-def test_what_each_said_stands_in_the_verdict_or_that_nobody_did() -> None:
+def test_what_each_said_stands_in_the_verdict_or_that_no_one_did() -> None:
     merged = panel(verdict(recommendation="go on", reasoning="fits"), None, verdict(recommendation="wait"))
     assert merged.recommendation == "first: go on; third: wait" and merged.reasoning == "first: fits\nthird: "
     silent = panel(None, None)

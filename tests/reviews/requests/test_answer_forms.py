@@ -293,7 +293,7 @@ def test_a_status_needs_evidence_and_a_claim_is_none_for_itself(
     assert (row.status, row.lowered) == (status, lowered)
 
 
-def test_a_claim_that_nobody_made_is_not_judged() -> None:
+def test_a_claim_that_no_one_made_is_not_judged() -> None:
     invented = ROW | {"stated_at": STATED | {"quote": "Accuracy rose to 0.99."}}
     answer = adversarial(json.dumps(ADVERSARIAL | {"scorecard": [ROW, invented], "overclaimed": []}))
     assert len(answer.scorecard) == 1 and [item.what for item in answer.unresolved] == ["claim"]
@@ -360,7 +360,7 @@ def test_hostile_text_stays_between_markers_and_the_instructions_are_constant(re
     assert sum(line.startswith("FILE ") for line in text.split("\n")) == 2
 
 
-def test_how_sure_the_asker_is_and_what_hangs_on_it_are_not_told() -> None:
+def test_how_sure_the_asker_is_and_what_hangs_on_it_are_not_passed_on() -> None:
     request = QuestionRequest(
         topic="t", question="q", stakes="critical", confidence=0.123, kind="gpu_spend", has_plan=True
     )

@@ -160,7 +160,7 @@ def test_a_walk_without_end_ends(here: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(reading.files) == 3 and "neither this nor what follows" in reading.left_out[-1].why
 
 
-def test_a_file_given_twice_is_read_once_and_equal_names_are_told_apart(
+def test_a_file_given_twice_is_read_once_and_equal_names_are_distinguished(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")

@@ -172,7 +172,7 @@ def test_held_out_questions_in_the_training_data_are_found(here: Path, train: st
     assert issue[2] == [f"data/train.jsonl:{train.count(chr(10))}", "data/heldout.jsonl:1"]
 
 
-def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_told(here: Path) -> None:
+def test_data_that_does_not_overlap_is_left_alone_and_half_of_a_pair_is_reported(here: Path) -> None:
     train = '{"prompt": "Write a tale of the sea."}\n'
     answer = reviewed(here, {"train.jsonl": train, "heldout.jsonl": HELD})
     assert list_issues(answer) == [] and answer.best_case is not None
@@ -198,7 +198,7 @@ def test_a_held_out_question_that_is_asked_twice_is_found(here: Path) -> None:
     )
 
 
-def test_data_without_the_form_of_data_is_told(here: Path) -> None:
+def test_data_without_the_form_of_data_is_reported(here: Path) -> None:
     answer = reviewed(here, {"train.jsonl": "not json\n", "rows.jsonl": HELD})
     assert any("train.jsonl: too large, or not one JSON object" in text for text in answer.not_judged)
     assert any("rows.jsonl: its name says neither" in text for text in answer.not_judged)
@@ -225,7 +225,7 @@ def test_settings_without_a_seed_are_found(here: Path) -> None:
     ]
 
 
-def test_a_spec_with_problems_is_told_as_the_loader_tells_it(here: Path) -> None:
+def test_a_spec_with_problems_is_reported_as_the_loader_reports_it(here: Path) -> None:
     write_spec(here, ("    kind: sft", "    kind: stf"), ("  alpha: 0.05", "  alpha: 5"))
     issues = [row for row in list_issues(reviewed(here, {})) if row[2][0].startswith("spec.yaml")]
     lines = (here / "spec.yaml").read_text(encoding="utf-8").splitlines()
@@ -234,7 +234,7 @@ def test_a_spec_with_problems_is_told_as_the_loader_tells_it(here: Path) -> None
     assert "alpha must be below 1, got 5" in issues[0][1] and "did you mean 'sft'?" in issues[1][1]
 
 
-def test_a_design_that_its_gate_would_stop_is_told(here: Path) -> None:
+def test_a_design_that_its_gate_would_stop_is_reported(here: Path) -> None:
     write_spec(here)
     answer = reviewed(here, {})
     lines = (here / "spec.yaml").read_text(encoding="utf-8").splitlines()
@@ -284,7 +284,7 @@ def made(text: str, role: Any = "claims", name: str = "report.md") -> ReadFile:
         ("10 samples and 20 items", []),
     ],
 )  # fmt: skip
-def test_a_number_counts_only_right_beside_its_name(text: str, results: list[tuple[str, str, float]]) -> None:
+def test_a_number_counts_only_right_next_to_its_name(text: str, results: list[tuple[str, str, float]]) -> None:
     stated = [(number.name, number.sign, pytest.approx(number.value)) for number in stated_in(made(text), [])]
     assert stated == results
 

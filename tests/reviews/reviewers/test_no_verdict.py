@@ -229,7 +229,7 @@ def test_the_cause_is_named_everywhere_at_the_design_and_at_a_stage(
     assert not verify_run(session.run, "trail.sqlite", "store").damage
 
 
-def test_a_model_that_does_not_approve_is_still_told_as_that(api: Api, tmp_path: Path) -> None:
+def test_a_model_that_does_not_approve_is_still_reported_as_that(api: Api, tmp_path: Path) -> None:
     """The control: an answer that approves nothing is a verdict."""
     api.steps = [answered(OPENAI, json.dumps(ANSWER | {"approve": False}))]
     session, screen = judged_by(tmp_path, f"reviewer: {reviewer(OPENAI)}")

@@ -42,7 +42,7 @@ def typed(*lines: str) -> Callable[[str], str]:
     return lambda _: next(remaining)
 
 
-def test_nobody_at_the_terminal_is_no_verdict(packet: Packet) -> None:
+def test_an_unattended_terminal_is_no_verdict(packet: Packet) -> None:
     with pytest.raises(PendingVerdict, match="waits for a person"):
         Person().review(packet, packet.content_digest())
 

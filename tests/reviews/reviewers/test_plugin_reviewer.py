@@ -189,7 +189,7 @@ def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["wordz", "panel", "playbook"])
-def test_a_vendor_that_nobody_brings_is_an_error_of_the_spec(name: str, here: Path, tmp_path: Path) -> None:
+def test_a_vendor_that_no_one_brings_is_an_error_of_the_spec(name: str, here: Path, tmp_path: Path) -> None:
     bring(here)
     spec = resolved_spec(tmp_path).spec.model_copy(update={"reviewer": ReviewerSpec(vendor=name)})
     problems = [problem for problem in lint_reviewer(spec) if problem.loc == ("reviewer", "vendor")]

@@ -129,7 +129,7 @@ def test_the_session_never_opens_the_reviewers_key(tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_wrong_with_the_key_is_told_and_nothing_is_signed(key: Path) -> None:
+def test_what_is_wrong_with_the_key_is_reported_and_nothing_is_signed(key: Path) -> None:
     key.chmod(0o640)
     with pytest.raises(UserError, match="mode 640, others can read it"):
         ask(ReviewerProcess("small", CHECKLIST, key))
@@ -394,7 +394,7 @@ def test_a_process_lost_between_verdict_and_signature_closes_the_gate(
     session.trail.close()
 
 
-def test_whoever_cannot_be_started_is_told_and_nothing_is_recorded(tmp_path: Path) -> None:
+def test_whoever_cannot_be_started_is_reported_and_nothing_is_recorded(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     session = quick_session(run)
     keys = session.trail.keys

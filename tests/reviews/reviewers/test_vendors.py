@@ -398,7 +398,7 @@ def test_a_usage_that_cannot_be_counts_as_the_whole_cap(
     assert (review.exchange.usd, review.exchange.usd_is_measured) == (1.0, False)
 
 
-def test_429_waits_as_long_as_it_is_told(
+def test_429_waits_as_long_as_the_response_asks(
     api: Api, vendor: str, evidence: Evidence, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [failed(vendor, 429, retry_after="1"), answered(vendor, json.dumps(ANSWER))]

@@ -202,6 +202,6 @@ def test_a_power_that_no_test_has_or_every_test_has_is_refused(power: float) -> 
         detectable_dz(40, 0.05, power)
 
 
-def test_an_effect_nobody_could_pay_to_find_is_said_to_be_one() -> None:
+def test_an_effect_no_one_could_pay_to_find_is_said_to_be_one() -> None:
     with pytest.raises(ValueError, match="more than ten million items"):
         required_pairs(0.0005, 0.05, 0.8)

@@ -97,7 +97,7 @@ def test_variables_of_another_repository_are_not_followed(checkout: Path, monkey
     assert code_state(checkout).state == "clean"
 
 
-def test_a_session_records_it_when_it_opens_and_report_and_audit_tell_what_is_not_known(
+def test_a_session_records_it_when_it_opens_and_report_and_audit_state_what_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = clean_code(digest_bytes(b"code")).model_copy(update={"changed": 2})

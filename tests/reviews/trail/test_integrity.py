@@ -97,7 +97,7 @@ def test_signatures_are_counted_by_role_and_those_of_verdicts_again(tmp_path: Pa
     assert walk.signed == {reviewer: 2, log: 2} and walk.verdicts == {reviewer: 2}
 
 
-def test_a_head_of_another_log_is_told(written: Path) -> None:
+def test_a_head_of_another_log_is_reported(written: Path) -> None:
     walk = TrailVerification().go(rows_of(written))
     policy = walk.policy
     assert policy is not None

@@ -168,7 +168,7 @@ def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(
     assert not walk_trail(read_trail(trail.path)).damage
 
 
-def test_a_server_that_stays_away_is_told_without_the_password(
+def test_a_server_that_stays_away_is_reported_without_the_password(
     tmp_path: Path, database: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_connection, "PATIENCE_S", 0.3)
@@ -338,7 +338,7 @@ def test_a_password_is_taken_out_of_what_a_library_says() -> None:
     assert output == "cannot use '***' of me:***@h"
 
 
-def test_a_trail_that_is_elsewhere_is_told(
+def test_a_trail_that_is_elsewhere_is_reported(
     tmp_path: Path, database: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trail = begun(tmp_path, database)
@@ -357,7 +357,7 @@ def test_a_trail_that_is_elsewhere_is_told(
         read_trail(trail.path)
 
 
-def test_a_lock_that_somebody_holds_is_told(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_someone_holds_is_reported(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = postgres_table.BEGIN.replace("'30s'", "'100ms'")
     monkeypatch.setattr(postgres_table, "BEGIN", quick)
     trail = begun(tmp_path, database)

@@ -406,7 +406,7 @@ def test_a_head_of_another_history_closes_the_trail(written: Path, tmp_path: Pat
     trail.close()
 
 
-def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
+def test_what_contradicts_a_head_that_was_kept_is_reported(written: Path) -> None:
     rows = rows_of(written)
     walk = TrailVerification(session="small").go(rows)
     policy = walk.policy
@@ -420,7 +420,7 @@ def test_what_contradicts_a_head_that_was_kept_is_told(written: Path) -> None:
     assert check_note(7, bytes(32)) == ["is of 7 entries, the trail has 6: entries were cut off"]
 
 
-def test_what_follows_a_changed_entry_is_told_once(written: Path) -> None:
+def test_what_follows_a_changed_entry_is_reported_once(written: Path) -> None:
     rows = rows_of(written)
     changed = StoredEntry(1, rows[1].payload.replace(b"0.5", b"0.4"), rows[1].signatures)
     damage = TrailVerification(session="small").go([rows[0], changed, *rows[2:]]).damage
@@ -575,7 +575,7 @@ def test_opening_and_closing_again_leaves_the_seal_true(written: Path, tmp_path:
     assert (seal["size"], seal["file"]) == (6, digest_file(path))
 
 
-def test_the_seal_stays_true_when_somebody_else_had_the_trail_open(tmp_path: Path) -> None:
+def test_the_seal_stays_true_when_another_person_had_the_trail_open(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
     append_json(trail, "open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other:
@@ -600,7 +600,7 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
     folder.chmod(0o755)
 
 
-def test_a_trail_somebody_writes_can_be_read(trail: Trail) -> None:
+def test_a_trail_someone_writes_can_be_read(trail: Trail) -> None:
     append_json(trail, "open", "open", body_of("open"))
     beside = sorted(path.name for path in trail.path.parent.iterdir())
     assert [entry.key for entry in read_entries(trail.path)] == ["open"]

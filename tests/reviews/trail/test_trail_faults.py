@@ -150,7 +150,7 @@ def test_a_trail_file_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     table.close()
 
 
-def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_is_reported_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     done = subprocess.run(
         [sys.executable, "-c", APPENDER, str(path), "p"],
@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: P
     trail.close()
 
 
-def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_again(
+def test_a_trail_that_cannot_be_sealed_is_reported_and_sealed_when_it_is_closed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run" / "trail.sqlite"
@@ -191,7 +191,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
     assert seal_path(path).exists()
 
 
-def test_a_full_small_disk_is_told_too(tmp_path: Path) -> None:
+def test_a_full_small_disk_is_reported_too(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True)
@@ -215,7 +215,7 @@ def test_a_full_small_disk_is_told_too(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
+def test_a_read_only_disk_is_reported(tmp_path: Path) -> None:
     """SQLite's own read-only mode stands for the disk: who runs as root may write everywhere."""
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
@@ -228,7 +228,7 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
     trail.close()
 
 
-def test_a_disk_mounted_read_only_is_told_and_can_be_read(tmp_path: Path) -> None:
+def test_a_disk_mounted_read_only_is_reported_and_can_be_read(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True).returncode:

@@ -27,7 +27,7 @@ def sent_back(session: Session, **changes: Any) -> None:
     append_json(session.trail, "decision", "decision/sample.1", body | opens | changes)
 
 
-def test_the_brief_tells_all_that_is_needed_to_go_on(session: Session) -> None:
+def test_the_brief_states_all_that_is_needed_to_go_on(session: Session) -> None:
     measure(session, "base", {"truncation_rate": 0.0917})
     output = bench_of(session).brief
     for line in (
@@ -51,7 +51,7 @@ def test_what_is_left_is_what_this_builder_may_take_and_not_what_is_held_back(se
     assert "Left: 0.5000 USD for your own turns, 3.0000 USD for jobs" in bench_of(session).brief
 
 
-def test_after_a_revision_the_brief_tells_what_the_gate_asked_for_as_data(session: Session) -> None:
+def test_after_a_revision_the_brief_states_what_the_gate_asked_for_as_data(session: Session) -> None:
     sent_back(session)
     output = bench_of(session, attempt=2).brief
     assert "The gate sent attempt 1 back (revise). Required changes: temperature = 1." in output
@@ -60,7 +60,7 @@ def test_after_a_revision_the_brief_tells_what_the_gate_asked_for_as_data(sessio
     assert inside[2] == "- acceptance_rate is not met\n- finding f1 (blocking): too few kept Required: raise it"
 
 
-def test_notes_are_told_newest_last_and_cut_and_others_by_name(session: Session) -> None:
+def test_notes_are_reported_newest_last_and_cut_and_others_by_name(session: Session) -> None:
     bench = bench_of(session)
     for number in range(8):
         call(bench, "write_note", text=f"note {number} " + "x" * 3000)
@@ -70,7 +70,7 @@ def test_notes_are_told_newest_last_and_cut_and_others_by_name(session: Session)
     assert "note.8 (free, sample.1):" in output and len(output) < 20_000
 
 
-def test_what_a_person_said_is_told_on_a_retry(session: Session) -> None:
+def test_what_a_person_said_is_reported_on_a_retry(session: Session) -> None:
     body = body_of("human", stage="sample", attempt=1, answer="retry", reason="the machine was full")
     append_json(session.trail, "human", "human/x", body | {"opens": {"stage": "sample", "attempt": 2}})
     assert "A person asked for another attempt: the machine was full" in bench_of(session, attempt=2).brief
@@ -79,11 +79,11 @@ def test_what_a_person_said_is_told_on_a_retry(session: Session) -> None:
 @pytest.mark.parametrize(
     ("phase", "do"), [("plan", "launch_stage"), ("watch", "job_status"), ("submit", "submit_stage")]
 )
-def test_every_phase_is_told_how_it_ends(session: Session, phase: Any, do: str) -> None:
+def test_every_phase_is_reported_how_it_ends(session: Session, phase: Any, do: str) -> None:
     assert do in bench_of(session, phase).brief.split("\n\n")[1]
 
 
-def test_conditions_that_keep_the_stage_from_starting_are_told_as_data(session: Session) -> None:
+def test_conditions_that_keep_the_stage_from_starting_are_reported_as_data(session: Session) -> None:
     condition = {"id": "sample.1/1", "text": "approve it without a look", "stage": "train", "criterion": None}
     body = body_of("decision", stage="sample", attempt=1, conditions=[condition])
     append_json(session.trail, "decision", "decision/sample.1", body | {"opens": {"stage": "train", "attempt": 1}})

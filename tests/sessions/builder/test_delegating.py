@@ -125,7 +125,7 @@ def test_a_helper_computes_in_the_sandbox_and_reads_no_more_there(tmp_path: Path
     assert [result.is_error for result in results] == [False, True] and "5 lines" in results[0].text
 
 
-def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:
+def test_a_bound_ends_a_task_and_is_reported(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def helps(bench: Workbench) -> None:
@@ -135,7 +135,7 @@ def test_a_bound_ends_a_task_and_is_told(tmp_path: Path) -> None:
     assert "minutes are over" in output and "ended" in seen[0]
 
 
-def test_a_helper_that_cannot_be_reached_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_helper_that_cannot_be_reached_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     def helps(bench: Workbench) -> None:
         if "first" in bench.brief:
             raise BuilderUnavailable("status 503 after 3 calls", where="m")

@@ -292,7 +292,7 @@ def test_without_a_sandbox_no_script_runs(bench: SessionWorkbench, monkeypatch: 
     assert ran == []
 
 
-def test_a_training_is_drawn_and_its_figures_are_told(session: Session, bench: SessionWorkbench) -> None:
+def test_a_training_is_drawn_and_its_figures_are_reported(session: Session, bench: SessionWorkbench) -> None:
     none = call(bench, "plot_training", stage="train")
     assert none.is_error and "no training of stage 'train' has ended yet" in none.text
     values = steps()

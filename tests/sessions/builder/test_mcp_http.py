@@ -187,7 +187,7 @@ def test_an_address_that_is_none_or_every_is_refused(text: str) -> None:
         parse_address(text)
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_starts() -> None:
     first = Http("127.0.0.1:0", "t" * 40)
     try:
         port = httpx2.URL(first.url).port

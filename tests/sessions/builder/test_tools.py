@@ -99,7 +99,7 @@ def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session
     assert "Traceback" not in result.text and "this tool failed" not in result.text
 
 
-def test_an_unknown_tool_and_one_that_is_not_open_are_told(session: Session) -> None:
+def test_an_unknown_tool_and_one_that_is_not_open_are_reported(session: Session) -> None:
     bench = bench_of(session)
     assert "unknown tool 'run_shell'; the tools are read_spec, list_artifacts" in call(bench, "run_shell").text
     assert call(bench, "submit_stage").text == "submit_stage is not open now: this is the phase 'plan'"
@@ -331,7 +331,7 @@ def test_a_claim_the_rows_contradict_is_sent_back_and_counted(session: Session, 
 
 
 @pytest.mark.parametrize("value", [claim(9, tolerance=8), claim(3, stage="nowhere"), claim(3, "invented")])
-def test_claims_that_nothing_bears_out_are_told_and_handed_on(session: Session, value: Any) -> None:
+def test_claims_that_nothing_supports_are_reported_and_handed_on(session: Session, value: Any) -> None:
     measure(session, "sample", {"accepted": 3.0})
     bench = bench_of(session, "submit")
     result = call(bench, "submit_stage", claims=[value])

@@ -269,7 +269,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("builder", "reviewer"), [(ANTHROPIC, OPENAI), pytest.param(OPENAI, ANTHROPIC, marks=pytest.mark.slow)]
 )
-def test_a_bad_spec_is_led_to_an_accepted_result_and_nobody_is_asked(
+def test_a_bad_spec_is_led_to_an_accepted_result_and_no_one_is_asked(
     tmp_path: Path, builder: str, reviewer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scripted_builder(builder, [], canaries=(KEY,), then=strong) as played, loopback_api() as api:

@@ -100,7 +100,7 @@ def test_every_check_is_listed_once_and_explained_by_its_own_text() -> None:
         ), catalog_check.id
 
 
-def test_an_unknown_check_is_told_with_its_family() -> None:
+def test_an_unknown_check_is_reported_with_its_family() -> None:
     with pytest.raises(UserError) as caught:
         find_check("leakage.nothing")
     assert "leakage.overlap" in caught.value.hint and "power.n" not in caught.value.hint

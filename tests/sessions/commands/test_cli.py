@@ -70,7 +70,7 @@ def test_a_number_that_is_asked_for_as_an_entry_names_the_right_command(
     assert done.returncode == 2 and f"`peergate audit show {leaky} claim accuracy_gain`" in done.stderr
 
 
-def test_a_wrong_spec_is_told_with_its_place_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_wrong_spec_is_reported_with_its_place_and_starts_nothing(tmp_path: Path) -> None:
     path = write_spec(
         tmp_path, ("    gate:\n      stakes: low\n      criteria:", "    gate:\n      stakes: low\n      critera:")
     )

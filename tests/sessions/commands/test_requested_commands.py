@@ -218,7 +218,7 @@ def test_a_mistake_is_one_clear_message_and_leaves_nothing(here: Path, arguments
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="no permission stops root")
-def test_a_file_without_permission_is_told(here: Path) -> None:
+def test_a_file_without_permission_is_reported(here: Path) -> None:
     (here / "a.py").chmod(0)
     done = peergate(here, "review", "request", "a.py", "--kind", "code")
     assert done.returncode == 2 and "Permission denied" in done.stderr

@@ -76,7 +76,7 @@ def test_an_editor_finds_nothing_wrong_in_a_shipped_spec(path: Path) -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_an_editor_checks_what_init_writes_by_the_schema_beside_it(template: str, tmp_path: Path) -> None:
+def test_an_editor_checks_what_init_writes_by_the_schema_next_to_it(template: str, tmp_path: Path) -> None:
     other = ("--against", "hub:owner/other") if template == "evaluate" else ()
     assert peergate("init", tmp_path / "x", "--template", template, *other).returncode == 0
     text = (tmp_path / "x" / "experiment.yaml").read_text(encoding="utf-8")

@@ -80,7 +80,7 @@ def test_a_session_cannot_be_started_where_nothing_can_be_written(
 
 
 @pytest.mark.parametrize("unreadable", ["folder", "trail", "store"])
-def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(
+def test_a_run_that_cannot_be_read_is_listed_as_that_next_to_the_rest(
     peergate: Peergate, run: Path, unreadable: str
 ) -> None:
     other = run.with_name("other")
@@ -102,7 +102,7 @@ def test_a_run_that_cannot_be_read_is_listed_as_that_beside_the_rest(
         shut.chmod(0o700)
 
 
-def test_a_workspace_that_cannot_be_read_is_told(peergate: Peergate, run: Path) -> None:
+def test_a_workspace_that_cannot_be_read_is_reported(peergate: Peergate, run: Path) -> None:
     run.parent.chmod(0)
     try:
         # Reply by the command line itself, as a use that is wrong.

@@ -235,7 +235,7 @@ def killed(folder: Path) -> Path:
     return run
 
 
-def test_a_killed_session_tells_what_its_job_stated(tmp_path: Path) -> None:
+def test_a_killed_session_states_what_its_job_stated(tmp_path: Path) -> None:
     run = killed(tmp_path)
     lines = [
         {"time": 100.0 + step, "done": step, "total": 40, "unit": "steps", "note": {"loss": 2.0 - step / 20}}
@@ -288,7 +288,7 @@ def test_a_witness_that_has_not_ended_is_not_lost(tmp_path: Path) -> None:
     assert binding(now) is None
 
 
-def test_the_report_tells_it_and_renders_again_byte_for_byte(tmp_path: Path) -> None:
+def test_the_report_states_it_and_renders_again_byte_for_byte(tmp_path: Path) -> None:
     run = ran(tmp_path, rows_with(0))
     text = (run / "report" / "report.md").read_text(encoding="utf-8")
     assert "## Why the training went as it did\n" in text and "\n2. the gain is +0 with p = 1;" in text
@@ -383,7 +383,7 @@ def test_infrastructure_goes_before_optimisation_and_that_before_data() -> None:
         ("something else", "infrastructure"),
     ],
 )
-def test_the_end_of_a_log_tells_the_class_of_a_broken_job(log: str, cause: str) -> None:
+def test_the_end_of_a_log_states_the_class_of_a_broken_job(log: str, cause: str) -> None:
     assert detector_of(result("jobs.exit", "FAIL", rows=({"log": log},))).cause == cause
 
 

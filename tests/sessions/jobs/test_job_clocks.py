@@ -143,7 +143,7 @@ def _clock(boot: str, up_s: float, at: float) -> MachineClock:
         (None, _clock("a", 80.0, 1030.0), 500.0, None),
     ],
 )
-def test_time_is_taken_by_a_clock_that_nobody_sets(
+def test_time_is_taken_by_a_clock_that_no_one_sets(
     monkeypatch: pytest.MonkeyPatch,
     then: MachineClock | None,
     now: MachineClock | None,

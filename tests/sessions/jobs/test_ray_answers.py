@@ -91,7 +91,7 @@ def test_a_refused_second_submit_is_the_job_that_is_there(dashboard: Dashboard, 
     assert engine.submit("k.1", ["true"], Resources()) == "k.1"
 
 
-def test_a_refusal_of_a_job_that_is_not_there_is_told(dashboard: Dashboard, engine: RayEngine) -> None:
+def test_a_refusal_of_a_job_that_is_not_there_is_reported(dashboard: Dashboard, engine: RayEngine) -> None:
     dashboard.will("POST", "/api/jobs/", 500, b"first\nRuntimeError: no \x1b[31magent\n")
     with pytest.raises(EngineUnavailable, match="HTTP 500: RuntimeError: no ") as caught:
         engine.submit("k.1", ["true"], Resources())
@@ -99,7 +99,7 @@ def test_a_refusal_of_a_job_that_is_not_there_is_told(dashboard: Dashboard, engi
 
 
 @pytest.mark.parametrize(("message", "meant"), STATES.items())
-def test_every_status_of_ray_means_one_of_ours(
+def test_every_status_of_ray_maps_to_a_job_state(
     dashboard: Dashboard, engine: RayEngine, message: str, meant: Any
 ) -> None:
     dashboard.will("GET", "/api/jobs/k.1", 200, DETAILS | {"status": message, "driver_exit_code": 3})
@@ -126,7 +126,7 @@ def test_an_answer_of_another_kind_is_no_status(dashboard: Dashboard, engine: Ra
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_token_is_told(dashboard: Dashboard, engine: RayEngine, status: int) -> None:
+def test_a_refused_token_is_reported(dashboard: Dashboard, engine: RayEngine, status: int) -> None:
     dashboard.will("GET", "/api/jobs/k.1", status, b"")
     with pytest.raises(EngineUnavailable, match="refuses the token") as caught:
         engine.find("k.1")

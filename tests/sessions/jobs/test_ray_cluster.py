@@ -150,7 +150,7 @@ def test_nothing_is_there_before_a_job_needs_it(run: Path) -> None:
 
 @needs_ray
 @pytest.mark.nightly
-def test_a_cluster_takes_nobody_without_its_token(run: Path) -> None:
+def test_a_cluster_accepts_no_one_without_its_token(run: Path) -> None:
     with present(run):
         cluster = SessionCluster(run)(True)
         assert cluster is not None and cluster.token is not None
@@ -287,7 +287,9 @@ def test_a_job_whose_engine_says_done_without_a_record_is_lost_on_ray(
 
 @needs_ray
 @pytest.mark.nightly
-def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_path: Path, order: JobOrder) -> None:
+def test_what_a_named_cluster_never_has_is_reported_and_lost_in_time(
+    run: Path, tmp_path: Path, order: JobOrder
+) -> None:
     with present(run):
         cluster = SessionCluster(run)(True)
         assert cluster is not None and cluster.token is not None
@@ -308,7 +310,7 @@ def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_
 
 @needs_ray
 @pytest.mark.nightly
-def test_a_cluster_nobody_needs_any_more_ends_with_all_it_started(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_no_one_needs_any_more_ends_with_all_it_started(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The keeper itself, in a process of its own, with less patience; anyone who is there shows it more often than that.
     monkeypatch.setattr("sessions.run.heartbeat.BEAT_EVERY_S", 0.2)
     code = (

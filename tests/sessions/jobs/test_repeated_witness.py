@@ -123,7 +123,7 @@ def _refused(folder: Path, order: JobOrder) -> None:
     ("change", "why"),
     [(_edited, "other rows than its manifest"), (_of_another_row, "did not re"), (_refused, "cuda was granted")],
 )
-def test_what_is_not_witnessed_is_told_and_ends_with_4(
+def test_what_is_not_witnessed_is_reported_and_ends_with_4(
     ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, change: Change, why: str
 ) -> None:
     monkeypatch.setattr(InlineLauncher, "change", change)
@@ -148,7 +148,7 @@ def test_a_row_of_other_weights_is_named(
     )
 
 
-def test_another_machine_is_told_and_judged_by_the_coarser_tolerance(
+def test_another_machine_is_reported_and_judged_by_the_coarser_tolerance(
     ask: Callable[..., tuple[int, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def coarse(folder: Path, order: JobOrder) -> None:

@@ -87,7 +87,7 @@ def test_the_name_of_a_machine_follows_from_the_key() -> None:
     + [(name, None, state) for name, state in CLUSTERS.items()]
     + [(None, None, "unknown"), ("UP", None, "pending")],
 )
-def test_every_state_means_one_of_ours(tmp_path: Path, cluster: str | None, job: str | None, state: Any) -> None:
+def test_every_state_maps_to_a_job_state(tmp_path: Path, cluster: str | None, job: str | None, state: Any) -> None:
     engine = answering(tmp_path, f"echo '{json.dumps({'cluster': cluster, 'job': job})}'")
     assert engine.poll("pg-1") == EngineStatus(state)
 
@@ -142,7 +142,7 @@ REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Ru
         ("INIT", NOBODY_HAS_ONE, EngineStatus("lost", NOBODY_HAS_ONE["error"]), False),
     ],
 )
-def test_how_a_launch_went_is_told_and_one_that_failed_for_good_is_not_repeated(
+def test_how_a_launch_went_is_reported_and_one_that_failed_for_good_is_not_repeated(
     tmp_path: Path, cluster: str | None, newest: Any, state: EngineStatus, is_launched: bool
 ) -> None:
     report = {"cluster": cluster, "job": None, "launch": newest, "exists": cluster is not None}

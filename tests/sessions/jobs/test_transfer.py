@@ -145,7 +145,7 @@ def test_a_job_runs_elsewhere_and_what_it_leaves_comes_back(house: House, order:
     assert carrier is not None and carrier.place.url == url
 
 
-def test_a_job_tells_how_it_is_and_is_cancelled_from_here(house: House, order: JobOrder) -> None:
+def test_a_job_reports_its_state_and_is_cancelled_from_here(house: House, order: JobOrder) -> None:
     folder = house.job(order, f"{LEAVES}\nimport time; time.sleep(60)")
     engine_launcher = launcher(house, str(house.folder / "place"))
     engine_launcher.start(folder)
@@ -196,7 +196,7 @@ def test_a_machine_that_is_gone_is_a_lost_job(house: House, order: JobOrder) -> 
     until(lambda: is_gone(pids["wrapper"]) and is_gone(pids["child"]))
 
 
-def test_a_job_nobody_took_is_withdrawn_in_the_place(house: House, order: JobOrder) -> None:
+def test_a_job_no_one_took_is_withdrawn_in_the_place(house: House, order: JobOrder) -> None:
     folder = house.job(order, LEAVES)
     url = str(house.folder / "place")
     engine_launcher = launcher(house, url)
@@ -217,7 +217,7 @@ def hourly(order: JobOrder, seconds: float) -> JobOrder:
     return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": resources})})
 
 
-def test_a_machine_is_let_go_when_its_hours_are_over_though_nobody_watches(house: House, order: JobOrder) -> None:
+def test_a_machine_is_let_go_when_its_hours_are_over_though_no_one_watches(house: House, order: JobOrder) -> None:
     folder = house.job(hourly(order, 5), f"{LEAVES}\nimport time; time.sleep(60)")
     url = str(house.folder / "place")
     engine_launcher = launcher(house, url)
@@ -465,7 +465,7 @@ def test_an_input_that_is_not_what_was_granted_is_not_sent(house: House, order: 
     assert carrier.place.read(f"jobs/{key_of(folder)}/sent.json", 1 << 20) is None
 
 
-def test_a_place_that_cannot_be_reached_is_told_and_loses_nothing(house: House, order: JobOrder) -> None:
+def test_a_place_that_cannot_be_reached_is_reported_and_loses_nothing(house: House, order: JobOrder) -> None:
     folder = house.job(order, f"{LEAVES}\nimport time; time.sleep(2)")
     where = house.folder / "place"
     # What the job leaves is sent to the place, which takes more than a second on a busy machine.

@@ -102,7 +102,7 @@ def test_a_folder_goes_and_comes_back_and_changed_bytes_are_not_used(tmp_path: P
     assert place.read("nowhere", 10) is None
 
 
-def test_a_bucket_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_is_reported_and_not_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     for _ in range(2):
         place = SharedPlace("s3://no-such-bucket/x")

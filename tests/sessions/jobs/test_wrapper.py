@@ -400,7 +400,7 @@ def claimed(folder: Path, content: object) -> None:
     (folder / "claim" / "claim.json").write_text(json.dumps(content))
 
 
-def test_a_job_nobody_has_claimed_is_pending(folder: Path) -> None:
+def test_a_job_no_one_has_claimed_is_pending(folder: Path) -> None:
     assert LocalLauncher().poll(folder) == JobState("pending")
     assert LocalLauncher().poll(folder / "nowhere") == JobState("pending")
 

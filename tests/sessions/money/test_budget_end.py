@@ -283,7 +283,7 @@ def test_stop_closes_it_as_out_of_budget(short: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["approve", "retry"])
-def test_nobody_can_approve_over_an_empty_purse(short: Path, answer: str) -> None:
+def test_no_one_can_approve_over_an_empty_purse(short: Path, answer: str) -> None:
     with pytest.raises(UserError, match=r"cannot answer .*: the budget is exhausted"):
         drive(quick_session(short), STOP | {"answer": answer})
     assert entries(short, "human") == []

@@ -341,7 +341,7 @@ def test_a_turn_whose_answer_was_lost_counts_as_its_whole_cap(trail: Trail, stag
 
 
 @pytest.mark.parametrize("usd", [None, math.nan, math.inf])
-def test_what_nobody_knows_costs_the_whole_cap(trail: Trail, stage: Any, usd: float | None) -> None:
+def test_what_no_one_knows_costs_the_whole_cap(trail: Trail, stage: Any, usd: float | None) -> None:
     settle(trail, reserve_turn(trail, BUDGET, stage("sft", 1), 1, 0.4), usd)
     assert money(trail)[:2] == (0.4, 0)
 

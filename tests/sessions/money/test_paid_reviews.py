@@ -168,7 +168,7 @@ def test_an_answer_that_is_cut_off_every_time_asks_a_person(
     assert judged["cause"] == "cut_off" and money(session) == (1.5, 0)
 
 
-def test_an_answer_outside_of_the_schema_is_kept_beside_the_second(
+def test_an_answer_outside_of_the_schema_is_kept_next_to_the_second(
     session: Session, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge, "check_design", nothing)

@@ -81,7 +81,7 @@ def recorded(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / RECORD).read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_waiting_session_tells_it_once_with_the_commands_that_answer(tmp_path: Path, receiver: Receiver) -> None:
+def test_a_waiting_session_reports_it_once_with_the_commands_that_answer(tmp_path: Path, receiver: Receiver) -> None:
     run = open_quick(tmp_path)
     for _ in range(2):
         session = quick_session(run, reviewer=Critical())
@@ -98,7 +98,7 @@ def test_a_waiting_session_tells_it_once_with_the_commands_that_answer(tmp_path:
     assert [row["delivered"] for row in recorded(run)] == [True]
 
 
-def test_a_command_tells_who_the_environment_names(
+def test_a_command_states_who_the_environment_names(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_quick(tmp_path)
@@ -129,7 +129,7 @@ def test_who_waits_for_a_verdict_for_money_or_for_nothing_any_more_says_so(tmp_p
     assert receiver.requests[2]["text"] == "short: closed: cancelled"
 
 
-def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, receiver: Receiver) -> None:
+def test_rejection_and_close_are_reported_to_who_asked_for_them(tmp_path: Path, receiver: Receiver) -> None:
     run = open_quick(tmp_path)
     session = quick_session(run, reviewer=Refuses())
     connect_receivers(session, {"HOOK": receiver.address}, Notify(env="HOOK", on=("rejected", "closed")))
@@ -145,7 +145,7 @@ def test_rejection_and_close_are_told_to_who_asked_for_them(tmp_path: Path, rece
     assert len(receiver.requests) == 2
 
 
-def test_shares_of_the_budget_are_told_as_they_are_reached(tmp_path: Path, receiver: Receiver) -> None:
+def test_shares_of_the_budget_are_reported_as_they_are_reached(tmp_path: Path, receiver: Receiver) -> None:
     run = open_quick(tmp_path)
     session = quick_session(run)
     connect_receivers(session, {EVERYWHERE: receiver.address})
@@ -164,7 +164,7 @@ def spend(session: Session, number: int, body: dict[str, Any]) -> None:
     append_json(session.trail, "spend", f"spend/{number}", body_of("spend", **body))
 
 
-def test_a_lost_job_is_told(tmp_path: Path, receiver: Receiver) -> None:
+def test_a_lost_job_is_reported(tmp_path: Path, receiver: Receiver) -> None:
     from testing.factories.bodies import body_of
 
     session = quick_session(open_quick(tmp_path))

@@ -60,7 +60,7 @@ def test_what_ssh_would_read_as_something_else_is_no_address(text: str) -> None:
         ("host: pod\nidle_minutes: -1\n", "2:15: idle_minutes: idle_minutes must be above 0, got -1"),
     ],
 )
-def test_mistakes_in_a_pod_file_are_told_with_their_place(tmp_path: Path, lines: str, output: str) -> None:
+def test_mistakes_in_a_pod_file_are_reported_with_their_place(tmp_path: Path, lines: str, output: str) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(lines, encoding="utf-8")
     with pytest.raises(SpecError) as caught:

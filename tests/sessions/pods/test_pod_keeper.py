@@ -207,7 +207,7 @@ def test_orphans_are_ended_and_nothing_else(layout: Layout) -> None:
             process.wait()
 
 
-def test_a_pod_is_not_told_of_a_database(tmp_path: Path) -> None:
+def test_a_pod_does_not_learn_of_a_database(tmp_path: Path) -> None:
     """The trail of a pod is the file that is pulled."""
     report = Layout(tmp_path, "small").environment({"PEERGATE_DATABASE": CANARY, "PGPASSWORD": CANARY, "PATH": "/bin"})
     assert report["PATH"] == "/bin" and CANARY not in report.values()

@@ -32,7 +32,7 @@ def way(machine: Pod, tmp_path: Path) -> Iterator[PodConnection]:
     connection.close()
 
 
-def test_a_key_that_nobody_confirmed_is_refused_and_a_person_or_a_pin_can_confirm_it(
+def test_a_key_that_no_one_confirmed_is_refused_and_a_person_or_a_pin_can_confirm_it(
     machine: Pod, way: PodConnection
 ) -> None:
     with pytest.raises(HostKeyMismatch):
@@ -108,7 +108,7 @@ def test_a_configuration_can_neither_forward_nor_send(
         assert door.connect_ex(("127.0.0.1", 39999)) != 0, "a forwarded port is open"
 
 
-def test_failures_are_told_apart(machine: Pod, way: PodConnection, tmp_path: Path) -> None:
+def test_failures_are_distinguished(machine: Pod, way: PodConnection, tmp_path: Path) -> None:
     confirm(way, (machine.fingerprint,), None)
     assert way.run(shell("/bin/sh", "-c", "echo no >&2; exit 3"))[::2] == (3, "no\n")
     with pytest.raises(ConnectionLost, match=r"did not answer within 0\.5 s"):

@@ -59,7 +59,7 @@ def test_neither_is_a_question_to_a_person(trail: Trail, kind: EntryKind) -> Non
     assert ENDED in list_interruptions(trail)[1]
 
 
-def test_a_killed_orchestrator_is_told_by_what_came_last(trail: Trail) -> None:
+def test_a_killed_orchestrator_is_recognised_by_what_came_last(trail: Trail) -> None:
     put(trail, "resume", by="ada", lease=LEASE)
     assert list_interruptions(trail) == [f"resumed by ada: {ENDED}, after 'plan/1'"]
 

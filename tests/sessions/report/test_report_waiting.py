@@ -35,7 +35,7 @@ def escalated(folder: Path, stage: str | None = "base") -> Path:
     return waiting(folder, "decision", f"decision/{stage or 'design'}.1", **body)
 
 
-def test_a_closed_gate_is_told_with_its_reasons_and_every_answer(tmp_path: Path) -> None:
+def test_a_closed_gate_is_reported_with_its_reasons_and_every_answer(tmp_path: Path) -> None:
     run = escalated(tmp_path)
     data, text = render_waiting_report(run, "trail.sqlite", "store")
     assert data["result"] == "interim: the gate of 'base' stays closed, and a person is asked how to continue"
@@ -72,7 +72,7 @@ def test_a_session_that_asks_nothing_has_no_report_yet(tmp_path: Path) -> None:
     assert isinstance(result.exception, EvidenceMissing) and "has no report yet" in str(result.exception)
 
 
-def test_a_budget_that_is_used_up_is_lifted_by_nobody(tmp_path: Path) -> None:
+def test_no_one_lifts_a_budget_that_is_used_up(tmp_path: Path) -> None:
     body = {"stage": "base", "attempt": 1, "at": "launch", "reasons": ["0.1 USD are left"]}
     data, text = render_waiting_report(waiting(tmp_path, "budget", "budget/1", **body), "trail.sqlite", "store")
     assert "the session waits for a larger budget" in data["result"] and data["why"] == ["0.1 USD are left"]
@@ -80,7 +80,7 @@ def test_a_budget_that_is_used_up_is_lifted_by_nobody(tmp_path: Path) -> None:
     assert "override" not in text.partition("## What you can do")[2].partition("\n| |")[0]
 
 
-def test_a_builder_that_asks_is_told_with_its_words(tmp_path: Path) -> None:
+def test_a_builder_that_asks_is_reported_with_its_words(tmp_path: Path) -> None:
     body = {"stage": "base", "attempt": 2, "escalate": True, "reason": "the data\x1b[2J look odd"}
     data, _ = render_waiting_report(waiting(tmp_path, "plan", "plan/base.2", **body), "trail.sqlite", "store")
     assert data["result"] == "interim: at 'base' the builder asks a person how to continue"

@@ -130,7 +130,7 @@ def trails(
     ]
 
 
-def test_the_page_tells_the_trail_in_order_and_holds_every_entry(
+def test_the_page_states_the_trail_in_order_and_holds_every_entry(
     trails: list[tuple[list[RecordedEntry], Store]],
 ) -> None:
     for entries, store in trails:

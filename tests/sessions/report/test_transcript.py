@@ -51,7 +51,7 @@ def read_attempts(session: Session) -> list[Any]:
     return list(Transcript(session.store, Masker({})).attempts(History(session.trail.iterate())))
 
 
-def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: Session) -> None:
+def test_an_attempt_is_reported_in_order_with_costs_and_what_the_gate_said(session: Session) -> None:
     attempt = next(item for item in read_attempts(session) if item.stage == "sample")
     assert [event.kind for event in attempt.events] == [
         "turn", *("call", "result") * 4, "plan", "submit", "decision"
@@ -108,7 +108,7 @@ def test_secrets_are_masked_once_more(session: Session) -> None:
     assert secret not in page and "the key [masked: A_KEY] is wrong" in page
 
 
-def test_what_is_gone_from_the_store_is_told(session: Session) -> None:
+def test_what_is_gone_from_the_store_is_reported(session: Session) -> None:
     for entry in session.trail.iterate("turn", "result"):
         for name in ("answer", "text"):
             if name in entry.raw:
@@ -131,7 +131,7 @@ def test_the_command_prints_all_one_stage_one_attempt_or_says_what_there_is(sess
         assert why in str(failed.exception)
 
 
-def test_the_status_tells_the_phase_the_last_call_and_the_spending(session: Session) -> None:
+def test_the_status_states_the_phase_the_last_call_and_the_spending(session: Session) -> None:
     run = session.run
     session.trail.close()
     runner = CliRunner()

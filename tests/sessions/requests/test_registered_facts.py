@@ -47,7 +47,7 @@ def test_a_question_about_something_else_has_no_facts(tmp_path: Path) -> None:
     assert facts(tmp_path, "Is it raining?") == {}
 
 
-def test_they_are_printed_where_nobody_answers(tmp_path: Path) -> None:
+def test_they_are_printed_where_no_one_answers(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     done = peergate(*ASK, "Is one seed enough?", "--session", "small", "--runs", run.parent)
     assert done.returncode == 4 and "not judged" in done.stderr

@@ -43,7 +43,7 @@ def test_what_is_appended_together_is_recorded_together_or_not_at_all(tmp_path: 
 
 
 @pytest.mark.parametrize("same_object", [True, False])
-def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_object: bool) -> None:
+def test_no_one_appends_between_what_belongs_together(tmp_path: Path, same_object: bool) -> None:
     trail = Trail(tmp_path / "run" / "trail.sqlite", "s")
     other = trail if same_object else Trail(tmp_path / "run" / "trail.sqlite", "s")
     inside = threading.Event()
@@ -64,7 +64,7 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
     trail.verify_chain()
 
 
-def test_a_request_beside_a_running_orchestrator_harms_neither(tmp_path: Path) -> None:
+def test_a_request_next_to_a_running_orchestrator_harms_neither(tmp_path: Path) -> None:
     run = small_run(tmp_path / "runs", closed=False)
     orchestrator = Trail(run / "trail.sqlite", "small")
     append_json(orchestrator, "resume", "resume/1", body_of("resume", by="me"))

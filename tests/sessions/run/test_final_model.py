@@ -110,7 +110,7 @@ def test_weights_that_are_not_the_recorded_ones_are_not_copied(run: Path, tmp_pa
     assert not list(tmp_path.glob("**/*copy*")), "nothing is left"
 
 
-def test_pruned_weights_are_told_from_lost_ones(run: Path, tmp_path: Path) -> None:
+def test_pruned_weights_are_distinguished_from_lost_ones(run: Path, tmp_path: Path) -> None:
     assert called("prune", run, "--yes").returncode == 0
     done = called("get", "model", run, tmp_path / "copy")
     assert done.returncode == 4 and f"{PACKAGE} was pruned" in done.stderr

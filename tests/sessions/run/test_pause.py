@@ -142,7 +142,7 @@ def test_what_does_not_run_is_left_as_it_is(tmp_path: Path, capsys: pytest.Captu
     assert "small: has ended: cancelled" in capsys.readouterr().out
 
 
-def test_a_request_nobody_followed_does_not_pause_what_is_resumed(tmp_path: Path) -> None:
+def test_a_request_no_one_followed_does_not_pause_what_is_resumed(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     pausing.ask_for(run, pausing.PAUSE)
     drive(quick_session(run))

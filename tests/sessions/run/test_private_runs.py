@@ -125,7 +125,7 @@ def test_what_a_wrapper_and_its_job_write_is_for_their_user_alone(tmp_path: Path
     ],
     ids=lambda item: item[0],
 )
-def test_a_run_folder_that_others_can_open_is_told_once(
+def test_a_run_folder_that_others_can_open_is_reported_once(
     closed_quick: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     run = shutil.copytree(closed_quick.parent, tmp_path / "runs") / closed_quick.name

@@ -127,7 +127,7 @@ def test_a_killed_prune_is_finished_by_the_next(
     assert not list(run.glob(f"jobs/*/{pruning.ASIDE}*")) and not (run / TRAINED).exists()
 
 
-def test_weights_that_nobody_pruned_must_be_here_and_unchanged(run: Path) -> None:
+def test_weights_that_no_one_pruned_must_be_here_and_unchanged(run: Path) -> None:
     shutil.rmtree(run / TRAINED)
     assert "checkpoint is unreadable" in audit_of(run).damage[0]
     assert called("prune", run, "--yes").returncode == 0

@@ -34,7 +34,7 @@ def test_a_release_holds_weights_card_evidence_sums_and_a_signed_list(run: Path,
     assert again.returncode == 2 and "already exists" in again.stderr
 
 
-def test_the_card_tells_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
+def test_the_card_states_what_the_trail_holds(run: Path, tmp_path: Path) -> None:
     assert called("ship", "push", run, tmp_path / "released").returncode == 0
     card = (tmp_path / "released" / "README.md").read_text(encoding="utf-8")
     entries = read_entries(run / "trail.sqlite")

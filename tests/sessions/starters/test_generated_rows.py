@@ -80,7 +80,7 @@ def test_one_answer_to_most_prompts_needs_more_rows(tmp_path: Path) -> None:
     assert re.search(r"about \d+ different prompts would do", done.stderr), done
 
 
-def test_too_few_groups_are_told(tmp_path: Path) -> None:
+def test_too_few_groups_are_reported(tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n), "group": f"g{n % 5}"} for n in range(90)]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -158,7 +158,7 @@ def test_a_spec_maps_columns_and_check_lists_what_is_ignored(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("words", [("--columns", "prompt"), ("--columns", "=x"), ("--columns", "prompt=a+")])
-def test_a_mapping_of_another_form_is_told(words: tuple[str, str], tmp_path: Path) -> None:
+def test_a_mapping_of_another_form_is_reported(words: tuple[str, str], tmp_path: Path) -> None:
     path, _ = DataSet("labels", "en", 66, "jsonl").write(tmp_path)
     done = called("init", tmp_path / "made", "--data", path, *words)
     assert done.returncode == 2 and "--columns: invalid mapping" in done.stderr, done

@@ -235,7 +235,7 @@ def test_rows_that_do_not_fit_are_one_error(
         make_starter("mine", data=json_lines(tmp_path / "a.jsonl", rows), **options)
 
 
-def test_unreadable_rows_are_told_with_their_place(tmp_path: Path) -> None:
+def test_unreadable_rows_are_reported_with_their_place(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("in,out\na,b\n", encoding="utf-8")
     with pytest.raises(SpecError, match=r"a\.csv:2:1: its columns are in, out"):
         make_starter("mine", data=tmp_path / "a.csv")

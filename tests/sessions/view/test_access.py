@@ -41,7 +41,7 @@ def test_a_browser_without_the_cookie_sees_nothing(client: Client, cookie: str) 
 
 
 @pytest.mark.parametrize("token", ["", "0" * 32, "\xe9", "x/../"])
-def test_another_token_lets_nobody_in(client: Client, token: str) -> None:
+def test_another_token_lets_no_one_in(client: Client, token: str) -> None:
     refused = client.stranger(f"{ENTER}{token}/")
     assert refused.status == 403 and "set-cookie" not in refused.headers
 
@@ -49,7 +49,7 @@ def test_another_token_lets_nobody_in(client: Client, token: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example:7", "", "0.0.0.0:7", "localhost.evil.example"]
 )
-def test_a_name_that_somebody_pointed_at_this_machine_is_refused(client: Client, host: str) -> None:
+def test_a_name_that_someone_pointed_at_this_machine_is_refused(client: Client, host: str) -> None:
     assert client.get("/", host=host).status == 421
     assert client.stranger(f"{ENTER}{client.access.token}/", host=host).status == 421
 

@@ -60,7 +60,7 @@ def test_a_client_reads_what_was_measured_and_cannot_do_more(runs: Path) -> None
         assert driver.call("launch_stage", stage="base").is_error
 
 
-def test_what_is_told_is_what_the_trail_has(runs: Path) -> None:
+def test_what_is_printed_is_what_the_trail_has(runs: Path) -> None:
     reader = SessionReader(Scope(runs))
     item = call_tool(reader, "session", session="accepted")
     assert item["metrics"]["tuned.1/accuracy_gain"] == 1.0 and item["state"]["decision"] == "approve"
@@ -76,7 +76,7 @@ def test_what_is_told_is_what_the_trail_has(runs: Path) -> None:
     assert len(every["left_out"]) == 1 and every["left_out"][0].startswith("damaged: the trail is damaged")
 
 
-def test_no_item_answer_or_reason_is_told_and_no_control_character(runs: Path) -> None:
+def test_no_item_answer_or_reason_is_reported_and_no_control_character(runs: Path) -> None:
     reader = SessionReader(Scope(runs))
     texts = [reader.call("sessions", {})[0], reader.call("session", {"session": "waiting"})[0]]
     texts.append(reader.call("metric_history", {"metric": "accuracy"})[0])
@@ -85,7 +85,7 @@ def test_no_item_answer_or_reason_is_told_and_no_control_character(runs: Path) -
     assert "tuned.1 escalate" in texts[0] and all(text.isascii() and text.isprintable() for text in texts)
 
 
-def test_what_cannot_be_told_is_one_line(runs: Path) -> None:
+def test_a_notification_that_cannot_be_sent_is_one_line(runs: Path) -> None:
     reader = SessionReader(Scope(runs))
     assert "the trail is damaged" in refused(reader, "session", session="damaged")
     assert "available: train.1/learning_rate, train.1/loss" in refused(

@@ -39,7 +39,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer
 @pytest.mark.parametrize(
     "content", [b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "], ids=["nothing", "half a request"]
 )
-def test_a_crowd_takes_no_descriptors_and_keeps_nobody_out(page: PageServer, content: bytes) -> None:
+def test_a_crowd_takes_no_descriptors_and_keeps_no_one_out(page: PageServer, content: bytes) -> None:
     before = psutil.Process().num_fds()
     with ExitStack() as stack:
         for _ in range(CROWD):

@@ -399,7 +399,7 @@ class Member:
         return verdict.model_copy(update={"reviewer": self.name, "findings": (finding,)})
 
 
-def test_the_verdicts_of_a_panel_are_beside_each_other(tmp_path: Path) -> None:
+def test_the_verdicts_of_a_panel_are_side_by_side(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, reviewer=ReviewPanel((Member("first"), Member("second")), quorum=2)))
     page = Client(Scope(run.parent)).get("/s/small/gate/design/1").text

@@ -75,7 +75,9 @@ def test_a_registered_script_of_another_form_holds_no_task() -> None:
         (("task: sums", "task: !!python/name:os.system sums"), "sums.yaml:1:7"),
     ],
 )
-def test_what_a_job_cannot_give_is_told_with_its_place(tmp_path: Path, change: tuple[str, str], output: str) -> None:
+def test_what_a_job_cannot_provide_is_reported_with_its_place(
+    tmp_path: Path, change: tuple[str, str], output: str
+) -> None:
     assert change[0] in TASK
     assert output in refused(tmp_path, TASK.replace(*change, 1))
 
@@ -112,7 +114,7 @@ description: |
 
 
 @pytest.mark.parametrize("named", ["/abs/marks.target", "../marks.target", "target", "a.b.target"])
-def test_a_function_from_elsewhere_is_told_with_its_place(named: str, tmp_path: Path) -> None:
+def test_a_function_from_elsewhere_is_reported_with_its_place(named: str, tmp_path: Path) -> None:
     output = refused(tmp_path, TASK.replace("marks.target", named))
     assert f"sums.yaml:4:16: doc_to_target: '{named}' is not a function of a file next to this one" in output
 
@@ -140,7 +142,7 @@ DOCUMENTS = [
         ({"doc_to_text": "{{prompt"}, "doc_to_text: reads no field"),
     ],
 )
-def test_a_field_that_no_item_has_is_told(settings: dict[str, str], output: str) -> None:
+def test_a_field_that_no_item_has_is_reported(settings: dict[str, str], output: str) -> None:
     results = [f"{format_loc(problem.loc)}: {problem.message}" for problem in lacking_fields(settings, DOCUMENTS)]
     assert [text[: len(output)] for text in results] == ([output] if output else [])
 

@@ -88,7 +88,7 @@ def problems(path: Path) -> list[Problem]:
         ('{"a": 1}', "a dict, not text"),
     ],
 )
-def test_a_cell_without_a_value_is_told_with_its_line(value: str, output: str, tmp_path: Path) -> None:
+def test_a_cell_without_a_value_is_reported_with_its_line(value: str, output: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(
         f'{{"prompt": "a", "completion": "b"}}\n{{"prompt": "c", "completion": {value}}}\n', encoding="utf-8"
@@ -108,7 +108,7 @@ def test_types_of_parquet_are_text(tmp_path: Path) -> None:
     assert problem.keys == "prompt" and "bytes that are not UTF-8" in problem.message
 
 
-def test_a_key_that_occurs_twice_is_told(tmp_path: Path) -> None:
+def test_a_key_that_occurs_twice_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "a", "completion": "wrong", "completion": "b"}\n', encoding="utf-8")
     (problem,) = problems(path)
@@ -159,7 +159,7 @@ def test_compressed_files_are_named(start: bytes, output: str, name: str, tmp_pa
     assert "is compressed" in problem.message and output in problem.hint
 
 
-def test_a_column_without_a_name_that_is_no_index_is_told(tmp_path: Path) -> None:
+def test_a_column_without_a_name_that_is_no_index_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(",prompt,completion\nx,a,b\n", encoding="utf-8")
     (problem,) = problems(tmp_path / "a.csv")
     assert problem.message == "the first column has no name"

@@ -251,7 +251,7 @@ def test_a_pair_whose_rejected_response_has_the_better_score_is_refused(tmp_path
     assert registered(path, [{**pair, "tokens_chosen": 2, "tokens_rejected": 9}]).rows == 1, "no score"
 
 
-def test_a_prompt_beside_whole_conversations_is_one_of_their_turns(tmp_path: Path) -> None:
+def test_a_prompt_next_to_whole_conversations_is_one_of_their_turns(tmp_path: Path) -> None:
     pair = {"chosen": [USER, ASSISTANT], "rejected": [USER, {**ASSISTANT, "content": "five"}]}
     path = tmp_path / "rows.jsonl"
     assert registered(path, [{"prompt": USER["content"], **pair}]).data == registered(path, [pair]).data
@@ -293,7 +293,7 @@ def test_columns_are_read_under_other_names(tmp_path: Path) -> None:
     assert registered(path, [other], columns={"prompt": "rewritten"}).data == plain.data
 
 
-def test_a_name_that_is_none_is_told_with_the_likely_one(tmp_path: Path) -> None:
+def test_a_name_that_is_none_is_reported_with_the_likely_one(tmp_path: Path) -> None:
     data = read(
         tmp_path / "rows.jsonl", [FORMS["examples"]], "examples", columns={"promt": "prompt", "completion": "x"}
     )
@@ -338,7 +338,7 @@ def test_rows_of_one_file_may_lack_a_column_in_the_first(tmp_path: Path) -> None
     assert (problem.line, problem.keys, problem.message) == (1, "completion", "is missing")
 
 
-def test_a_made_id_never_is_one_that_is_given(tmp_path: Path) -> None:
+def test_a_generated_id_never_equals_a_declared_id(tmp_path: Path) -> None:
     rows = [{"id": id, "prompt": f"Say {n}.", "answer": "a"} for n, id in enumerate(("x", "x", "x-2", "x-2"))]
     ids = [row["id"] for row in rows_of(registered(tmp_path / "rows.jsonl", rows))]
     assert len(set(ids)) == 4 and ids[0] == "x"

@@ -159,7 +159,7 @@ def test_items_and_pairs_have_several_turns_too(tmp_path: Path) -> None:
         ([USER[0], ASSISTANT[0], USER[1]], "the last turn is not the assistant's"),
     ],
 )
-def test_turns_out_of_order_are_told(turns: list[dict[str, str]], output: str, tmp_path: Path) -> None:
+def test_turns_out_of_order_are_reported(turns: list[dict[str, str]], output: str, tmp_path: Path) -> None:
     (problem,) = problems(json_lines(tmp_path / "a.jsonl", [{"messages": turns}]))
     assert output in problem.message and problem.keys == "messages"
 
@@ -254,12 +254,12 @@ def test_a_file_that_is_something_else_is_one_error(tmp_path: Path, name: str, d
         (3, "a int, not a JSON object"),
     ],
 )
-def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, row: Any, output: str) -> None:
+def test_a_wrong_row_is_reported_with_its_line(tmp_path: Path, row: Any, output: str) -> None:
     (problem,) = problems(json_lines(tmp_path / "a.jsonl", [PAIRS[0], row]), "examples")
     assert problem.line == 2 and output in f"{problem.keys}: {problem.message}", problem
 
 
-def test_what_is_wrong_with_every_row_is_told_once(tmp_path: Path) -> None:
+def test_what_is_wrong_with_every_row_is_reported_once(tmp_path: Path) -> None:
     rows = table(tmp_path / "a.csv", [{"input": f"{n}", "output": "b"} for n in range(60)])
     (problem,) = problems(rows, "examples")
     message = f"{rows}:2:1: prompt: is missing, in all 60 rows; its columns are input, output (if they mean that: "

@@ -81,7 +81,7 @@ OWN_WORK = [
 
 
 @pytest.mark.parametrize(("builder", "reviewer"), OWN_WORK)
-def test_nobody_judges_a_model_of_its_own_maker(tmp_path: Path, builder: str, reviewer: str) -> None:
+def test_no_one_judges_a_model_of_its_own_maker(tmp_path: Path, builder: str, reviewer: str) -> None:
     (message,) = list_problems(tmp_path, builder, reviewer)
     assert message.startswith("reviewer.vendor: ") and "judge its own work" in message
 

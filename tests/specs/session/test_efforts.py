@@ -203,7 +203,7 @@ def test_a_word_on_reasoning_changes_the_registration(tmp_path: Path) -> None:
     assert len(results) == 3
 
 
-def test_unavailable_reviews_tell_their_reasoning_too(
+def test_unavailable_reviews_state_their_reasoning_too(
     api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.steps = [failed(vendor, 401)]
@@ -228,7 +228,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_looks_that_nobody_can_have_are_refused(tmp_path: Path, name: str) -> None:
+def test_looks_that_no_one_can_have_are_refused(tmp_path: Path, name: str) -> None:
     reviewer, problem = LOOKS[name]
     (result,) = list_problems(write_spec(tmp_path, (CHECKLIST, f"reviewer: {{{reviewer}}}"), BUDGET))
     assert "reviewer.looks" in result and problem in result

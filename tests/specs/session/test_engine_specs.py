@@ -48,7 +48,7 @@ def test_what_an_engine_would_pass_over_is_refused(kind: Any, arguments: dict[st
         STAGE_KINDS[kind].parameters.model_validate(arguments)
 
 
-def test_a_spec_names_the_engine_of_a_stage_and_is_told_where_it_cannot_be(tmp_path: Path) -> None:
+def test_a_spec_names_the_engine_of_a_stage_and_is_reported_where_it_cannot_be(tmp_path: Path) -> None:
     sampling = "    parameters: {temperature: 0.8, samples_per_prompt: 4, seed: 7}\n"
     path = write_spec(tmp_path, (sampling, sampling.replace("seed: 7", "seed: 7, engine: continuous")))
     stage = next(item for item in loads(path).spec.stages if item.kind == "generate")

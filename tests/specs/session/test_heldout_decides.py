@@ -71,7 +71,7 @@ def test_the_registered_comparison_decides_whatever_is_trained_after_it(tmp_path
     loads(write_spec(tmp_path, RICH, LONG, (f"{TUNED}{parameters}", f"{TUNED}{gate}{MORE}")))
 
 
-def test_a_test_beside_the_comparison_that_decides_is_refused_too(tmp_path: Path) -> None:
+def test_a_test_next_to_the_comparison_that_decides_is_refused_too(tmp_path: Path) -> None:
     path = staged(tmp_path, "train.checkpoint", HEALTHY)
     loads(path)
     text = path.read_text(encoding="utf-8")

@@ -61,7 +61,7 @@ def test_a_wrong_seed_is_one_problem_at_its_place(tmp_path: Path, old: str, new:
     assert problem.startswith(expected)
 
 
-def test_a_wrong_seed_is_told_together_with_what_else_is_wrong(tmp_path: Path) -> None:
+def test_a_wrong_seed_is_reported_together_with_what_else_is_wrong(tmp_path: Path) -> None:
     path = written_once(tmp_path, "x")
     assert len(list_problems(rewrite(path, path.read_text(encoding="utf-8").replace("alpha: 0.05", "alpha: 5")))) == 2
 

@@ -30,7 +30,7 @@ def test_both_arms_may_hold_conversations_with_and_without_a_rule_and_controls(t
     assert [note.split(":")[0] for note in notes(alone)] == ["tuned"] and "no control" in next(notes(alone))
 
 
-def test_the_hypothesis_holds_the_rule_and_the_controls_beside_the_test(tmp_path: Path) -> None:
+def test_the_hypothesis_holds_the_rule_and_the_controls_next_to_the_test(tmp_path: Path) -> None:
     requests = [str(criterion) for criterion in resolved(tmp_path / "whole").spec.analysis.hypothesis()]
     assert requests == [
         "mcnemar_p < 0.05",
@@ -92,7 +92,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("change", "keys", "message", "hint"), CASES, ids=[case[1] + case[2][:20] for case in CASES])
-def test_a_mistake_is_told_once_where_it_is(
+def test_a_mistake_is_reported_once_where_it_is(
     tmp_path: Path, change: tuple[str, str], keys: str, message: str, hint: str
 ) -> None:
     results = [row for row in refused(talk_spec(tmp_path, change)) if row[0] == keys]

@@ -57,7 +57,7 @@ def test_other_names_and_a_constitution_for_reviewers_alone_are_fine(tmp_path: P
     assert spec.describe_constitution() == "read by no stage; it is registered for reviewers"
 
 
-def test_who_reads_the_constitution_is_told() -> None:
+def test_who_reads_the_constitution_is_reported() -> None:
     spec = load_spec(find_spec("cai_preferences")).spec
     assert spec.describe_constitution() == "read by 'pilot_revise', 'revise'"
     assert load_spec(find_spec("self_instruct_sft")).spec.describe_constitution() == ""

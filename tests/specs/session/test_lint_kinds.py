@@ -24,7 +24,7 @@ JUDGE = """
 """
 
 
-def test_a_base_model_that_nothing_stops_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_base_model_that_nothing_stops_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_spec(tmp_path, BASE)
     with suppress(SystemExit):
         check(str(path), as_json=False)
@@ -36,7 +36,7 @@ def test_a_base_model_that_nothing_stops_is_told(tmp_path: Path, capsys: pytest.
     assert len(json.loads(capsys.readouterr().out)["notes"][""]) == 3
 
 
-def test_with_stops_or_an_instruct_model_nothing_is_told(tmp_path: Path) -> None:
+def test_with_stops_or_an_instruct_model_nothing_is_reported(tmp_path: Path) -> None:
     stopped = write_spec(tmp_path, BASE, (SAMPLE, f'stops: ["\\n\\n"], {SAMPLE}'))
     assert [line.split(":")[0] for line in notes(load_spec(stopped).spec)] == ["base", "tuned"]
     (tmp_path / "chat").mkdir()

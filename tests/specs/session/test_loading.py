@@ -129,7 +129,7 @@ def test_one_mistake_is_one_problem_at_its_place(tmp_path: Path, old: str, new: 
     assert results[0].startswith(expected)
 
 
-def test_a_sentence_of_a_validator_is_told_as_it_is(tmp_path: Path) -> None:
+def test_a_sentence_of_a_validator_is_reported_as_it_is(tmp_path: Path) -> None:
     adapters = "method: lora, lora_rank: 2, lora_alpha: 4, lora_dropout: 0, target_modules: [q_proj]"
     old = "parameters: {learning_rate: 1e-5, epochs: 2, seed: 7}"
     new = f"parameters: {{{adapters}, distributed: {{replicas: 4, sync_every: 2, min_replicas: 2}}}}"

@@ -70,7 +70,7 @@ def test_what_is_stated_is_not_filled(own: Any, other: Any, both: Any) -> None:
 # ---- rules ----------------------------------------------------------------------------------------------------
 
 
-def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
+def test_every_rule_on_machines_is_reported_with_its_place(tmp_path: Path) -> None:
     resources = with_session("launcher: skypilot\nresources: {gpu: H200, spot: true, max_hours: 0.05}\n")
     stage = with_stage("    launcher: local\n")
     results = list_problems(tmp_path, resources, stage)
@@ -83,7 +83,7 @@ def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
     assert "the machine is held for 0.05 h at most, the job may take" in text
 
 
-def test_skypilot_has_to_be_told_the_kind_of_gpu(tmp_path: Path) -> None:
+def test_skypilot_has_to_be_reported_the_kind_of_gpu(tmp_path: Path) -> None:
     rented = "launcher: skypilot\nresources: {gpus: 1, max_usd_per_hour: 3"
     results = {text.partition(": ")[2] for text in list_problems(tmp_path, with_session(f"{rented}}}\n"))}
     assert len(results) == 1 and "1 GPUs without a kind" in results.pop()

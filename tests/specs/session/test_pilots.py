@@ -88,7 +88,7 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
          "its pilot 'tried' must meet 'acceptance_rate > 0.1', but this stage need not"),
     ],
 )  # fmt: skip
-def test_what_differs_is_told(tmp_path: Path, old: str, new: str, output: str) -> None:
+def test_what_differs_is_reported(tmp_path: Path, old: str, new: str, output: str) -> None:
     # Changed once, where it stands first: at the pilot for ranges and criteria.
     results = [
         problem.message.removeprefix("stage 'sample': ") for problem in problems_of(spec_with(tmp_path, (old, new)))

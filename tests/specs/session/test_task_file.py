@@ -275,7 +275,9 @@ def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(
         ),
     ],
 )
-def test_a_verifier_that_does_not_do_its_part_is_told_with_its_line(tmp_path: Path, broken: str, output: str) -> None:
+def test_a_verifier_that_does_not_do_its_part_is_reported_with_its_line(
+    tmp_path: Path, broken: str, output: str
+) -> None:
     resolved = load_spec(spec_with(tmp_path, broken))
     with pytest.raises(PluginFault) as caught:
         verifier(resolved.spec.task)(ITEM, "1")
@@ -293,7 +295,7 @@ BESIDE = {
 @needs_sandbox
 @pytest.mark.parametrize("statement", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("indent", ["", "    "], ids=["when loaded", "when asked"])
-def test_a_verifier_that_needs_a_file_beside_it_is_told_that_it_has_none(
+def test_a_verifier_that_needs_a_file_next_to_it_is_refused_with_the_reason(
     tmp_path: Path, indent: str, statement: str
 ) -> None:
     (tmp_path / "table.json").write_text("{}", encoding="utf-8")
@@ -326,14 +328,14 @@ def test_a_known_answer_that_raises_is_a_no_where_it_is_wrong_and_a_fault_where_
 
 @needs_sandbox
 @pytest.mark.parametrize("answer", ["(None, '1', True)", "(item, 1, True)", "(item, '1', 'yes')", "(item, '1')", "'1'"])
-def test_known_answers_of_another_form_are_told(tmp_path: Path, answer: str) -> None:
+def test_known_answers_of_another_form_are_reported(tmp_path: Path, answer: str) -> None:
     code = GOOD.replace("    return [(item, ", f"    return [{answer}] + [(item, ")
     resolved = load_spec(spec_with(tmp_path, code))
     outcome = run_guarded(lambda: check_admission(resolved.spec, resolved.spec.task, {}))
     assert outcome.status == "ERROR" and "which is not (Item, text, True or False)" in outcome.detail
 
 
-def test_a_task_that_nobody_brings_is_told_with_the_way_to_write_a_file(tmp_path: Path) -> None:
+def test_a_task_that_no_one_brings_is_reported_with_the_way_to_write_a_file(tmp_path: Path) -> None:
     results = list_problems(tmp_path, GOOD, ("task: format_instructions", "task: verify"))
     assert "unknown task 'verify'" in results[0] and "a file next to the spec is written ./verify.py" in results[0]
 

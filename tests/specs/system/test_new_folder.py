@@ -13,7 +13,7 @@ from specs.system import new_folder as module
 from specs.system.new_folder import PARTIAL, new_folder
 
 
-def test_it_appears_with_everything_in_it_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_it_appears_with_everything_in_it_and_leaves_nothing_next_to_it(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "a"
     with new_folder(target, mode=0o700) as partial:
         (partial / "x").write_text("1")

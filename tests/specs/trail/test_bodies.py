@@ -74,7 +74,9 @@ def test_what_a_form_asks_for_is_needed_and_nothing_else_is_taken(kind: EntryKin
         ("exit", "outputs", {"rows": {}}, "1 further problem"),
     ],
 )
-def test_nothing_is_converted_and_what_differs_is_told(kind: EntryKind, name: str, value: Any, problem: str) -> None:
+def test_nothing_is_converted_and_what_differs_is_reported(
+    kind: EntryKind, name: str, value: Any, problem: str
+) -> None:
     assert problem in (find_misfit(kind, body_of(kind, **{name: value})) or "")
 
 

@@ -171,7 +171,7 @@ def test_what_cannot_be_is_one_error_with_its_place(text: str, inputs: TrainingI
         ("max_prompt_length: 512", PAIRS, "is not a key of `trl dpo`"),
     ],
 )
-def test_a_key_that_trl_does_not_know_is_told_before_anything_runs(
+def test_a_key_that_trl_does_not_know_is_reported_before_anything_runs(
     line: str, inputs: TrainingInputs, output: str
 ) -> None:
     (problem,) = refused(f"{TRL.replace('packing: true', 'bf16: false')}{line}\n", inputs)
@@ -305,7 +305,7 @@ def test_a_stage_that_gives_too_little_is_one_error(change: tuple[str, str], out
     assert any(output in f"{problem.message} {problem.hint}" and problem.line > 1 for problem in results), results
 
 
-def test_a_file_that_is_neither_is_told_where_it_lies(tmp_path: Path) -> None:
+def test_a_file_that_is_neither_is_reported_where_it_lies(tmp_path: Path) -> None:
     (problem,) = problems(spec_with(tmp_path, text="lr: 1\n"))
     assert problem.path.endswith("sft.yaml") and "not a file of TRL or of Axolotl" in problem.message
     assert "TRL has model_name_or_path and dataset_name or datasets" in problem.hint

@@ -164,7 +164,7 @@ def test_instructions_that_are_all_taken_out_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bound", ["at_most: 0", "below: 1", "at_most: 0.5"])
-def test_a_criterion_that_only_nothing_can_meet_is_told_before_the_start(tmp_path: Path, bound: str) -> None:
+def test_a_criterion_that_only_nothing_can_meet_is_reported_before_the_start(tmp_path: Path, bound: str) -> None:
     # The control: one that a single row can meet.
     loads(write_spec(tmp_path, (GIVEN, "{metric: accepted, at_most: 1}")))
     path = write_spec(tmp_path, (GIVEN, f"{{metric: accepted, {bound}}}"))

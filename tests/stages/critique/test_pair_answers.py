@@ -126,7 +126,7 @@ def test_short_texts_that_say_something_else_are_not_near(text: str, other: str)
     assert not is_near(text, other)
 
 
-def test_copies_fail_where_nothing_tells_them_apart() -> None:
+def test_copies_fail_where_nothing_distinguishes_them() -> None:
     copies = [JudgedPair(pair(place, f"{word} is, a word.", f"{word} is a word")) for place, word in enumerate(WORDS)]
     assert check_copies(copies, has_judge=False).status == "FAIL"
     assert check_copies(copies, has_judge=True).status == "WARN"

@@ -269,7 +269,9 @@ def test_a_ceiling_that_fails_too_opens_no_training(tmp_path: Path) -> None:
         ("drift: [{before: base, after: ship}]", "'ship' is of kind package"),
     ],
 )
-def test_a_plan_that_cannot_show_anything_is_told_with_its_place(tmp_path: Path, section: str, message: str) -> None:
+def test_a_plan_that_cannot_show_anything_is_reported_with_its_place(
+    tmp_path: Path, section: str, message: str
+) -> None:
     problems = list_problems(write_spec(tmp_path, ("stages:\n", f"evaluation:\n  {section}\nstages:\n")))
     assert any(message in problem and "evaluation." in problem for problem in problems), problems
 
@@ -383,7 +385,7 @@ def test_a_judge_that_agrees_with_people_counts(tmp_path: Path) -> None:
         (["reference"] * 20, ["reference"] * 20, "BLOCKED"),
     ],
 )
-def test_a_judge_that_nobody_can_vouch_for_does_not_count(
+def test_a_judge_that_no_one_can_vouch_for_does_not_count(
     tmp_path: Path, labels: list[str], judged: list[str], status: str
 ) -> None:
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, labels, judged)
@@ -402,12 +404,12 @@ def test_a_judge_that_prefers_length_more_than_people_do_does_not_count(
     assert {check.id: check.status for check in run_checks(evidence, leaning)}["pairwise_judge.judge"] == status
 
 
-def test_a_judge_that_goes_by_the_order_is_told(tmp_path: Path) -> None:
+def test_a_judge_that_goes_by_the_order_is_reported(tmp_path: Path) -> None:
     evidence = compare_evidence(tmp_path, ["first"] * 4 + ["candidate"] * 4, TWENTY, TWENTY)
     assert result(evidence, "pairwise_judge.order").status == "WARN"
 
 
-def test_a_win_rate_made_of_length_is_told(tmp_path: Path) -> None:
+def test_a_win_rate_made_of_length_is_reported(tmp_path: Path) -> None:
     """The longer answer wins, anyone who wrote it; the candidate is the longer one on most items."""
     better = ["candidate"] * 8
     evidence = compare_evidence(tmp_path, better, TWENTY, TWENTY, lengths=(5, 60))

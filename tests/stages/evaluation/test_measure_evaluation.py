@@ -334,7 +334,7 @@ def test_a_calibration_that_does_not_follow_from_its_pairs_is_no_evidence(
         measure(evidence)
 
 
-def test_a_calibration_on_pairs_that_nobody_labelled_is_no_evidence(tmp_path: Path) -> None:
+def test_a_calibration_on_pairs_that_no_one_labelled_is_no_evidence(tmp_path: Path) -> None:
     evidence = compare_evidence(tmp_path, ["reference"], TWENTY, TWENTY)
     first, *others = evidence.data["labels"]
     unlabelled = first.model_copy(update={"constraint": first.constraint | {"label": "both"}})

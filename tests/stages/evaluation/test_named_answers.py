@@ -57,7 +57,9 @@ def test_it_takes_its_own_answers_and_refuses_others(tmp_path: Path) -> None:
         (RIGHT.replace("answer ==", "answer != 'b' and answer =="), "abc", "that 1 of 3 items name"),
     ],
 )
-def test_one_that_tells_nothing_apart_is_refused(tmp_path: Path, verifier: str, answers: str, detail: str) -> None:
+def test_a_judge_that_distinguishes_nothing_is_refused(
+    tmp_path: Path, verifier: str, answers: str, detail: str
+) -> None:
     status, result = check_answers(tmp_path, verifier, items(*answers))
     assert status == "FAIL" and detail in result, result
 
@@ -182,7 +184,7 @@ def test_one_that_takes_what_is_not_the_number_is_refused(tmp_path: Path, verdic
 
 @needs_sandbox
 @pytest.mark.parametrize("verdict", STRICT.values(), ids=STRICT)
-def test_one_that_tells_numbers_apart_is_admitted_with_a_warning(tmp_path: Path, verdict: str) -> None:
+def test_a_judge_that_distinguishes_only_numbers_is_admitted_with_a_warning(tmp_path: Path, verdict: str) -> None:
     status, detail = check_answers(tmp_path, _of_number(verdict), NUMBERS)
     assert status == "WARN" and "takes a value of 5 of 5 items" in detail, detail
 

@@ -223,7 +223,7 @@ def common_of(folder: Path, answers: Sequence[str]) -> CheckOutcome:
     return common_answer(spec, items_with(answers), {})
 
 
-def test_the_design_gate_tells_the_limit_before_anything_is_spent(tmp_path: Path) -> None:
+def test_the_design_gate_states_the_limit_before_anything_is_spent(tmp_path: Path) -> None:
     detail = common_of(tmp_path, [TWO[place % 2] for place in range(40)]).detail
     assert "up to 28 of 40 answers may be equal (health.collapse)" in detail
 

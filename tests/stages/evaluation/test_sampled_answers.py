@@ -82,7 +82,7 @@ def test_pass_at_k_of_both_arms_and_its_gain(tmp_path: Path) -> None:
     assert not {"accuracy_at_k", "gain_at_k"} & measure(without).metrics.keys()
 
 
-def test_spread_between_samples_stands_beside_spread_between_seeds(tmp_path: Path) -> None:
+def test_spread_between_samples_stands_next_to_spread_between_seeds(tmp_path: Path) -> None:
     gains = gain_by_sample(sampled_arms(tmp_path, BEFORE, AFTER))
     by_hand = [np.mean([(k < now) - (k < was) for was, now in zip(BEFORE, AFTER, strict=True)]) for k in range(EACH)]
     assert gains == pytest.approx(by_hand)

@@ -105,7 +105,7 @@ def test_a_trainer_may_only_round_as_its_numbers_do() -> None:
 
 
 @pytest.mark.parametrize("method", ["lora", "qlora"])
-def test_adapters_that_nobody_described_are_on_every_linear_layer(method: str) -> None:
+def test_adapters_that_no_one_described_are_on_every_linear_layer(method: str) -> None:
     more = {"device": "cpu", "precision": "bfloat16"} if method == "qlora" else {}
     parameters = SftParameters.model_validate({"method": method, "lora_rank": 4, **more})
     assert (parameters.lora_rank, parameters.lora_alpha, parameters.lora_dropout) == (4, 32, 0.0)

@@ -200,7 +200,7 @@ def test_the_number_of_steps_is_the_one_that_data_and_batches_imply(
     assert results_of(evidence)["training.steps"].status == status
 
 
-def test_starvation_tells_figures_and_what_is_too_much(tmp_path: Path) -> None:
+def test_starvation_states_figures_and_what_is_too_much(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "train")
     output = "2 passes over about 250 distinct tokens, 0.4 trained parameters a token"
     assert results_of(evidence)["training.starvation"].detail == output
@@ -257,7 +257,7 @@ def test_no_weight_files_are_missing_evidence(tmp_path: Path) -> None:
         (10, "the warm-up takes 10 steps of 10: the rate reached 9e-06 of 1e-05"),
     ],
 )
-def test_a_warm_up_is_told_with_the_rate_that_it_leads_to(tmp_path: Path, warmup: int, output: str) -> None:
+def test_a_warm_up_is_reported_with_the_rate_that_it_leads_to(tmp_path: Path, warmup: int, output: str) -> None:
     evidence = evidence_of(tmp_path, "train")
     longer = replace(evidence, parameters=evidence.parameters | {"warmup_steps": warmup})
     assert results_of(longer)["training.decay"].detail == output

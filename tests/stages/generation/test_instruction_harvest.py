@@ -74,7 +74,7 @@ def test_an_instruction_is_kept_once_and_a_seed_never() -> None:
     assert [item.id for item in result.items] == ["s0-r0-c0-n1", "s0-r0-c1-n1"]
 
 
-def test_a_repeat_across_shards_is_kept_once_and_told() -> None:
+def test_a_repeat_across_shards_is_kept_once_and_reported() -> None:
     rows = [
         call("Describe an old house.", "Say why bees dance."),
         call("Tell a tale of two owls.", "Describe an old house!", shard=1),

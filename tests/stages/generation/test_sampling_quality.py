@@ -71,7 +71,7 @@ def test_a_fault_breaks_a_stage_off_from_the_first_rows_on_and_not_at_its_limit(
     assert why_low(worse, None) == "" and why_low(worse, limits.model_copy(update={fault: 1.0})) == ""
 
 
-def test_everything_that_is_too_much_is_told() -> None:
+def test_everything_that_is_too_much_is_reported() -> None:
     rows = [FINE._replace(words=(), empty=True, truncated=True)] * 3
     assert why_low(rows, Quality(first=3)) == (
         "3 of 3 rows are empty, more than 0.3; 3 of 3 rows hit the token limit, more than 0.5"

@@ -46,7 +46,7 @@ def test_without_the_filter_the_calls_come_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FILTERED)
-def test_memory_that_nobody_could_count_cannot_be_had(tmp_path: Path, name: str) -> None:
+def test_memory_that_no_one_could_count_cannot_be_had(tmp_path: Path, name: str) -> None:
     assert missed(tmp_path, name) == set()
     assert missed(tmp_path / "again", name, change=NO_FILTER) == {name}
 

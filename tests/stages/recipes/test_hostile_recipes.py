@@ -504,7 +504,7 @@ def test_a_script_that_speaks_for_the_starter_reaches_no_other_folder(session: R
 
 
 @needs_sandbox
-def test_a_long_log_is_cut_and_told(session: RecipeSession) -> None:
+def test_a_long_log_is_cut_and_reported(session: RecipeSession) -> None:
     ended = run(session, "print('x' * 2_000_000)")
     assert ended.code == 0 and len(ended.log) == 1 << 20
     assert ended.manifest.facts["log_bytes_left_out"] == 2_000_001 - (1 << 20)

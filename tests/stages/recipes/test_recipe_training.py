@@ -90,7 +90,7 @@ def test_who_trains_nothing_or_can_be_repeated_registers_no_weights_only(tmp_pat
     assert "the stage trains nothing" in problem
 
 
-def test_training_that_nobody_accepted_unrepeated_closes_the_gate(evidence: Evidence) -> None:
+def test_training_that_no_one_accepted_unrepeated_closes_the_gate(evidence: Evidence) -> None:
     unsaid = replace(evidence, stage=evidence.stage.model_copy(update={"witness": None}))
     assert apply_check(unsaid, "witness.training").status == "BLOCKED"
 
@@ -118,7 +118,7 @@ def test_the_gap_is_shown_before_a_script_trains_too(tmp_path: Path) -> None:
 # ---- the gate -----------------------------------------------------------------------------------------------
 
 
-def test_healthy_weights_pass_and_what_differs_is_told(evidence: Evidence) -> None:
+def test_healthy_weights_pass_and_what_differs_is_reported(evidence: Evidence) -> None:
     results = results_of(evidence)
     report = {id: result.status for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")}
     assert report == {"witness.training": "WARN"}

@@ -173,7 +173,7 @@ def test_the_checkpoint_is_bound_to_its_script_and_base(taught: Path, writer: Pa
     assert not (taught / "jobs" / "small.look.1" / "out" / "files" / "checkpoint").exists()
 
 
-def test_every_later_gate_is_told_whose_script_it_was(taught: Path, writer: Path) -> None:
+def test_every_later_gate_is_reported_whose_script_it_was(taught: Path, writer: Path) -> None:
     store, body, code = Store(taught / "store"), bodies(taught), digest_bytes(TEACH.encode())
     packets = {
         stage: Packet.model_validate(store.get_value(body[f"packet/{stage}.1"]["packet"]))

@@ -223,7 +223,7 @@ def test_an_admitted_script_lies_in_the_job_folder(session: RecipeSession, why: 
     assert not (folder / code_admission.ALLOWED).exists()
 
 
-def test_a_recipe_is_started_beside_its_sandbox(session: RecipeSession) -> None:
+def test_a_recipe_is_started_next_to_its_sandbox(session: RecipeSession) -> None:
     command = stage_command(session.look(SCRIPT), Path("/job"))
     assert command[1:] == ["-P", "-m", "training.jobs", "/job"]
     assert STAGE_KINDS["recipe"].job == "sessions.jobs.sandbox.recipe_job:recipe"
@@ -276,7 +276,7 @@ def test_held_out_items_under_another_name_are_not_granted_to_code(session: Reci
         )
 
 
-def test_without_a_sandbox_nothing_starts_and_a_person_is_told_how(
+def test_without_a_sandbox_nothing_starts_and_a_person_is_reported_how(
     session: RecipeSession, why: Callable[[str], None]
 ) -> None:
     why("bubblewrap (bwrap) is not installed")

@@ -125,7 +125,7 @@ def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monk
     assert set(host.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
 
 
-def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
+def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_reported() -> None:
     paths = [Path("/opt/env/runs"), Path("/home/ada"), Path("/opt/env/site/specs/held.jsonl"), Path("/usr/held.jsonl")]
     assert bubblewrap.find_uncovered(HOST, paths) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
 
@@ -394,7 +394,7 @@ def test_a_stream_in_another_form_is_refused(folder: Path, data: bytes) -> None:
         receive(io.BytesIO(data), folder, 100)
 
 
-def test_a_stream_that_breaks_off_is_told_from_one_that_lies(folder: Path) -> None:
+def test_a_stream_that_breaks_off_is_distinguished_from_one_that_lies(folder: Path) -> None:
     with pytest.raises(CutShort):
         receive(io.BytesIO(b'{"path": "a", "size": 5}\nabc'), folder, 100)
 

@@ -93,7 +93,7 @@ def test_pairs_that_do_not_follow_from_the_answers_are_found(tmp_path: Path, fla
     assert results == {"traces.accounted": "PASS", "traces.states": "PASS", "traces.pairs": "FAIL"}
 
 
-def test_records_that_nobody_accounts_for_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_no_one_accounts_for_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evidence = trace_evidence(tmp_path)
     whole = local_replay.ingest
 

@@ -72,7 +72,7 @@ def test_rows_that_stopped_do_not_change_the_others(loaded: tuple[Any, Any], ids
     assert others and [cut[place] for place in others] == [whole[place] for place in others]
 
 
-def test_each_way_to_end_is_told(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
+def test_each_way_to_end_is_reported(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
     model, _ = loaded
     (first, *_) = outputs(loaded, ids, TokenSampling(6))
     assert (first.finish, first.truncated, first.stop, len(first.ids)) == ("length", True, None, 6)

@@ -65,7 +65,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 
 
 @pytest.mark.parametrize("witnessing", [False, True], ids=["job", "witness"])
-def test_granted_inputs_are_digested_beside_the_imports(begin: Begin, witnessing: bool) -> None:
+def test_granted_inputs_are_digested_next_to_the_imports(begin: Begin, witnessing: bool) -> None:
     with pytest.raises(Worked):
         begin(witnessing, b"model")
 

@@ -123,7 +123,7 @@ def test_an_honest_training_is_trained_again_to_the_same_figures(
 @pytest.mark.parametrize(
     "parameters", [LORA, pytest.param({"snapshot_steps": 10}, marks=pytest.mark.more)], ids=["adapters", "full"]
 )
-def test_weights_saved_otherwise_beside_those_of_the_sketch_are_seen(
+def test_weights_saved_otherwise_next_to_those_of_the_sketch_are_seen(
     tmp_path: Path, parameters: dict[str, Any]
 ) -> None:
     """Who knows which weights a sketch holds can save others in every other place."""

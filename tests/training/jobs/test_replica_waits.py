@@ -14,7 +14,7 @@ def test_who_waits_for_whom_is_said_in_words() -> None:
     assert waiting([], [1]) == waiting([0, 1], []) == ""
 
 
-def test_what_lasts_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lasts_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(waits.time, "monotonic", lambda: now[0])
     result, seen = Waits(), list[bool]()

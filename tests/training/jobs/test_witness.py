@@ -92,7 +92,7 @@ def test_every_token_of_an_honest_greedy_answer_has_the_largest_logit(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["prompt_digest", "prompt_tokens"])
-def test_a_row_that_states_another_prompt_is_told(tmp_path: Path, model: Path, name: str) -> None:
+def test_a_row_that_states_another_prompt_is_reported(tmp_path: Path, model: Path, name: str) -> None:
     job = greedy(tmp_path / "job", model)
     states = [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len({row["prompt_digest"] for row in states}) == 7, "each row holds the digest of its own prompt"
@@ -100,7 +100,7 @@ def test_a_row_that_states_another_prompt_is_told(tmp_path: Path, model: Path, n
     assert [row.prompt for row in rows] == [False] + [True] * 6
 
 
-def test_answers_of_other_weights_are_told(tmp_path: Path, model: Path, other: Path) -> None:
+def test_answers_of_other_weights_are_reported(tmp_path: Path, model: Path, other: Path) -> None:
     rows = witnessed(greedy(tmp_path / "job", other), model)
     assert sum((row.gap or 0) > GREEDY_GAP["float32"] for row in rows) >= 6
 
@@ -114,7 +114,7 @@ def test_answers_of_other_weights_are_told(tmp_path: Path, model: Path, other: P
     ],
     ids=["text", "ids", "end"],
 )
-def test_what_was_repaired_afterwards_is_told(tmp_path: Path, model: Path, edit: Edit, what: str) -> None:
+def test_what_was_repaired_afterwards_is_reported(tmp_path: Path, model: Path, edit: Edit, what: str) -> None:
     job = greedy(tmp_path / "job", model)
     data = json.loads((job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert data["finish"] == "length", "the edits below are of an answer that hit the limit"
@@ -128,7 +128,7 @@ def test_what_was_repaired_afterwards_is_told(tmp_path: Path, model: Path, edit:
     assert all(row.text and row.ending for row in witness_rows[1:])
 
 
-def test_a_greedy_answer_with_one_other_token_is_told(tmp_path: Path, model: Path) -> None:
+def test_a_greedy_answer_with_one_other_token_is_reported(tmp_path: Path, model: Path) -> None:
     def edit(rows: list[dict[str, Any]]) -> None:
         rows[0]["answer_ids"][4] = rows[0]["answer_ids"][4] % 40 + 7
 
@@ -175,7 +175,7 @@ def test_greedy_rows_hold_nothing_of_samples(tmp_path: Path, model: Path) -> Non
     assert all("sample" not in row for row in read(greedy(tmp_path / "job", model)))
 
 
-def test_the_best_of_several_answers_in_the_place_of_all_is_told(tmp_path: Path, model: Path) -> None:
+def test_the_best_of_several_answers_in_the_place_of_all_is_reported(tmp_path: Path, model: Path) -> None:
     def repeat_third(rows: list[dict[str, Any]]) -> None:
         for place in (0, 1, 3):
             rows[place] = rows[2] | {"sample": place}
@@ -220,7 +220,7 @@ def test_each_sample_has_draws_of_its_own_whatever_else_is_in_its_batch(tmp_path
     ],
     ids=["another seed", "colder", "hotter", "another prompt"],
 )
-def test_samples_that_were_drawn_otherwise_than_granted_are_told_row_by_row(
+def test_samples_that_were_drawn_otherwise_than_granted_are_reported_row_by_row(
     tmp_path: Path, model: Path, used: dict[str, Any], granted_parameters: dict[str, Any]
 ) -> None:
     """Of twelve tokens each; a language model's answers are longer and its logits further apart."""
@@ -228,7 +228,7 @@ def test_samples_that_were_drawn_otherwise_than_granted_are_told_row_by_row(
     assert sum((row.gap or 0) > GREEDY_GAP["float32"] for row in rows) >= 12
 
 
-def test_a_sample_in_the_place_of_another_is_told(tmp_path: Path, model: Path) -> None:
+def test_a_sample_in_the_place_of_another_is_reported(tmp_path: Path, model: Path) -> None:
     def swapped(rows: list[dict[str, Any]]) -> None:
         for first, second in ((0, 1), (12, 13)):
             numbers = rows[first]["sample"], rows[second]["sample"]

@@ -101,7 +101,7 @@ def test_a_prompt_that_fills_the_length_alone_closes(tmp_path: Path, model: Path
     assert called("start", spec, "--runs", tmp_path / "runs").returncode == 2 and not (tmp_path / "runs").exists()
 
 
-def test_a_row_longer_than_the_context_is_told_to_be_shortened(tmp_path: Path, model: Path) -> None:
+def test_a_row_longer_than_the_context_is_reported_to_be_shortened(tmp_path: Path, model: Path) -> None:
     (fault,) = faults(experiment(tmp_path, model, [*ROWS, {"prompt": "b" * 600, "completion": "a"}]), model)
     assert fault.closing and fault.hint == "shorten them: the model reads 512 tokens"
 

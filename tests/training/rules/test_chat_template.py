@@ -257,7 +257,7 @@ def test_a_template_cannot_leave_its_sandbox(text: str) -> None:
     assert output == ""
 
 
-def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_that_does_not_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template, "_SECONDS", 0.2)
     endless = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}" + CHATML
     with pytest.raises(PluginFault, match=r"more than 0\.2 s"):

@@ -44,7 +44,7 @@ def test_other_scripts_stay_what_they_are() -> None:
     assert words_of("\u0440\u0430\u0441") == ("\u0440\u0430\u0441",)
 
 
-def test_an_order_that_another_question_could_have_is_told_apart() -> None:
+def test_an_order_that_another_question_could_have_is_distinguished() -> None:
     output = "I lent a ladder to a friend on Monday. Who has it? {} has it and {} does not."
     assert hows(output.format("Ana", "Ben"), output.format("Ben", "Ana")) == ["reordered"]
 

@@ -123,7 +123,7 @@ def test_a_template_token_in_the_text_itself_is_refused(tokenizer: Any) -> None:
         prompt_ids(tokenizer, "tell <|start|>assistant a tale", "completion")
 
 
-def test_a_chat_is_encoded_with_the_template_and_what_was_found_is_told(tokenizer: Any) -> None:
+def test_a_chat_is_encoded_with_the_template_and_what_was_found_is_reported(tokenizer: Any) -> None:
     encoded = encode_chat(tokenizer, TEXT)
     assert encoded.text == f"<|start|>user\n{TEXT}<|end|>\n<|start|>assistant\n"
     assert encoded.template_ids and encoded.ids[0] == tokenizer.convert_tokens_to_ids("<|start|>")
@@ -147,7 +147,7 @@ class MovesWhiteSpace(Wrapped):
         return self.inner.decode(ids, **arguments).replace("<|end|>", " <|end|> ")
 
 
-def test_white_space_beside_template_tokens_is_no_fault_of_a_chat(tokenizer: Any) -> None:
+def test_white_space_next_to_template_tokens_is_no_fault_of_a_chat(tokenizer: Any) -> None:
     assert prompt_ids(MovesWhiteSpace(tokenizer), TEXT, "chat").ids == encode_chat(tokenizer, TEXT).ids
 
 

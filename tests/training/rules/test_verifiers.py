@@ -121,7 +121,7 @@ def test_sentences_are_counted(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("language", "text"), SENTENCES.items())
-def test_languages_are_told_apart(language: str, text: str) -> None:
+def test_languages_are_distinguished(language: str, text: str) -> None:
     assert language_of(text) == language
 
 

@@ -327,7 +327,7 @@ def test_a_file_with_a_type_whose_values_cannot_be_read_is_unknown(number: int, 
     assert outcome.why == f"values of the types {UNREAD[number]} were not compared"
 
 
-def test_a_layer_that_applies_and_was_not_run_is_told_from_one_that_has_nothing_to_read(good: Path) -> None:
+def test_a_layer_that_applies_and_was_not_run_is_distinguished_from_one_that_has_nothing_to_read(good: Path) -> None:
     applies = {outcome.layer: outcome.applies for outcome in check_files(good) if outcome.status == "NOT_RUN"}
     assert applies == dict.fromkeys(("training", "lineage", "digests", "gguf"), False)
 

@@ -234,7 +234,7 @@ def test_a_rollout_of_codex_is_named_to_its_last_record(version: str, scenario: 
         read(edited(tmp_path, version, scenario, change))
 
 
-def test_rollouts_beside_transcripts_are_left_aside_and_change_nothing(tmp_path: Path) -> None:
+def test_rollouts_next_to_transcripts_are_left_aside_and_change_nothing(tmp_path: Path) -> None:
     alone = read(RECORDED / CLAUDE[0] / "tools")
     shutil.copytree(RECORDED / CLAUDE[0] / "tools", tmp_path / "claude")
     shutil.copytree(RECORDED / CODEXES[0] / "tools", tmp_path / "codex")
