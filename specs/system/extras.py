@@ -21,8 +21,6 @@ def install_hint(extra: str) -> str:
 
 def extra_with(package: str) -> str | None:
     """Return the smallest extra of Peergate that brings a package, named as itself or its module; None if none does."""
-    names = (package, *packages_distributions().get(package, ()))
-    wanted = {re.sub(r"[-_.]+", "-", name).lower() for name in names}
     extras: dict[str, set[str]] = {}
     try:
         required = requires("peergate") or []
@@ -31,8 +29,16 @@ def extra_with(package: str) -> str | None:
     for line in required:
         if match := _OF_EXTRA.fullmatch(line):
             extras.setdefault(match["extra"], set()).add(match["name"].lower())
+    wanted = {_normalize(package)}
+    if not any(names & wanted for names in extras.values()):
+        # Reads the files of every installed distribution: a second.
+        wanted = {_normalize(name) for name in packages_distributions().get(package, ())}
     having = [name for name in extras if extras[name] & wanted]
     return min(having, key=lambda name: (name in ("dev", "demo", "llama"), len(extras[name]), name), default=None)
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def install_command(*packages: str) -> str:

@@ -414,7 +414,7 @@ def test_429_with_a_wait_beyond_the_time_allowed_ends_at_once(
     api.steps = [failed(vendor, 429, retry_after="3600")]
     began = time.monotonic()
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert "answered 429 (too many requests)" in message and time.monotonic() - began < 5
+    assert "answered 429 (too many requests)" in message and time.monotonic() - began < 15
     assert (exchange.usd, exchange.usd_is_measured) == (0.0, True)
 
 
@@ -449,7 +449,7 @@ def test_a_server_that_does_not_come_to_an_end_is_left_at_the_deadline(
     api.steps = [step]
     began = time.monotonic()
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch, timeout_s=0.6), packet)
-    assert time.monotonic() - began < 5 and "did not answer in time" in message
+    assert time.monotonic() - began < 15 and "did not answer in time" in message
     # It may have been billed: not repeated, and paid for in full.
     assert (exchange.statuses, exchange.response) == ((None,), None)
     assert (exchange.usd, exchange.usd_is_measured) == (1.0, False)
