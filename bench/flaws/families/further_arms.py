@@ -15,14 +15,16 @@ _LOOK = """  - name: look
     inputs: {model: other.checkpoint, items: heldout}
     parameters: {max_new_tokens: 48, batch_size: 16, seed: 3}
 """
-_REGISTERED = "    - {name: fewer steps, stage: look, shows: what the further steps add, beaten: false}\n"
+_REGISTERED = "    - {name: lower rate, stage: look, shows: what the rate adds, beaten: false}\n"
+_SLOW = SECOND.replace("OTHER", "other").replace("1e-3", "1e-5")
+"""At the treatment's rate both arms learn everything, and exchanging their answers would change nothing."""
 
 
 def _register_arm(stage: str = _LOOK) -> tuple[Change, ...]:
     """Return the changes that train and measure another arm."""
     return (
         ("  treatment: after\n", f"  treatment: after\n  arms:\n{_REGISTERED}"),
-        ("  - name: after\n", f"{SECOND.replace('OTHER', 'other')}{stage}  - name: after\n"),
+        ("  - name: after\n", f"{_SLOW}{stage}  - name: after\n"),
     )
 
 
@@ -48,7 +50,7 @@ def _register_curve() -> tuple[Change, ...]:
     """Return the changes that register a curve over two trainings with another rate and fewer passes."""
     small = SECOND.replace("OTHER", "small") + _LOOK.replace("look", "glance").replace("other.", "small.")
     named = "    - {name: fewest, stage: glance, shows: what the examples add, beaten: false}\n"
-    curve = "  learning_curve: {arms: [fewer steps, fewest], at: 15000}\n"
+    curve = "  learning_curve: {arms: [lower rate, fewest], at: 15000}\n"
     return (
         ("  treatment: after\n", f"  treatment: after\n  arms:\n{_REGISTERED}{named}{curve}"),
         ("  - name: after\n", f"{small}{SECOND.replace('OTHER', 'other')}{_LOOK}  - name: after\n"),
