@@ -65,7 +65,7 @@ FAMILIES = (
         "curve",
     ),
     *("weights", "packaging", "records", "human", "prompts", "movement", "baselines"),
-    *("contamination", "independence", "words", "verifiers", "material", "limits", "revisions"),
+    *("contamination", "independence", "words", "marred", "verifiers", "material", "limits", "revisions"),
     *("retyped", "misgranted", "schedules", "bookkeeping", "splits"),
     *("misdrawn", "carried", "shortened", "rescored", "careless"),
 )

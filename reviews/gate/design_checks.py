@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from reviews.checks import leakage_checks
+from reviews.checks import leakage_checks, text_checks
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, result, run_guarded, unless
 from reviews.comparison import paired_checks, parity_checks, power_checks, principle_checks, subgroup_checks, transfer
 from reviews.evidence.evidence import DesignEvidence
@@ -103,8 +103,7 @@ def _check_overlap(design: DesignEvidence) -> CheckOutcome:
 
     They are training prompts, what is taught, the objective, parameters that are texts, scripts and the constitution.
     """
-    curated = design.list_curated_files()
-    taught = [text for text in design.texts() if text[0].rpartition(":")[0] not in curated]
+    taught = _taught(design)
     pairs = [*_prompts(design), *taught, *list_prompted_texts(design.resolved)]
     pairs += [(CONSTITUTION, design.constitution)] if design.constitution else []
     answers = [text for _, text in taught]
@@ -113,6 +112,11 @@ def _check_overlap(design: DesignEvidence) -> CheckOutcome:
         return result
     chance = leakage_checks.answers_by_chance(answers, design.reserved_items)
     return chance if chance.status == "FAIL" or result.status == "PASS" else result
+
+
+def _taught(design: DesignEvidence) -> list[tuple[str, str]]:
+    curated = design.list_curated_files()
+    return [text for text in design.texts() if text[0].rpartition(":")[0] not in curated]
 
 
 def _prompts(design: DesignEvidence) -> list[tuple[str, str]]:
@@ -329,6 +333,29 @@ def _check_duplicates(design: DesignEvidence) -> CheckOutcome:
     if result.status == "WARN" and result.figure is not None and result.figure > MOST_REPEATED:
         return replace(result, status="FAIL", detail=f"{result.detail}, more than half", repairable=False)
     return result
+
+
+@DESIGN_CHECKS.add(
+    "design.texts",
+    "Prompts and answers are whole texts",
+    source=text_checks.SOURCE,
+    limits=text_checks.DAMAGED,
+)
+def _check_texts(design: DesignEvidence) -> CheckOutcome:
+    """Look for characters of a wrong encoding, hidden characters and marks of a chat template, and for HTML."""
+    heldout = [(item.id, text) for item in design.reserved_items for text in user_turns_of(item)]
+    return text_checks.whole_texts([*_prompts(design), *_taught(design)], heldout, design.resolved.spec.thresholds)
+
+
+@DESIGN_CHECKS.add(
+    "design.alike",
+    "Training and held-out prompts are written alike",
+    source=text_checks.ALIKE_SOURCE,
+    blocking=False,
+)
+def _check_alike(design: DesignEvidence) -> CheckOutcome:
+    """Compare their kinds, and how they begin, end and are capitalised: habits of one split are learned too."""
+    return text_checks.written_alike(_every(design), design.heldout)
 
 
 @DESIGN_CHECKS.add(

@@ -31,6 +31,9 @@ class Thresholds(Contract):
     """Fraction of the instructions that `self_instruct` keeps: held-out prompts or nearly so, which are removed."""
     repeated_rows: Share = 0.1
     """Fraction of the training rows: rows that repeat another one word for word."""
+    damaged_texts: Annotated[float, Field(ge=0, le=1)] = 0.02
+    """Fraction of the held-out or of the training texts: texts with characters of a wrong encoding, hidden characters,
+    marks of a chat template or everything twice. 1 is for tasks about such texts."""
 
     ceiling_kind: Annotated[float, Field(ge=0.05, le=1)] = 0.25
     """Fraction of the held-out items of a kind: the least that a registered ceiling passes."""

@@ -1,4 +1,4 @@
-"""Rubrics as files, and their prompts. The measurer writes the same prompts again.
+"""Rubrics as files, their prompts, and the labelled pairs that measure a judge. The measurer writes the prompts again.
 
 ``training/rules/prompts`` holds one file for each sort of critic; a spec may bring another. Every row holds the digest
 of its rubric.
@@ -6,15 +6,19 @@ of its rubric.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
+from specs.stages.base.artifacts import Item
 from specs.stages.base.rubric import Judges, Rubric
 from specs.stages.base.witness import Label
 from specs.stages.critique.parameters import ShownResponse
 
 PROMPTS = Path(__file__).parent / "prompts"
+PairLabel = Literal["reference", "candidate", "tie"]
+PAIR_KEYS = ("reference", "candidate", "label")
 
 
 class JudgementPrompts(NamedTuple):
@@ -81,3 +85,29 @@ def _start(rubric: Rubric, good: Label) -> str:
         texts = example.model_dump(exclude={"good"}, exclude_none=True)
         parts.append(f"{rubric.fill_item(**texts)} {good if example.good else bad}")
     return "".join(f"{part}\n\n" for part in parts)
+
+
+class LabelledPair(NamedTuple):
+    """Two answers to one item, and which of them a person prefers."""
+
+    item: Item
+    reference: str
+    candidate: str
+    label: PairLabel
+
+
+def labelled_pairs(items: Iterable[Item]) -> tuple[LabelledPair, ...]:
+    """Return pairs whose constraint has just ``reference``, ``candidate``, ``label``; raises ValueError without any."""
+    pairs: list[LabelledPair] = []
+    for item in items:
+        constraint = item.constraint
+        label = constraint.get("label")
+        if set(constraint) != set(PAIR_KEYS) or label not in get_args(PairLabel):
+            raise ValueError(
+                f"pair '{item.id}' has {sorted(constraint)} with label {label!r}, expected {', '.join(PAIR_KEYS)}"
+            )
+        side: PairLabel = label  # pyright: ignore[reportAssignmentType]
+        pairs.append(LabelledPair(item, str(constraint["reference"]), str(constraint["candidate"]), side))
+    if not pairs:
+        raise ValueError("no labelled pairs: the judge cannot be calibrated")
+    return tuple(pairs)

@@ -5,6 +5,7 @@ Written before the checks were changed: of most of these the product knew nothin
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -160,6 +161,21 @@ def _write_pool(heldout: list[Row]) -> str:
     """Return a pool with each held-out item and a harder one, of which the rule draws others too."""
     harder = [row | {"id": f"harder-{row['id']}", "prompt": f"{row['prompt']} Use no letter twice."} for row in heldout]
     return "".join(json.dumps(row) + "\n" for row in (*heldout, *harder))
+
+
+def _mar(name: str, what: str, change: Callable[[str], str], *, heldout: bool = True) -> Operator:
+    """Return the operator that changes every second prompt of a split."""
+
+    def mar(items: list[Row], prompts: list[Row]) -> None:
+        for row in (items if heldout else prompts)[::2]:
+            row["prompt"] = change(row["prompt"])
+
+    return Operator(name, "marred", what, ("design.texts",), data=mar)
+
+
+def _end_alike(_: list[Row], prompts: list[Row]) -> None:
+    for row in prompts:
+        row["prompt"] += " Answer:"
 
 
 OPERATORS = (
@@ -337,5 +353,24 @@ OPERATORS = (
         "en",
         lambda text: f"Answer me. {text.removeprefix(_PREAMBLE)}",
         _PREAMBLE,
+    ),
+    _mar(
+        "misread-characters",
+        "half of the held-out prompts were read in another encoding",
+        lambda text: f"“{text}” – please.".encode().decode("latin-1"),
+    ),
+    _mar("hidden-characters", "half of the held-out prompts hold letters that are not seen", "\u200b".join),
+    _mar(
+        "template-marks",
+        "half of the training prompts hold marks of a chat template",
+        lambda text: f"<|im_start|>user\n{text}<|im_end|>",
+        heldout=False,
+    ),
+    _mar(
+        "escaped-html", "half of the held-out prompts are pieces of a page", lambda text: f"<p>{html.escape(text)}</p>"
+    ),
+    _mar("said-twice", "half of the held-out prompts say everything twice", lambda text: f"{text} {text}"),
+    Operator(
+        "own-ending", "marred", "all training prompts end with a word of their own", ("design.alike",), data=_end_alike
     ),
 )

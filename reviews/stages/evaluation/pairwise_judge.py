@@ -19,8 +19,7 @@ from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
 from specs.system.digests import digest_bytes
 from specs.system.errors import EvidenceMissing
-from training.rules.evaluation.labelled_pairs import labelled_pairs
-from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
+from training.rules.rubric_prompts import labelled_pairs, prompts_of_comparison, rubric_for
 
 
 class LabelledDuel(NamedTuple):

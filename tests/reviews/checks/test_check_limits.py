@@ -352,6 +352,7 @@ def test_the_design_results_state_the_registered_values(tmp_path: Path) -> None:
         "design.scorer": "scorer_agreement >= 0.7; scorer_length <= 0.3; scorer_labelled >= 20; scorer_sides >= 0.2; "
         "scorer_matched <= 1.25",
         "design.duplicates": "<= 0.1",
+        "design.texts": "<= 0.02",
         "design.brought": "<= 0.25",
         "design.cost": "<= 10",
         "design.schedule": "<= 0.5",

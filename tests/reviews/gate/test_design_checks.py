@@ -37,6 +37,7 @@ def test_a_sound_design_passes(tmp_path: Path) -> None:
         "design.drawn",
         "design.scaling",
         "design.brought",
+        "design.alike",
     }
     assert results["design.answers"] == results["design.scaling"] == "NOT_APPLICABLE"
 

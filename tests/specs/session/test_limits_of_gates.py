@@ -84,6 +84,7 @@ REASONS = {
     "Thresholds.truncated_answers": "1 is for models that do not stop yet; learned_stops then decides what counts",
     "Thresholds.learned_stops": "a gain of it is named in the first sentence, and health.collapse reads the answers",
     "Thresholds.label_answers": "1 is for tasks that ask for a label, and identical_answers still counts",
+    "Thresholds.damaged_texts": "1 is for tasks about such texts; what is damaged is then shown as a warning",
     "Thresholds.copies": "identical_answers and near_duplicates count shares of the same completions",
     "Thresholds.length_spread": "its check only warns",
     "Thresholds.parameters_per_token": "its check only warns",

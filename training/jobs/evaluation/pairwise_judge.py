@@ -22,8 +22,7 @@ from training.jobs.row_files import read_rows
 from training.jobs.witness.label_scores import LabelJudge, judgement
 from training.jobs.witness.prompted_answers import left_rows
 from training.jobs.witness.scoring import Scoring
-from training.rules.evaluation.labelled_pairs import labelled_pairs
-from training.rules.rubric_prompts import JudgementPrompts, prompts_of_comparison, rubric_for
+from training.rules.rubric_prompts import JudgementPrompts, labelled_pairs, prompts_of_comparison, rubric_for
 from training.rules.tasks import load_items
 
 GROUP = 128
