@@ -73,6 +73,7 @@ def test_sound_conversations_pass_the_design(tmp_path: Path) -> None:
     outcomes = design(tmp_path, talks(), large)
     assert {id: outcome.status for id, outcome in outcomes.items() if outcome.status not in ("PASS", "WARN")} == {
         "design.answers": "NOT_APPLICABLE",
+        "design.alike": "NOT_APPLICABLE",
         "design.brought": "NOT_APPLICABLE",
         "design.drawn": "NOT_APPLICABLE",
         "design.principles": "NOT_APPLICABLE",
