@@ -85,7 +85,8 @@ def summary_of(results: Sequence[dict[str, Any]]) -> str:
     alone = [result for result in results if any(after <= before for _, _, before, after in result.get("right", ()))]
     lines.append(f"a kind of items did not gain in {len(alone)} of {sum('right' in result for result in results)}")
     if wrong:
-        lines.append(f"rejected by: {_checks('failed', wrong)}")
+        by_criteria = sum(not result.get("failed") for result in wrong)
+        lines.append(f"rejected by: {_checks('failed', wrong)}; by a criterion of their own spec: {by_criteria}")
     return "\n".join(lines)
 
 

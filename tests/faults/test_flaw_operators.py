@@ -77,7 +77,8 @@ def test_the_page_counts_by_family_and_names_what_was_not_run() -> None:
         and "1 of 1 healthy sessions" in output
         and "method: lora 1 (1 rejected)" in output
     )
-    assert "rejected by: strata.sensitivity 1" in output
+    assert "rejected by: strata.sensitivity 1; by a criterion of their own spec: 0" in output
+    assert "rejected by: none; by a criterion of their own spec: 1" in page([result, healthy | {"failed": []}])
 
 
 MODEL_ROW = {
