@@ -24,8 +24,7 @@ REMEDIES: dict[str, str] = {
     "design.labelled": "label more samples, of the rarer label too (`thresholds.labelled_items`)",
     "design.groups": "give training and held-out items other groups, and held-out items at least four",
     "design.texts": "read the files in their encoding, and take marks of templates out of the rows shown; "
-    "`thresholds.damaged_texts` where they belong there",
-    "design.alike": "write both splits in one way, or say in the objective that another form is asked for",
+    "a larger `thresholds.damaged_texts` where they belong there",
     "design.duplicates": "remove repeated prompts from the training data",
     "design.baseline": "a baseline that reads what the treatment starts from, or a stage like it that reads `model`",
     "design.independence": "a reviewer of another vendor than the builder's",

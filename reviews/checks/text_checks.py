@@ -18,8 +18,8 @@ from specs.session.thresholds import Thresholds
 from specs.stages.base.artifacts import Item
 from specs.system.exact import holds
 
-SOURCE = "prompts with 'donâ€™t' and '<|im_end|>' in them that three people had looked at"
-ALIKE_SOURCE = "a model trained on prompts that all ended in 'Answer:', and asked without it"
+SOURCE = "prompts that hold 'donâ€™t' or '<|im_end|>': a model learns them, or is asked otherwise than a user asks"
+ALIKE_SOURCE = "a model that is trained on prompts which all end with 'Answer:', and asked without it"
 DAMAGED = (CheckLimit("<=", "thresholds.damaged_texts"),)
 LEAST_TEXTS = 20
 """Fewer training or held-out prompts are alike by the choice of their subjects."""
@@ -34,6 +34,8 @@ _HIDDEN = re.compile(
 """Control characters, changes of the direction of writing, and what is not seen inside of a word. The joiners of some
 scripts are left out."""
 _CHAT = re.compile(r"<\|\w+\|>|\[/?INST\]|<</?SYS>>|<(?:start_of_turn|end_of_turn)>")
+UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
+"""A template's place that no one filled. Code has such places too."""
 _LATER = "[\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
 _BYTES = re.compile(f"(?:[\u00c2-\u00df]{_LATER}|[\u00e0-\u00ef]{_LATER}{{2}}|[\u00f0-\u00f4]{_LATER}{{3}})+")
 """What the first and the later bytes of UTF-8 are in Windows-1252."""
@@ -42,7 +44,7 @@ _MEANT = (
     ("an HTML character reference", re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,6}|#x[0-9a-fA-F]{1,6});")),
     ("an HTML tag", re.compile(r"<(?:br|hr)\s*/?>|</(?:a|b|div|em|font|i|li|p|span|strong|table|td|tr|u|ul)>")),
     ("the name of a role", re.compile(r"^[ \t]*(?:user|human|assistant|system)[ \t]*:", re.IGNORECASE | re.MULTILINE)),
-    ("a place to fill", re.compile(r"\{[a-z_]+\}|\bTODO\b")),
+    ("a place to fill", UNFILLED),
 )
 
 
@@ -109,16 +111,13 @@ def whole_texts(
                 odd.append({side: place, "fault": why, "text": text})
         shares.append(ratio(count, len(texts)))
     total, most = len(training) + len(heldout), max(shares)
-    if damaged:
-        status = "WARN" if holds(most, "<=", thresholds.damaged_texts) else "FAIL"
-        detail = f"{len(damaged)} of {total} texts are damaged: {_name_rows(damaged)}"
-        return CheckOutcome(status, detail, float(most), tuple(damaged), repairable=False)
-    if odd:
-        detail = f"is that meant? {len(odd)} of {total} texts: {_name_rows(odd)}"
-        return CheckOutcome("WARN", detail, float(most), tuple(odd))
-    return CheckOutcome(
-        "PASS", f"{total} texts hold no damaged character, mark of a chat template or HTML", float(most)
-    )
+    if not damaged and not odd:
+        detail = f"{total} texts hold no damaged character, mark of a chat template or HTML"
+        return CheckOutcome("PASS", detail, float(most))
+    status = "WARN" if holds(most, "<=", thresholds.damaged_texts) else "FAIL"
+    parts = [f"{len(damaged)} of {total} texts are damaged: {_name_rows(damaged)}"] if damaged else []
+    parts += [f"{len(odd)} of {total} texts hold what may not be meant: {_name_rows(odd)}"] if odd else []
+    return CheckOutcome(status, "; ".join(parts), float(most), (*damaged, *odd), repairable=False)
 
 
 def _name_rows(rows: Sequence[dict[str, Any]]) -> str:
@@ -128,8 +127,8 @@ def _name_rows(rows: Sequence[dict[str, Any]]) -> str:
 def written_alike(training: Sequence[Item], heldout: Sequence[Item]) -> CheckOutcome:
     """Compare the kinds of the prompts of both splits, and how they begin, end and are capitalised.
 
-    What nearly all prompts of one split have and nearly none of the other is a habit of the one who wrote them: a model
-    learns it, and is asked otherwise.
+    A habit that nearly all prompts of a split have and nearly none of the other is learned with the task, and missing
+    where the model is asked.
     """
     if min(len(training), len(heldout)) < LEAST_TEXTS:
         return CheckOutcome("NOT_APPLICABLE", f"fewer than {LEAST_TEXTS} training or held-out prompts")
@@ -139,9 +138,10 @@ def written_alike(training: Sequence[Item], heldout: Sequence[Item]) -> CheckOut
         for name, own, others in sides
         for habit in _habits([item.prompt for item in own], [item.prompt for item in others])
     ]
-    known = {item.kind for item in training}
-    if unknown := sorted({item.kind for item in heldout} - known if known & {item.kind for item in heldout} else ()):
-        wrong.append(f"no training prompt is of the held-out kinds {join_names(unknown)}: a gain there is transfer")
+    kinds, trained = ({item.kind for item in items} for items in (heldout, training))
+    if kinds & trained and (unknown := kinds - trained):
+        names = join_names(sorted(unknown))
+        wrong.append(f"no training prompt is of the held-out kinds {names}: a gain there is transfer")
     if wrong:
         return CheckOutcome("WARN", f"the splits differ: {'; '.join(wrong)}", float(len(wrong)))
     return CheckOutcome("PASS", "training and held-out prompts begin, end and are capitalised alike", 0.0)
@@ -163,16 +163,19 @@ def _share(texts: Sequence[str], is_so: Callable[[str], bool]) -> float:
 
 def _common_edge(own: Sequence[str], others: Sequence[str], where: int) -> str:
     """Return the fewest first (``where`` 1) or last (-1) words that most of a split have and few of the other."""
+    edges, other_edges = ([_edge(text, where) for text in texts] for texts in (own, others))
     for size in range(1, _LONGEST_EDGE + 1):
-        counts, other_counts = (Counter(_edge(text, size, where) for text in texts) for texts in (own, others))
-        words, count = counts.most_common(1)[0]
-        if not words or count < MOST * len(own):
+        # A text of no more words than that is its own edge.
+        counts = Counter(edge[:size] for edge in edges if len(edge) > size)
+        words, count = counts.most_common(1)[0] if counts else ((), 0)
+        if count < MOST * len(own):
             break
-        if other_counts[words] <= FEW * len(others):
-            return words
+        if sum(edge[:size] == words for edge in other_edges) <= FEW * len(others):
+            return " ".join(words[::where])
     return ""
 
 
-def _edge(text: str, size: int, where: int) -> str:
-    words = text.split()
-    return "" if len(words) <= size else " ".join(words[:size] if where == 1 else words[-size:])
+def _edge(text: str, where: int) -> tuple[str, ...]:
+    """Return the first words of a text, or the last ones in turn."""
+    words = text.split(maxsplit=_LONGEST_EDGE) if where == 1 else text.rsplit(maxsplit=_LONGEST_EDGE)[::-1]
+    return tuple(words[: _LONGEST_EDGE + 1])

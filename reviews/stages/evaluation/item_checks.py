@@ -6,13 +6,13 @@ everything meets, a text that does not say what is verified. Whether a question 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from reviews.checks.definition import CheckLimit, CheckOutcome, CheckRegistry, join_names, unless
 from reviews.checks.leakage_checks import question_text_of
+from reviews.checks.text_checks import UNFILLED
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import both_arms, read_judged_items
 from specs.session.design import Design, Pool
@@ -34,7 +34,6 @@ DRAWN_SOURCE = "a test set of the items that the model was good at"
 LEAST_WORDS = 2
 NAMED = 40
 """Items that are named in a line of the report."""
-_UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
 _NUMBERS = {"1": "one", "2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight"}
 _EXCLUSIVE = tuple(
     map(frozenset, (("lowercase", "uppercase"), ("quoted", "bullets"), ("quoted", "title"), ("bullets", "title")))
@@ -106,7 +105,7 @@ def _fault(task: str, item: Item) -> str:
     judge = verifier(task)
     if len(words_of(question_text_of(item))) < LEAST_WORDS:
         return f"asks nothing: its prompt has fewer than {LEAST_WORDS} words"
-    if unfilled := _UNFILLED.search(item.prompt):
+    if unfilled := UNFILLED.search(item.prompt):
         return f"holds the unfilled {unfilled[0]}"
     try:
         right = reference(task, item)
@@ -140,7 +139,7 @@ def _unheld(item: Item) -> str:
     """Return the fault of a conversation; empty if its judge accepts it."""
     try:
         texts = user_turns_of(item)
-        if unfilled := _UNFILLED.search("\n".join(texts)):
+        if unfilled := UNFILLED.search("\n".join(texts)):
             return f"holds the unfilled {unfilled[0]}"
         wrong = next((judgement.reason for judgement in judge_talk(item, answers_to(item)) if not judgement.passed), "")
         if wrong:

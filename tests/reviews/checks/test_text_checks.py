@@ -132,6 +132,12 @@ def test_what_may_be_meant_only_warns(tmp_path: Path, text: str, detail: str) ->
     assert check.status == "WARN" and detail in check.detail
 
 
+def test_damage_below_the_share_hides_nothing_else(tmp_path: Path) -> None:
+    prompts = change(change(prompt_items(), lambda text: f"{text} &amp;", 2), lambda text: f"{text} donâ€™t", 1)
+    check = results(tmp_path, heldout_items(), prompts, most=1.0)["design.texts"]
+    assert check.status == "WARN" and "damaged" in check.detail and "&amp;" in check.detail and len(check.rows) == 2
+
+
 @pytest.mark.parametrize(
     ("text_of", "detail"),
     [
