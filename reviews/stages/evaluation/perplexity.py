@@ -70,4 +70,4 @@ def change(evidence: Evidence, before: str) -> EffectEstimate:
     interval = ratio_interval(saved, size)
     if interval is None:
         raise EvidenceMissing("one text alone gives no interval")
-    return EffectEstimate(value, interval, f"{-value:+.4f} nats per byte on {len(size)} texts (less is better)")
+    return EffectEstimate(value, interval, f"{value:+.4f} nats per byte saved on {len(size)} texts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -332,7 +333,9 @@ def test_surprise_that_grew_is_a_loss_and_surprise_that_fell_is_none(tmp_path: P
     # What was read before with 0.2 nats per byte more, then with 0.2 less.
     assert held_against(evidence, perplexity_rows(0.2), tmp_path).status == "PASS"
     fallen = held_against(evidence, perplexity_rows(-0.2), tmp_path)
-    assert fallen.status == "FAIL" and "+0.2000 nats per byte" in fallen.detail
+    assert fallen.status == "FAIL"
+    ((value, low, high),) = re.findall(r": (\S+) nats per byte saved .* \[(\S+), (\S+)\], margin 0.05", fallen.detail)
+    assert value == "-0.2000" and -0.21 < float(low) <= -0.2 <= float(high) < -0.19
     assert held_against(evidence, perplexity_rows(-0.2), tmp_path, margin=0.3).status == "PASS"
 
 
