@@ -15,7 +15,7 @@ from typing import Any
 
 from specs.system.exact import Number
 
-_Z95 = 1.959963984540054
+Z95 = 1.959963984540054
 """The 0.975 quantile of the standard normal distribution."""
 
 _WILSON_Z = 1.9599639845400545
@@ -86,7 +86,7 @@ def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, f
         raise ValueError(f"expected counts with gained + lost <= items, got {gained} + {lost} of {n}")
     up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
     difference = up - down
-    half = _Z95 * math.sqrt((up + down - difference**2) / (n + 2))
+    half = Z95 * math.sqrt((up + down - difference**2) / (n + 2))
     return max(-1.0, difference - half), min(1.0, difference + half)
 
 
@@ -103,7 +103,7 @@ def mean_change_interval(changes: Sequence[Number]) -> tuple[float, float]:
     exact = [Fraction(change) for change in changes]
     mean = sum(exact, Fraction(0)) / n
     spread = (sum(change**2 for change in exact) + 2) / n - mean**2
-    half = _Z95 * math.sqrt(spread / n)
+    half = Z95 * math.sqrt(spread / n)
     return max(-1.0, float(mean) - half), min(1.0, float(mean) + half)
 
 

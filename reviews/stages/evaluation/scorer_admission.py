@@ -127,10 +127,11 @@ def length_correlation(verdicts: Sequence[ScorerVerdict]) -> float:
     their label taken off, then Pearson's coefficient. A scorer that agrees with every label has nothing left: 0.
     """
     import numpy as np
-    from scipy.stats import rankdata
 
     labels = np.array([verdict.label for verdict in verdicts])
-    ranks = np.asarray(rankdata([verdict.length for verdict in verdicts]), float)
+    # As scipy.stats.rankdata, whose import takes longer than a gate: equal lengths share the mean of their ranks.
+    _, place, counts = np.unique([verdict.length for verdict in verdicts], return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     passed = np.array([float(verdict.passed) for verdict in verdicts])
     for label in (True, False):
         of = labels == label

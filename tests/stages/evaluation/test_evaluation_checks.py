@@ -7,7 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import rankdata
 
 from reviews.evidence.evidence import ArmEvidence, Evidence
 from reviews.gate.check_list import run_checks
@@ -198,6 +202,22 @@ def test_verdicts_that_lean_on_length_a_little_correlate_a_little() -> None:
     ]
     assert length_correlation(verdicts) == pytest.approx(-(1 / 5**0.5))
     assert length_correlation([verdict._replace(passed=verdict.label) for verdict in verdicts]) == 0.0
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.booleans()), min_size=4, max_size=30))
+def test_verdicts_correlate_with_the_ranks_of_scipy(drawn: list[tuple[int, bool, bool]]) -> None:
+    lengths, labels, passed = (np.array(column, float) for column in zip(*drawn, strict=True))
+    ranks, passed = (
+        values
+        - np.where(labels == 1, values[labels == 1].sum() / max(labels.sum(), 1), 0)
+        - np.where(labels == 0, values[labels == 0].sum() / max((1 - labels).sum(), 1), 0)
+        for values in (np.asarray(rankdata(lengths), float), passed)
+    )
+    assume(min(np.abs(ranks).max(), np.abs(passed).max()) > 1e-6)
+    verdicts = [ScorerVerdict(str(n), *values) for n, values in enumerate(drawn)]
+    expected = float(ranks @ passed) / float(np.linalg.norm(ranks) * np.linalg.norm(passed))
+    assert length_correlation(verdicts) == pytest.approx(expected, abs=1e-9)
 
 
 def test_pairs_are_of_nearly_equal_length_and_each_answer_is_used_once() -> None:
