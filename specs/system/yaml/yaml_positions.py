@@ -10,8 +10,10 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,7 +157,8 @@ def read_yaml(raw: bytes, dialect: Dialect = CORE) -> Document:
         UnreadableError: it is not one well-formed YAML document with keys at its top level, or it is far too
             large or deep.
     """
-    document = _Reader(decode(raw), dialect).read()
+    # A command reads a spec once for each of its profiles, and fills the data in.
+    document = deepcopy(_read_core(raw)) if dialect is CORE else _Reader(decode(raw), dialect).read()
     if document.data is None and not document.problems:
         raise UnreadableError(
             TextPosition(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example"
@@ -164,6 +167,11 @@ def read_yaml(raw: bytes, dialect: Dialect = CORE) -> Document:
         result = "a list" if isinstance(document.data, list) else "a single value"
         raise UnreadableError(document.top, f"the top level must hold keys and values, found {result}")
     return document
+
+
+@lru_cache(maxsize=4)
+def _read_core(raw: bytes) -> Document:
+    return _Reader(decode(raw), CORE).read()
 
 
 def read_document(path: Path, raw: bytes, dialect: Dialect = CORE) -> Document:
