@@ -25,9 +25,12 @@ def from_elsewhere(packages: tuple[str, ...]) -> Iterator[tuple[str, Path | None
         if where != HOME:
             yield name, where
     for name, module in list(sys.modules.items()):
+        package, dot, _ = name.partition(".")
+        if not dot or package not in packages:
+            continue
         file = getattr(module, "__file__", None)
         # Compared as text: a `Path` for each of a thousand modules takes tens of milliseconds.
-        if "." in name and name.partition(".")[0] in packages and file and not str(file).startswith(f"{HOME}/"):
+        if file and not str(file).startswith(f"{HOME}/"):
             where = Path(file).resolve().parent
             if not where.is_relative_to(HOME):
                 yield name, where
