@@ -131,13 +131,22 @@ def checks(run: Path, key: str) -> dict[str, tuple[str, str]]:
     return {result["id"]: (result["status"], result["detail"]) for result in results}
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
 @pytest.mark.parametrize(
     ("name", "write", "values"), [("train.csv", csv_rows, SFT), ("pairs.jsonl", pair_rows, DPO)], ids=["sft", "dpo"]
 )
 def test_own_rows_train_through_every_gate_and_are_witnessed(
-    name: str, write: Callable[..., None], values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    write: Callable[..., None],
+    values: dict[str, str],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = tiny_model(tmp_path)
     run = played(prepared(tmp_path, model, name, write, values), model, monkeypatch)
     # What the comparison comes to is the model's affair.
     assert {stage: text for stage, text in decided(run).items() if stage != "after"} == {
