@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS = 104
-_KEPT = re.compile(r"design gate|stage \d|a witness|gate \w+:")
+_LOG_LINES = re.compile(r"design gate|stage \d|a witness|gate \w+:")
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _STYLES = (
     (re.compile(r"gate \w+: approve|VERIFIED|accepted:"), "bold green"),
@@ -25,11 +25,11 @@ _STYLES = (
 
 
 def abridge_lines(printed: str) -> list[str]:
-    """Return the lines to show: the lines of the log that :data:`_KEPT` names, and all lines after the log."""
+    """Return the lines to show: the lines of the log that :data:`_LOG_LINES` names, and all lines after the log."""
     lines = printed.rstrip("\n").split("\n")
     logged = [place for place, line in enumerate(lines) if re.match(r"\d\d:\d\d:\d\d", line)]
     end = logged[-1] + 1 if logged else 0
-    return [line for line in lines[:end] if _KEPT.search(line)] + lines[end:]
+    return [line for line in lines[:end] if _LOG_LINES.search(line)] + lines[end:]
 
 
 def draw_terminal(printed: str, title: str) -> str:

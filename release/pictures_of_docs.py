@@ -23,7 +23,7 @@ from tests.sessions.report.test_page_in_browser import Refuses
 from tests.sessions.view.test_view_pages import damaged
 
 HERE = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-LISTED = "[...document.querySelectorAll('[data-money]')].every(one => one.textContent)"
+LISTED = "[...document.querySelectorAll('[data-money]')].every(cell => cell.textContent)"
 
 
 class Picture(NamedTuple):

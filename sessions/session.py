@@ -67,7 +67,7 @@ class Session:
     display: Terminal
     stop: threading.Event = field(default_factory=threading.Event)
     on_launch: Callable[[str], None] = lambda _: None
-    """Told the key of each job that its launcher has taken; a launcher that refuses raises instead."""
+    """Called with the key of each job that its launcher has taken; a launcher that refuses raises instead."""
     notify: Callable[[], None] = lambda: None
     """Tells people what is new in the trail; raises nothing."""
     _history: tuple[tuple[RecordedEntry, ...], History] | None = field(default=None, init=False, repr=False)

@@ -85,39 +85,39 @@ CALLS: dict[str, tuple[int, int, tuple[int, ...]]] = {
 
 _CALLS = """\
 import ctypes, errno, json, os, socket
-libc, found = ctypes.CDLL(None, use_errno=True), {{}}
+libc, results = ctypes.CDLL(None, use_errno=True), {{}}
 libc.syscall.restype = ctypes.c_long
 
 
-def answer(number, *given):
+def answer(number, *arguments):
     ctypes.set_errno(0)
-    came = libc.syscall(*(ctypes.c_long(one) for one in (number, *given)))
-    if number == {clone} and came == 0:
+    returned = libc.syscall(*(ctypes.c_long(value) for value in (number, *arguments)))
+    if number == {clone} and returned == 0:
         os._exit(0)
-    return "came through" if came >= 0 else errno.errorcode[ctypes.get_errno()]
+    return "came through" if returned >= 0 else errno.errorcode[ctypes.get_errno()]
 
 
-for name, (number, given) in {calls}.items():
-    found[name] = answer(number, *given)
+for name, (number, arguments) in {calls}.items():
+    results[name] = answer(number, *arguments)
 for family in {families}:
     for call, number in (("socket", {socket}), ("socketpair", {pair})):
-        came = {{answer(number, family, kind, 0, 0) for kind in (1, 2, 3, 5)}}
-        found[f"{{call}} of family {{family}}"] = came.pop() if len(came) == 1 else " ".join(sorted(came))
+        outcomes = {{answer(number, family, kind, 0, 0) for kind in (1, 2, 3, 5)}}
+        results[f"{{call}} of family {{family}}"] = outcomes.pop() if len(outcomes) == 1 else " ".join(sorted(outcomes))
 for name, family, address in (("abstract socket", 1, "\\0" + {abstract!r}), ("socket in a file", 1, {path!r}),
                               ("tcp to the machine", 2, ("127.0.0.1", {port})), ("tcp outside", 2, ("192.0.2.1", 80))):
-    with socket.socket(family) as one:
-        one.settimeout(2)
+    with socket.socket(family) as client:
+        client.settimeout(2)
         try:
-            one.connect(address)
-            found[name] = "connected"
+            client.connect(address)
+            results[name] = "connected"
         except OSError:
-            found[name] = "outside"
-found["/dev/zero"] = "opened"
+            results[name] = "outside"
+results["/dev/zero"] = "opened"
 try:
     os.close(os.open("/dev/zero", os.O_RDWR))
 except PermissionError:
-    found["/dev/zero"] = "EPERM"
-json.dump(found, open("rows.jsonl", "w"))
+    results["/dev/zero"] = "EPERM"
+json.dump(results, open("rows.jsonl", "w"))
 """
 
 

@@ -81,18 +81,18 @@ def work(place):
         time.sleep(0.2)
         kept.append(bytearray(HELD // 6))
         touch(kept[-1])
-        os.write(told, b"x")
+        os.write(writing, b"x")
         time.sleep(5)
 
     threading.Thread(target=hold).start()
     libc.syscall(EXIT, 0)
 
 
-reading, told = os.pipe()
+reading, writing = os.pipe()
 for place in range(6):
     if os.fork() == 0:
         work(place)
-os.close(told)
+os.close(writing)
 done = b""
 while len(done) < 6:
     piece = os.read(reading, 6)
@@ -110,11 +110,11 @@ won()
     "memory made writable afterwards": """\
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-one = os.open("/proc/self/mem", os.O_RDWR)
+memory = os.open("/proc/self/mem", os.O_RDWR)
 for _ in range(HELD // PIECE):
     place = libc.mmap(None, PIECE, 1, 0x22, -1, 0)
     for page in range(0, PIECE, 4096):
-        os.pwrite(one, b"x", place + page)
+        os.pwrite(memory, b"x", place + page)
 won()
 """,
     "page tables": """\
@@ -156,11 +156,11 @@ def work(place):
     for _ in range(100):
         pair = socket.socketpair()
         kept.append(pair)
-        for one in pair:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
-            one.setblocking(False)
+        for end in pair:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+            end.setblocking(False)
             try:
-                while one.send(bytes(4096)):
+                while end.send(bytes(4096)):
                     pass
             except BlockingIOError:
                 pass
@@ -173,14 +173,14 @@ won()
 def work(place):
     server = socket.create_server(("127.0.0.1", 5000 + place))
     for _ in range(60):
-        one = socket.create_connection(("127.0.0.1", 5000 + place))
+        client = socket.create_connection(("127.0.0.1", 5000 + place))
         other, _ = server.accept()
-        for end in (one, other):
+        for end in (client, other):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
             end.setblocking(False)
             kept.append(end)
-        for end in (one, other):
+        for end in (client, other):
             try:
                 while end.send(bytes(1 << 16)):
                     pass
@@ -198,7 +198,7 @@ while time.time() < end:
         os.fork()
     except OSError:
         pass
-    if len([one for one in os.listdir("/proc") if one.isdigit()]) > 200:
+    if len([name for name in os.listdir("/proc") if name.isdigit()]) > 200:
         won()
         os.kill(-1, 9)
 """,
@@ -315,9 +315,9 @@ open("/".join("abcdefghijkl") + "/x", "w").close()
     "refused: a stream of the script's own": """\
 import json, os
 line = json.dumps({"path": "../secretSEED", "size": 6}).encode() + b"\\nsecret"
-for one in os.listdir(f"/proc/{os.getppid()}/fd"):
+for name in os.listdir(f"/proc/{os.getppid()}/fd"):
     try:
-        pipe = os.open(f"/proc/{os.getppid()}/fd/{one}", os.O_WRONLY | os.O_NONBLOCK)
+        pipe = os.open(f"/proc/{os.getppid()}/fd/{name}", os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         continue
     os.write(pipe, line)

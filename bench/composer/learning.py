@@ -57,7 +57,7 @@ LORA: dict[str, Any] = {
     "lora_dropout": 0.0,
     "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
 }
-GIVEN: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     **LORA,
     "rewards": {"verified": 1.0},
     "learning_rate": 1e-3,
@@ -209,7 +209,7 @@ def train_channels(folder: Path, model: Path, channel: str, seed: int, items: Se
     weights = {name: float(name == channel) for name in CHANNELS}
     if channel == "dpo":
         inputs["pairs"] = write_lines(folder / "pairs.jsonl", pairs)
-    arguments = GIVEN | OF_CHANNEL[channel]
+    arguments = SETTINGS | OF_CHANNEL[channel]
     job = stage_job(folder / "job", "composer", inputs, "instruct", channels=weights, seed=seed, **arguments)
     job = Job(job.folder, job.order.model_copy(update={"task": data_of(channel).task}))
     torch.manual_seed(seed)
@@ -355,7 +355,7 @@ def main() -> int:
     result = [json.loads(path.read_bytes()) for path in sorted(namespace.out.glob("*.json"))]
     by_channel = {name: [value for value in result if value["channel"] == name] for name in namespace.channels}
     results = {
-        "settings": {"all": GIVEN, **{name: OF_CHANNEL[name] for name in namespace.channels}},
+        "settings": {"all": SETTINGS, **{name: OF_CHANNEL[name] for name in namespace.channels}},
         "channels": {name: conclude(trainings) for name, trainings in by_channel.items() if trainings},
         "trainings": result,
     }

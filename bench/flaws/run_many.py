@@ -21,7 +21,7 @@ from bench.flaws.session import SessionEnd, run_session
 from bench.flaws.small_specs import Variation, tiny_model
 from training.running_code import code_state
 
-One = TypeVar("One")
+Value = TypeVar("Value")
 Result = dict[str, Any]
 
 
@@ -98,7 +98,7 @@ def sound(folder: Path, number: int) -> Result:
     return facts | result | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def run_in_processes(workers: int, work: Callable[..., One], arguments: Sequence[tuple[Any, ...]]) -> Iterator[One]:
+def run_in_processes(workers: int, work: Callable[..., Value], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Value]:
     """Yield what the work returns for each, in processes of their own, as they end."""
     if not arguments:
         return
@@ -109,7 +109,7 @@ def run_in_processes(workers: int, work: Callable[..., One], arguments: Sequence
             yield done.result()
 
 
-def _quiet(work: Callable[..., One], *arguments: Any) -> One:
+def _quiet(work: Callable[..., Value], *arguments: Any) -> Value:
     """Do work without what trainers print."""
     # Jobs collect garbage after each model: what is imported by now would be searched each time.
     gc.collect()

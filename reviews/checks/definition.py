@@ -22,8 +22,8 @@ from specs.system.exact import decimal_text
 from specs.system.text import plain
 from specs.trail.verdict import CheckResult, RequiredChange, Status
 
-SHOWN_ROWS = 10
-SHOWN_CHARACTERS = 240
+PACKET_ROWS = 10
+CELL_CHARACTERS = 240
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def result(check: GateCheck, outcome: CheckOutcome, spec: Design, evidence: Iter
         detail=plain(outcome.detail, 1000),
         figure=outcome.figure if outcome.figure is None or math.isfinite(outcome.figure) else None,
         threshold=_format_limits(check.limits, spec) or check.threshold,
-        rows=tuple(_plain_row(row) for row in outcome.rows[:SHOWN_ROWS]),
+        rows=tuple(_plain_row(row) for row in outcome.rows[:PACKET_ROWS]),
         evidence=tuple(sorted(evidence)),
         required_change=outcome.change,
         repairable=outcome.repairable,
@@ -200,7 +200,7 @@ def manifest_of(evidence: Evidence) -> Manifest:
 
 
 def need(metrics: MetricSet | None, id: str) -> float:
-    """Return a measured value, to tell and to calculate with; errors as :func:`require_metric`."""
+    """Return a measured value, to print and to calculate with; errors as :func:`require_metric`."""
     return require_metric(metrics, id).value
 
 
@@ -228,4 +228,4 @@ def join_names(names: Iterable[str], limit: int = 5) -> str:
 
 
 def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: plain(value, SHOWN_CHARACTERS) if isinstance(value, str) else value for name, value in row.items()}
+    return {name: plain(value, CELL_CHARACTERS) if isinstance(value, str) else value for name, value in row.items()}

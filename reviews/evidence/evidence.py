@@ -58,7 +58,7 @@ class Evidence:
     """The digest of the held-out file as it is now."""
     data: dict[str, tuple[Item, ...]]
     measured_by: str | None = None
-    """The digest of the measuring code that is registered; None in a trail that does not tell it."""
+    """The digest of the measuring code that is registered; None in a trail that does not record it."""
     measured_files: dict[str, str] = field(default_factory=dict[str, str])
     """Its files with their digests, where they are kept."""
     manifest: Manifest | None = None

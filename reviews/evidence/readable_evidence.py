@@ -142,7 +142,7 @@ class EvidenceBrowser(Texts):
         ``numbers`` of withheld texts are continued, where several attempts are read side by side.
         """
         self._resolved, self._store, self._evidence, self._parts_of = resolved, store, evidence, parts_of
-        self._given = {} if numbers is None else numbers
+        self._continued = {} if numbers is None else numbers
         self._texts: dict[str, str] = {}
 
     @property
@@ -206,8 +206,8 @@ class EvidenceBrowser(Texts):
         """Number the texts that are withheld, over all files in their order, whichever of them is asked for."""
         for readable in self.readable.values():
             if readable.hides:
-                without_texts(_beginning(readable), self._given)
-        return self._given
+                without_texts(_beginning(readable), self._continued)
+        return self._continued
 
     def lines(self, metric: str) -> str:
         """Return the lines of the attempt's rows that a metric counts; raises Refused if there are none."""

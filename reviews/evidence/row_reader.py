@@ -21,7 +21,7 @@ _made: ContextVar[dict[Hashable, tuple[object, Any]] | None] = ContextVar("made"
 
 
 @contextmanager
-def one_gate() -> Generator[None]:
+def gate_cache() -> Generator[None]:
     """Keep what :func:`once` makes until the end of the outermost block."""
     made = _made.get()
     before = _made.set({} if made is None else made)
@@ -46,7 +46,7 @@ ROW_CHARACTERS = 400
 """The limit for each text of a row in a packet."""
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
-_MOST_KEPT = 1 << 23
+_MOST_CACHED_BYTES = 1 << 23
 """Bytes of a file whose rows are kept for the next check of the gate: larger ones would fill the memory together."""
 
 
@@ -67,7 +67,7 @@ def read_rows(
     Raises:
         EvidenceMissing: the file is missing, a line is not such a row, or the file is empty and must not be.
     """
-    if which is _every and path is not None and path.is_file() and path.stat().st_size <= _MOST_KEPT:
+    if which is _every and path is not None and path.is_file() and path.stat().st_size <= _MOST_CACHED_BYTES:
         rows = once((path, model), None, lambda: _parse_rows(path, model, what, which))
     else:
         rows = _parse_rows(path, model, what, which)

@@ -34,7 +34,7 @@ from reviews.comparison import (
 )
 from reviews.evidence.defect_waves import family_of
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import one_gate
+from reviews.evidence.row_reader import gate_cache
 from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.stages.judge import judge_of
@@ -111,7 +111,7 @@ def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResu
     """Run every check that belongs to the stage's kind, in a fixed order."""
     kind = kind_of(evidence.stage)
     checks = [check for check in all_checks(evidence.resolved) if check.belongs_to(kind)]
-    with one_gate():
+    with gate_cache():
         check_results = tuple(_add_due_defect(apply(check, evidence, metrics), evidence) for check in checks)
     # Looked through together, and one by one only where there is something to mask.
     every = [check_result.model_dump(mode="json") for check_result in check_results]

@@ -223,7 +223,7 @@ def _check_items(design: DesignEvidence) -> CheckOutcome:
     return item_checks.soundness(design.resolved.spec, design.reserved_items)
 
 
-@DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.TOLD_SOURCE)
+@DESIGN_CHECKS.add("design.answers", "No held-out prompt contains its answer", source=label_checks.LEAKED_ANSWER_SOURCE)
 def _check_answers(design: DesignEvidence) -> CheckOutcome:
     """Look for prompts that announce the answer which they are judged by, or hold it."""
     return label_checks.judge_design_labels(design.resolved.spec, design.reserved_items, design.data)

@@ -11,7 +11,7 @@ from reviews.comparison.arms import measure_comparison
 from reviews.comparison.transfer import list_transfer_stages, measure_transfer
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import metric_of
-from reviews.evidence.row_reader import one_gate, read_rows
+from reviews.evidence.row_reader import gate_cache, read_rows
 from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import measure_rows
 from specs.stages.base.metric import MetricSet
@@ -23,7 +23,7 @@ from specs.system.text import plain
 CHECKS = CheckRegistry()
 
 
-@one_gate()
+@gate_cache()
 def measure(evidence: Evidence) -> MetricSet:
     """Compute every metric of the attempt's stage kind, and the comparison at the treatment stage.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reviews.gate.reviewer import ModelOutcome
 from reviews.requests.answer_forms import form_of, read_adversarial, read_draft, read_question, read_review
-from reviews.requests.request_record import ASKED, Request
+from reviews.requests.request_record import MODE_FIELDS, Request
 from specs.system.digests import canonical_bytes
 from specs.system.text import enclose
 from specs.system.vendors.parties import ReviewLimits
@@ -89,7 +89,7 @@ def _reader(
 
 def _dump_request(request: Request) -> dict[str, object]:
     """Return the part of a request that the reviewer sees: neither stakes nor the asker's confidence."""
-    return request.model_dump(mode="json", include=ASKED[request.mode])
+    return request.model_dump(mode="json", include=MODE_FIELDS[request.mode])
 
 
 def _format_files(reading: RequestReading) -> str:

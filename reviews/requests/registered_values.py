@@ -15,7 +15,7 @@ from specs.session.session_spec import SessionSpec
 from specs.stages.base.stage import ParameterRange
 from specs.trail.requested_review import SpecValue
 
-MAX_FOUND = 12
+MAX_MATCHES = 12
 MAX_FACTS = 24
 MAX_VALUE_CHARACTERS = 200
 _EVERYDAY = re.compile(
@@ -97,7 +97,7 @@ class SpecValueIndex:
         If the text also names a stage, only that stage's values count, if it has any.
         """
         return [
-            NamedSpecValues(name, self._of_stages(values, text)[:MAX_FOUND])
+            NamedSpecValues(name, self._of_stages(values, text)[:MAX_MATCHES])
             for name, values in self._values.items()
             if _stands_in(name, text)
         ]
@@ -135,7 +135,7 @@ class SpecValueIndex:
                 registered = self._of_stages(self._values.get(name, []), text)
                 same = bool(registered) and all(_is_number(spec_value.value, value) for spec_value in registered)
                 inside = all(_holds(spec_value.value, value) for spec_value in limits) if limits else same
-                results.append(ProposedValue(name, value, inside, (limits or registered)[:MAX_FOUND]))
+                results.append(ProposedValue(name, value, inside, (limits or registered)[:MAX_MATCHES]))
         return results
 
     def _of_stages(self, values: list[SpecValue], text: str) -> tuple[SpecValue, ...]:

@@ -34,7 +34,7 @@ TRAIL = "reviews.sqlite"
 """Not the name of a session's trail, so that the folder is not taken for a session."""
 STORE = "store"
 _RANK: dict[Tier, int] = {"low": 0, "medium": 1, "high": 2}
-ASKED = {
+MODE_FIELDS = {
     "question": {"topic", "question", "options"},
     "review": {"kind", "note"},
     "adversarial": {"mode"},
@@ -74,7 +74,7 @@ def refuse_closed(trail: Trail) -> None:
 
 def same_digest(request: Request, reading: RequestReading, reviewer: ReviewerSpec, beside: Mapping[str, Digest]) -> str:
     """Return the digest of what makes two requests the same: the question, what could be read, and who is asked."""
-    requested_dict = request.model_dump(mode="json", include={"mode", *ASKED[request.mode]})
+    requested_dict = request.model_dump(mode="json", include={"mode", *MODE_FIELDS[request.mode]})
     who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
     left_out = [[left_out.name, left_out.why, left_out.digest] for left_out in reading.left_out]
     return digest_value([requested_dict, reading.content(), left_out, who, *([dict(beside)] if beside else [])])

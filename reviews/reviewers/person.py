@@ -23,7 +23,7 @@ from specs.trail.gate_bodies import PacketEntry, VerdictEntry
 from specs.trail.key_policy import PERSON
 from specs.trail.verdict import CLOSED, Packet, Verdict
 
-SHOWN_ROWS = 5
+LISTED_ROWS = 5
 LINE_CHARACTERS = 300
 
 
@@ -111,7 +111,7 @@ def summary(packet: Packet) -> list[str]:
     passed = sum(check.status == "PASS" for check in packet.checks)
     lines.append(f"{passed} of {len(packet.checks)} checks pass")
     for name, rows in (("flagged_rows", packet.flagged_rows), ("sample_rows", packet.sample_rows)):
-        for index, row in enumerate(rows[:SHOWN_ROWS]):
+        for index, row in enumerate(rows[:LISTED_ROWS]):
             lines.append(f"/{name}/{index} {json.dumps(row, ensure_ascii=False)}")
     for index, previous_finding in enumerate(packet.previous_findings):
         lines.append(f"/previous_findings/{index} {previous_finding['severity']}: {previous_finding['statement']}")

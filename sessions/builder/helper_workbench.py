@@ -12,7 +12,7 @@ from specs.system.text import enclose
 from specs.trail.builder_tools import HELPER_TOOLS, HelperTask
 from specs.trail.tool_arguments import Tool
 
-SHOWN = 6_000
+EXCERPT = 6_000
 """Characters of each artifact in the brief; the rest is read in pages."""
 
 
@@ -45,8 +45,8 @@ class HelperWorkbench(SessionWorkbench):
                 continue
             # Cleaned before it is cut: half of a withheld text is not recognized.
             text = self.work.wall.readable(readable.digest, MOST_READABLE)
-            more = f" (the first {SHOWN} characters; read_artifact has the rest)" if len(text) > SHOWN else ""
-            parts.append(f"{name}: {readable.what}{more}\n" + enclose("artifact", text[:SHOWN]))
+            more = f" (the first {EXCERPT} characters; read_artifact has the rest)" if len(text) > EXCERPT else ""
+            parts.append(f"{name}: {readable.what}{more}\n" + enclose("artifact", text[:EXCERPT]))
         return self._wall.scrub("\n\n".join(parts))
 
     @property

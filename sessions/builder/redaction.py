@@ -39,7 +39,7 @@ _INSTRUCTIONS = (
     *("requests/question.md", "requests/review.md", "requests/adversarial.md", "requests/draft.md"),
 )
 _ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
-MOST_KEPT = 1024
+CACHED_TEXTS = 1024
 MOST_READ = 4
 """Remembered artifacts, and (above) texts: every turn sends the conversation again, artifacts are read in pages."""
 
@@ -80,7 +80,7 @@ class Redactor:
             (_verifier(session), PRIVATE),
         )
         self._reviewers = _names(session)
-        self._scrub = lru_cache(maxsize=MOST_KEPT)(self._scrub_text)
+        self._scrub = lru_cache(maxsize=CACHED_TEXTS)(self._scrub_text)
         self._read = lru_cache(maxsize=MOST_READ)(self._read_clean_text)
         self._store = store
 

@@ -18,7 +18,7 @@ JOB_VARIABLES = REPORTING_OFF | {
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """For every job, in a sandbox or not."""
-_KEPT = (
+_PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
     # Where other libraries are.
     *("PEERGATE_INSPECT_PYTHON", "PEERGATE_SCRIPT_PACKAGES"),
@@ -33,7 +33,7 @@ _SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
 
 def job_environment(resources: Resources | None = None) -> dict[str, str]:
     """Return the whole environment of a job: named variables only, so that no key or token gets in."""
-    remaining = {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
+    remaining = {name: os.environ[name] for name in _PASSED if name in os.environ} | _SET
     for name in _CACHES:
         if value := os.environ.get(name):
             # What the library itself expands stays as it is.

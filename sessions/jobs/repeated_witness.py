@@ -44,7 +44,7 @@ CHECKED = "witness."
 """How the ids of the checks begin that judge what a witness read."""
 MOST_SECONDS = 7 * 86400.0
 """No one pays for it, and who waits can end it."""
-TELL_EVERY_S = 2.0
+REPORT_EVERY_S = 2.0
 _COMPARED = ("python", "torch", "transformers", "tokenizers")
 """Packages of which another version than the job's is reported."""
 
@@ -155,7 +155,7 @@ class Repetition:
         try:
             while (job := launcher.poll(folder)).state not in ("exited", "lost"):
                 time.sleep(POLL_S)
-                if time.monotonic() - shown_at > TELL_EVERY_S and (line := _progress(folder)) != last:
+                if time.monotonic() - shown_at > REPORT_EVERY_S and (line := _progress(folder)) != last:
                     shown_at, last = time.monotonic(), line
                     self.say(f"{name}: {line}")
         except BaseException:

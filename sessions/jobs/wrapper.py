@@ -36,7 +36,7 @@ HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0
 RECORD_PATIENCE_S = 12 * 3600.0
 """How long a disk may be full before an ended job counts as lost."""
-ASKED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the stage first, so that an exit record is left and no process is orphaned."""
 Reason = Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
 
@@ -93,7 +93,7 @@ def main(start: Start = start_stage) -> int:
         return 4
     stop: list[Reason] = []
     # Before the claim: a signal between the two would end this process, and the job would be lost.
-    for number in ASKED_BY:
+    for number in END_SIGNALS:
         signal.signal(number, lambda _signal, _frame: stop.append("cancelled"))
     if not claim(folder, order.key):
         print(f"{order.key}: already claimed, nothing to do", file=sys.stderr)

@@ -32,7 +32,7 @@ from specs.trail.session_bodies import ChallengeEntry, CloseEntry, LaunchEntry, 
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
 """A launched job that is unclaimed for this long is started again; its claim keeps that harmless."""
-FIRST_TOLD_S, LATER_TOLD_S = 60.0, 1800.0
+FIRST_REPORT_S, NEXT_REPORT_S = 60.0, 1800.0
 """When the session first says that a job has not begun, and how often after that."""
 
 
@@ -90,12 +90,12 @@ def launch(session: Session, state: State) -> State:
     keeps = _expected_bytes(session, stage, order) if rated else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)
     launched = submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
-    tell_of_prepared(session, launched.body)
+    report_prepared(session, launched.body)
     session.on_launch(key)
     return {"route": "go"}
 
 
-def tell_of_prepared(session: Session, launched: LaunchEntry | ChallengeEntry) -> None:
+def report_prepared(session: Session, launched: LaunchEntry | ChallengeEntry) -> None:
     """Print whether someone had written into the folder of a job or witness before it was launched."""
     if aside := launched.prepared:
         session.display.say(
@@ -127,7 +127,7 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
     """Show a job's progress until it has ended or is lost; return its state and how long it was seen alive here."""
     seen_values, alive = 0, list[float]()
     waits = since = time.monotonic()
-    tell_at = waits + FIRST_TOLD_S
+    report_at = waits + FIRST_REPORT_S
     while True:
         seen_values = _show_progress(session, name, folder / "progress.jsonl", seen_values)
         job = session.launcher.poll(folder)
@@ -136,10 +136,10 @@ def await_end(session: Session, name: str, folder: Path) -> tuple[JobState, floa
         if job.is_here:
             alive = [*alive[:1], time.monotonic()]
         if job.state == "pending":
-            if time.monotonic() > tell_at:
+            if time.monotonic() > report_at:
                 minutes, message = (time.monotonic() - waits) / 60, f": {job.message}" if job.message else ""
                 session.display.say(f"{name}: job {folder.name} has not begun for {minutes:.0f} min{message}")
-                tell_at = time.monotonic() + LATER_TOLD_S
+                report_at = time.monotonic() + NEXT_REPORT_S
             if time.monotonic() - since > RESTART_S:
                 session.launcher.start(folder)
                 since = time.monotonic()

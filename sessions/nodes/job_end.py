@@ -29,7 +29,7 @@ from specs.system.strict_json import read_json
 from specs.system.text import plain
 from specs.trail.session_bodies import ChallengeEntry, ExitEntry, JobOutput, LaunchEntry, LostJobEntry
 
-MOST_KEPT = 64 << 20
+MOST_STORED_BYTES = 64 << 20
 """Bytes of a folder of files that the store keeps a copy of. Larger ones, as an exported model, stay where they are."""
 
 MANIFEST_BYTES = 1 << 26
@@ -138,7 +138,7 @@ def _keep_outputs(
             _report_uncounted(session, stage, name, f"contains the value of {named}")
             continue
         size = path.stat().st_size if stored else _bytes_in(path)
-        flag = kind == "files" and size <= MOST_KEPT
+        flag = kind == "files" and size <= MOST_STORED_BYTES
         if flag:
             digest = keep_files(session.store, path)
         else:

@@ -14,7 +14,7 @@ from reviews.trail.chain.envelope import RecordedEntry
 from sessions.jobs import orphans
 from sessions.jobs.launcher import JobState, job_folder, submit_witness
 from sessions.jobs.untrusted_files import is_own_file
-from sessions.nodes.act import await_end, cancel_job, tell_of_prepared
+from sessions.nodes.act import await_end, cancel_job, report_prepared
 from sessions.nodes.job_end import log_of, manifest_of, mask_log, observed_from
 from sessions.nodes.job_order import current_attempt
 from sessions.run.money import ledger
@@ -42,7 +42,7 @@ def witness(session: Session, state: State) -> State:
         cap = round(order.max_seconds / 3600 * rate, 6)
         ledger.reserve(session.trail, session.resolved.spec.budget, "job", stage, order.key, cap)
         session.store.put_value(order)
-        tell_of_prepared(session, submit_witness(session.launcher, session.trail, session.run, order).body)
+        report_prepared(session, submit_witness(session.launcher, session.trail, session.run, order).body)
         session.display.say(f"{stage.name}: a witness {challenge.describe()}")
         job, alive_s = await_end(session, f"{stage.name} (witness)", job_folder(session.run, order.key))
         ended = _record(session, stage.name, attempt, order.key, job, alive_s)

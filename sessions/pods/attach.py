@@ -52,8 +52,8 @@ class PodWatcher:
         self.say, self.wait = say, wait
         self._log, self._rest = 0, b""
         self._gates = -1
-        self._told_ending = ""
-        self._told_keeper = False
+        self._reported_ending = ""
+        self._reported_keeper = False
 
     def watch(self) -> WatchOutcome:
         """Follow the session to the end of its orchestrator, and reconnect as often as needed.
@@ -84,12 +84,12 @@ class PodWatcher:
         status, data = status_of(channel, self._log)
         self._show(data)
         self._log = status.log
-        if status.ending is not None and status.ending != self._told_ending:
-            self._told_ending = status.ending
+        if status.ending is not None and status.ending != self._reported_ending:
+            self._reported_ending = status.ending
             self.say(f"the pod is being ended: {plain(status.ending, 300)}")
         running = status.orchestrator == "running"
-        if running and not status.keeper and not self._told_keeper:
-            self._told_keeper = True
+        if running and not status.keeper and not self._reported_keeper:
+            self._reported_keeper = True
             again = f"`peergate pod start {self.place.name}`"
             self.say(f"the keeper is gone, so no rule ends the pod: {again} starts another keeper")
         if running and status.gates == self._gates:

@@ -39,7 +39,7 @@ STILL_S = 60.0
 _LAST_TOLD = 4096
 _PIECE, _LARGE_PIECE = 1 << 16, 1 << 18
 _TOLD = 600
-_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "TMPDIR")
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "TMPDIR")
 _ALWAYS = {
     "BatchMode": "yes",
     "StrictHostKeyChecking": "yes",
@@ -168,7 +168,7 @@ class PodConnection:
 
 def environment() -> dict[str, str]:
     """Return the few variables that ssh gets, so that SendEnv in a configuration finds no key to send."""
-    return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"LC_ALL": "C"}
+    return {name: os.environ[name] for name in _PASSED if name in os.environ} | {"LC_ALL": "C"}
 
 
 def require_ssh() -> None:

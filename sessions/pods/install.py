@@ -39,7 +39,7 @@ partial, found = target + ".partial", hashlib.sha256()
 try:
     with open(partial, "wb") as file:
         for piece in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
-            found.update(piece)
+            digest.update(piece)
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
@@ -52,17 +52,17 @@ finally:
 """
 _HAVE = """
 import hashlib, json, sys
-told = {}
+digests = {}
 for path in json.load(sys.stdin):
     try:
         with open(path, "rb") as file:
-            found = hashlib.sha256()
+            digest = hashlib.sha256()
             for piece in iter(lambda: file.read(1 << 20), b""):
-                found.update(piece)
-            told[path] = found.hexdigest()
+                digest.update(piece)
+            digests[path] = digest.hexdigest()
     except OSError:
         pass
-print(json.dumps(told))
+print(json.dumps(digests))
 """
 _UPLOAD_S = 6 * 3600.0
 

@@ -43,13 +43,13 @@ MAX_TRAIL = 1 << 30
 MAX_SEAL = 1 << 12
 MAX_LISTING = 1 << 26
 MAX_FILE = 1 << 42
-SAID_FROM = 1 << 20
+REPORT_FROM = 1 << 20
 SLOW_S = 600.0
 """The pod may take minutes to list large folders or to copy a long trail."""
 _BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PLACES = ("jobs", "report", "spec.yaml", "spec.resolved.json")
 """Places of a run folder whose files a trail may name."""
-_KEPT = "pulled.json"
+_INDEX = "pulled.json"
 
 
 class PullResult(NamedTuple):
@@ -167,7 +167,7 @@ class _Courier:
 
     def bring_files(self, walk: TrailVerification) -> None:
         """Bring the files that the trail names outside of the store, unless they are here with the same digest."""
-        index = self.place.folder / _KEPT
+        index = self.place.folder / _INDEX
         remaining: dict[str, str] = json.loads(read_regular(index)) if index.exists() else {}
         history = RecordedHistory(walk.entries)
         pruned = pruned_weights(history)
@@ -194,7 +194,7 @@ class _Courier:
             bring = partial(self._tree, relative, files)
         else:
             raise PeergateError("the pod returned no file list", where=plain(relative, 200))
-        if size >= SAID_FROM:
+        if size >= REPORT_FROM:
             self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
         self._take(relative, digest, target, bring)
 

@@ -55,7 +55,7 @@ class PostgresRecords:
 
     def read(self) -> LeaseRecord | None:
         """Return the newest record."""
-        results = self._one("SELECT lease FROM peergate.log WHERE id = %s", self._log)
+        results = self._fetch_row("SELECT lease FROM peergate.log WHERE id = %s", self._log)
         return LeaseRecord.model_validate(results[0]) if results and results[0] else None
 
     def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
@@ -66,7 +66,7 @@ class PostgresRecords:
             " AND (lease->>'number')::bigint IS NOT DISTINCT FROM %s"
             " AND (lease->>'released')::boolean IS NOT DISTINCT FROM %s RETURNING 1"
         )
-        done = self._one(query, json.dumps(new.model_dump(mode="json")), self._log, number, released)
+        done = self._fetch_row(query, json.dumps(new.model_dump(mode="json")), self._log, number, released)
         # If the answer to the first try was lost, the second finds what the first wrote.
         return done is not None or self.read() == new
 
@@ -76,19 +76,19 @@ class PostgresRecords:
             "UPDATE peergate.log SET beat = clock_timestamp() WHERE id = %s"
             " AND (lease->>'number')::bigint = %s RETURNING 1"
         )
-        return self._one(query, self._log, own.number) is not None
+        return self._fetch_row(query, self._log, own.number) is not None
 
     def silent_s(self) -> float:
         """Return how long ago the newest sign of life was, by the server's clock."""
         query: LiteralString = (
             "SELECT extract(epoch FROM clock_timestamp() - beat)::float8 FROM peergate.log WHERE id = %s"
         )
-        results = self._one(query, self._log)
+        results = self._fetch_row(query, self._log)
         return float(results[0]) if results and results[0] is not None else 0.0
 
     def mark(self) -> object:
         """Return the time of the newest sign of life."""
-        return self._one("SELECT beat FROM peergate.log WHERE id = %s", self._log)
+        return self._fetch_row("SELECT beat FROM peergate.log WHERE id = %s", self._log)
 
     def end_connections(self, of: LeaseRecord) -> None:
         """End open transactions of a process that was taken over, which would block this one."""
@@ -96,11 +96,11 @@ class PostgresRecords:
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE application_name = %s AND state LIKE 'idle in transaction%%' AND datname = current_database()"
         )
-        self._one(query, application_name(of.host, of.pid))
+        self._fetch_row(query, application_name(of.host, of.pid))
 
     def close(self) -> None:
         """Disconnect."""
         self._database.close()
 
-    def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
+    def _fetch_row(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
         return next(iter(self._database.rows(query, *values)), None)

@@ -22,7 +22,7 @@ from specs.system.text import plain
 PAUSE, CANCEL = "pause", "cancel"
 """Names of the request files in a run folder. A request to pause is removed when it has been followed."""
 HeldT = TypeVar("HeldT")
-TELL_EVERY = 5
+REPORT_EVERY = 5
 """Tries, of a second each, between two lines of progress."""
 
 
@@ -56,7 +56,7 @@ def when_free(
             try:
                 owned = exit_stack.enter_context(lease(run))
             except LeaseHeld:
-                if tries % TELL_EVERY == 0:
+                if tries % REPORT_EVERY == 0:
                     say(f"asked {run.name} to {what}; it does so at the next safe place{_where(run)}")
                 continue
             take_back(run)

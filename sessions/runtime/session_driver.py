@@ -1,4 +1,4 @@
-"""Runs a session for a client while it can continue, and tells the client its state while it cannot."""
+"""Runs a session for a client while it can continue, and reports its state to the client while it cannot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_REFUSAL = 500
 """Characters that a client hears of why a job was not launched."""
 LAST_WORDS_S = 0.5
 """Time for the last answers before the process ends."""
-TOLD_WITHIN_S = 600.0
+ANSWER_WITHIN_S = 600.0
 """Over HTTP, where no end of a client is seen, a closed session waits this long for a client to hear its end."""
 
 
@@ -102,7 +102,7 @@ class Serving:
                     if self._transport.serves_single_client:
                         self._gone.wait()
                     else:
-                        self.exchange.heard.wait(TOLD_WITHIN_S)
+                        self.exchange.heard.wait(ANSWER_WITHIN_S)
                     return run
                 self._wait_for_a_person(run)
                 self.exchange.ended = ""

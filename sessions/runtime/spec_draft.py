@@ -29,7 +29,7 @@ from specs.trail.requested_review import DraftRequest
 EXAMPLE = HOME / "specs" / "library" / "demo.yaml"
 SAMPLE_ROWS = 2
 VALUE_CHARACTERS = 300
-MOST_TOLD = 2_500
+REPLY_CHARACTERS = 2_500
 OF_A_PERSON = ("notify", "base_url")
 """What no model writes into a spec: where keys, texts and messages would be sent."""
 
@@ -65,13 +65,13 @@ class Drafting:
             self.resolved = load_spec(path)
             self.forecast = design_forecast(self.resolved)
         except SpecError as error:
-            return plain("\n".join(self._describe_problems(error, path)), MOST_TOLD)
+            return plain("\n".join(self._describe_problems(error, path)), REPLY_CHARACTERS)
         except (PeergateError, OSError, UnicodeError) as error:
-            return plain(str(error).replace(str(path), "the spec"), MOST_TOLD)
+            return plain(str(error).replace(str(path), "the spec"), REPLY_CHARACTERS)
         finally:
             path.unlink(missing_ok=True)
         if self.forecast.exit_code and self.drafts < DRAFTS:
-            return plain("\n".join(self.forecast.lines()), MOST_TOLD)
+            return plain("\n".join(self.forecast.lines()), REPLY_CHARACTERS)
         return ""
 
     def _describe_problems(self, error: SpecError, path: Path) -> Iterator[str]:

@@ -88,7 +88,7 @@ class _Reader:
     """Reads task files and what they name; ``texts`` collects it."""
 
     def __init__(self, path: Path, arguments: Mapping[str, str] | None = None) -> None:
-        self._path, self._given_keys = path, arguments
+        self._path, self._values = path, arguments
         self.texts: dict[str, str] = {}
         self.documents: dict[str, Document] = {}
 
@@ -118,8 +118,8 @@ class _Reader:
             raise document.error(
                 here, [LintProblem(loc, message, "copy it there: only files next to the task are registered")]
             )
-        if self._given_keys is not None:
-            return self._given_keys.get(name, "").encode()
+        if self._values is not None:
+            return self._values.get(name, "").encode()
         try:
             raw = read_regular(self._path.parent / name)
         except OSError as error:

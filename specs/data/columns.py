@@ -16,12 +16,12 @@ from specs.system.yaml.problems import printable, suggest
 Columns = Mapping[str, str | tuple[str, ...]]
 """Columns that a reader reads -> those of the file they are taken from; several are joined by an empty line."""
 
-_ASKED = ("group", "before", "system", "system_prompt")
+_QUESTION = ("group", "before", "system", "system_prompt")
 _RIGHT = ("answer", "answers")
 READS: Mapping[str, frozenset[str]] = {
-    "items": frozenset((*_ASKED, "id", "kind", "prompt", "question", "messages", "constraint", *_RIGHT)),
-    "examples": frozenset((*_ASKED, "id", "kind", "prompt", "completion", "messages", "question", *_RIGHT)),
-    "preferences": frozenset((*_ASKED, "prompt", "question", "chosen", "rejected", "taught")),
+    "items": frozenset((*_QUESTION, "id", "kind", "prompt", "question", "messages", "constraint", *_RIGHT)),
+    "examples": frozenset((*_QUESTION, "id", "kind", "prompt", "completion", "messages", "question", *_RIGHT)),
+    "preferences": frozenset((*_QUESTION, "prompt", "question", "chosen", "rejected", "taught")),
     "texts": frozenset(("id", "group", "kind", "text")),
 }
 """The columns that become a part of a row. Other columns of items, text or numbers, are for their verifier."""
@@ -85,11 +85,11 @@ _FURTHER = (
     *("possible_answers", "correct_answers", "valid_answers", "reference_answers", "references", "ground_truths"),
 )
 _MASKS = ("loss_mask", "completion_mask", "assistant_masks", "labels", "input_ids")
-_SHOWN = ("image", "images", "audio", "audios", "video", "videos")
+_MEDIA_COLUMNS = ("image", "images", "audio", "audios", "video", "videos")
 MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(_CALLS, _TOOLS),
     **dict.fromkeys(_REASONING, _THOUGHTS),
-    **dict.fromkeys(_SHOWN, _MEDIA),
+    **dict.fromkeys(_MEDIA_COLUMNS, _MEDIA),
     **dict.fromkeys(("choices", "options", "candidates"), _CHOICES),
     **dict.fromkeys(_FURTHER, _ALSO_RIGHT),
     **dict.fromkeys(_MASKS, _TOKENS),
@@ -101,7 +101,7 @@ MEANINGS: Mapping[str, Meaning] = {
 MESSAGE_MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(_CALLS, _TOOLS),
     **dict.fromkeys(_REASONING, _THOUGHTS),
-    **dict.fromkeys(_SHOWN, _MEDIA),
+    **dict.fromkeys(_MEDIA_COLUMNS, _MEDIA),
 }
 _SCORES = re.compile(r"score|rating|reward|quality")
 _ALIASES: Mapping[str, tuple[str, ...]] = {

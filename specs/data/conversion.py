@@ -34,7 +34,7 @@ from specs.system.text import plural
 from specs.system.yaml.problems import printable
 
 ITEM = frozenset(("id", "group", "kind", "prompt", "constraint"))
-GIVEN = "given"
+UNNAMED_KIND = "given"
 """The kind of rows that name none."""
 _GUESSED: tuple[tuple[frozenset[str], As], ...] = (
     (frozenset(("chosen", "rejected")), "preferences"),
@@ -182,7 +182,7 @@ def _item(values: dict[str, Any], drop: tuple[str, ...]) -> Item:
     return Item(
         id=text_of(values, "id") or f"i{_short(*_contents_of(before), prompt, *map(str, fields.items()))}",
         group=text_of(values, "group") or _group(_opening(before, prompt)),
-        kind=text_of(values, "kind") or GIVEN,
+        kind=text_of(values, "kind") or UNNAMED_KIND,
         prompt=prompt,
         constraint=fields,
         before=before,
@@ -230,7 +230,7 @@ def _read_text(values: dict[str, Any], _: tuple[str, ...]) -> Item:
     return Item(
         id=text_of(values, "id") or f"t{_short(text)}",
         group=text_of(values, "group") or _group(text),
-        kind=text_of(values, "kind") or GIVEN,
+        kind=text_of(values, "kind") or UNNAMED_KIND,
         prompt=text,
         constraint={},
     )
@@ -256,7 +256,7 @@ def _as_example(values: dict[str, Any], before: tuple[DialogueTurn, ...], prompt
     return Example(
         item=text_of(values, "id") or f"e{_short(*_contents_of(before), prompt, completion)}",
         group=text_of(values, "group") or _group(_opening(before, prompt)),
-        kind=text_of(values, "kind") or GIVEN,
+        kind=text_of(values, "kind") or UNNAMED_KIND,
         sample=0,
         prompt=prompt,
         completion=completion,

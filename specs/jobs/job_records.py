@@ -38,7 +38,7 @@ class CodeState(Contract):
     def __str__(self) -> str:
         if self.commit is None or self.changed is None:
             of = f"version {self.version}" if self.version else "no version"
-            return f"unknown commit ({self.unknown or 'not told'}), {of}, digest {self.digest}"
+            return f"unknown commit ({self.unknown or 'not stated'}), {of}, digest {self.digest}"
         branch = f" of {self.branch}" if self.branch else ""
         files = f" with {self.changed} changed files" if self.changed else ""
         return f"commit {self.commit}{branch}{files}, digest {self.digest}"

@@ -249,7 +249,7 @@ def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
         times = f"{answers} times" if answers > 1 else "once"
         message = f"test is {spec.analysis.test}, and the arms answer each item {times}"
         yield LintProblem(("analysis", "test"), message, f"write test: {wanted}")
-    alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
+    alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise reported as a difference.
     if find_control(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
         message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"

@@ -123,7 +123,7 @@ def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
     """Endpoint, API and price belong together, a review has time to end, and the held-back share pays for all."""
     yield from _lint_panel(spec)
     for place, reviewer in reviewers_of(spec):
-        yield from lint_one_reviewer(place, reviewer)
+        yield from lint_single_reviewer(place, reviewer)
     if all(reviewer.vendor != spec.builder.vendor for _, reviewer in reviewers_of(spec)):
         # Otherwise someone else has to review, and what they cost is not known yet.
         yield from _lint_share(spec)
@@ -153,7 +153,7 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
         yield LintProblem(loc, message, "use another vendor, or a person")
 
 
-def lint_one_reviewer(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:
+def lint_single_reviewer(place: Loc, reviewer: ReviewerSpec) -> Iterator[LintProblem]:
     """Vendor, model, endpoint, API and times of one reviewer fit each other."""
     if not is_known(reviewer.vendor):
         known = (*REVIEWERS, *(entry_point.name for entry_point in plugins.find_entry_points(GROUP)))

@@ -66,7 +66,7 @@ def _holds(ours: Criterion, pilots: Criterion) -> bool:
         return False
     try:
         (sign, value), (text, limit) = ours.get_bound(), pilots.get_bound()
-    except ValueError:  # Told as a criterion without one bound.
+    except ValueError:  # Reported as a criterion without one bound.
         return True
     if sign[0] != text[0]:
         return False

@@ -92,14 +92,14 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
             yield LintProblem(loc, f"'{role}' cannot be the name of an input", "lower-case letters, digits and '_'")
         if reference == "heldout":
             yield LintProblem(loc, "the held-out split is not for recipe stages", _heldout_readers())
-        elif _tells_heldout(spec, index, reference):
+        elif _reveals_heldout(spec, index, reference):
             message = f"'{reference}' holds answers to held-out items, which no script may read"
             yield LintProblem(loc, message, "Peergate measures their sums")
         else:
             yield from _reference(spec, index, loc, reference, None)
 
 
-def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
+def _reveals_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
     """Return whether an artifact of an earlier stage was made from held-out items, at any remove.
 
     Weights are not text.
@@ -113,7 +113,7 @@ def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
         return False
     if spec.reads_split(source):
         return True
-    return any(_tells_heldout(spec, place, reference) for reference in source.inputs.values())
+    return any(_reveals_heldout(spec, place, reference) for reference in source.inputs.values())
 
 
 def lint_trained(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:

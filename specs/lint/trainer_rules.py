@@ -12,7 +12,7 @@ TRAIN, EVAL = "train", "eval"
 """Roles of rows, where the stage has more than one input of them."""
 
 
-def given_by(spec: SessionSpec, index: int) -> TrainingInputs | LintProblem:
+def training_inputs(spec: SessionSpec, index: int) -> TrainingInputs | LintProblem:
     """Return what a stage gives to its training file, or what it lacks."""
     stage = spec.stages[index]
     at: Loc = ("stages", index)

@@ -11,7 +11,7 @@ from specs.data.registered import RegisteredData, read_registered
 from specs.data.tables import MAX_DATA_BYTES, digest_of, size_of
 from specs.lint.item_rules import ANSWERED, verified_by, without_answers
 from specs.lint.rules import lint_constitution
-from specs.lint.trainer_rules import given_by
+from specs.lint.trainer_rules import training_inputs
 from specs.session.acceptance import Companion
 from specs.session.constitution import Constitution
 from specs.session.design import DataFile, HeldOut
@@ -150,7 +150,7 @@ class NamedFiles:
             try:
                 text = task_file.text_of(self.folder / path, raw)
                 if kind.runs_code and trainer_file.is_trainer_file(path):
-                    arguments = given_by(spec, index)
+                    arguments = training_inputs(spec, index)
                     if isinstance(arguments, LintProblem):
                         self.problems.append(arguments)
                         continue

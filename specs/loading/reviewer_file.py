@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specs.lint.party_rules import lint_one_reviewer
+from specs.lint.party_rules import lint_single_reviewer
 from specs.stages.explain import validate
 from specs.system.digests import canonical_bytes
 from specs.system.errors import UserError
@@ -47,7 +47,7 @@ def _read(data: Any, for_gates: bool = False) -> ReviewerSpec | list[LintProblem
     reviewer = validate(data, ReviewerSpec)
     if isinstance(reviewer, list):
         return reviewer
-    lint_problems = list(lint_one_reviewer((), reviewer))
+    lint_problems = list(lint_single_reviewer((), reviewer))
     if not lint_problems and reviewer.is_plugin and not for_gates:
         message = f"vendor '{reviewer.vendor}' judges gates only, it answers no questions"
         lint_problems.append(LintProblem(("vendor",), message, f"take one of {', '.join(REVIEWERS)}"))

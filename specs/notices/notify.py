@@ -1,4 +1,4 @@
-"""Whom a session tells what happened while no one looks at it."""
+"""Whom a session notifies of what happened while no one looks at it."""
 
 from __future__ import annotations
 

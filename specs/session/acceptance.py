@@ -22,7 +22,7 @@ class Companion(Contract):
     digest: Digest | None = None
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def _check_place(self) -> Self:
         if (self.path is None) == (self.link is None):
             raise ValueError("needs either a path or a link")
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-TOLD_S = 60.0
+REPORT_S = 60.0
 """A difference to the system's clock that is worth a word."""
 
 
@@ -18,7 +18,7 @@ class SteadyClock:
 
     def __init__(self) -> None:
         self._began_ns, self._ticks_ns = time.time_ns(), ticks_ns()
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def now_ns(self) -> int:
         """Return nanoseconds since 1970."""
@@ -33,9 +33,9 @@ class SteadyClock:
     def jump(self) -> str:
         """Return in words how the system's clock was set since the last call; empty if it was not."""
         moved = (time.time_ns() - self.now_ns()) / 1e9
-        since, self._told_s = moved - self._told_s, moved
-        if abs(since) < TOLD_S:
-            self._told_s -= since
+        since, self._reported_s = moved - self._reported_s, moved
+        if abs(since) < REPORT_S:
+            self._reported_s -= since
             return ""
         way = "forward" if since > 0 else "back"
         amount = f"{abs(since) / 3600:.1f} h" if abs(since) >= 3600 else f"{abs(since):.0f} s"

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 Held = Literal["examples", "preferences", "texts"]
 """What the rows of the trained input are."""
-CHECKPOINT, ROWS, KEPT = "the granted checkpoint", "the stage's input", "the folder that the session keeps"
+CHECKPOINT, ROWS, SESSION_FOLDER = "the granted checkpoint", "the stage's input", "the folder that the session keeps"
 NOWHERE = "nothing outside the sandbox can be reached"
 LAST = "only the last weights are kept"
-ONE = "it starts further processes or shards the weights, and the sandbox runs one"
+SINGLE_PROCESS = "it starts further processes or shards the weights, and the sandbox runs one"
 OWN_CODE = "it would load code from elsewhere"
 
 
@@ -61,7 +61,7 @@ TRL = Trainer(
             ("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_text_field"), ROWS
         ),
         **dict.fromkeys(("datasets", "dataset_streaming", "streaming", "test_split_size"), ROWS),
-        "output_dir": KEPT,
+        "output_dir": SESSION_FOLDER,
         "seed": "the registered seed",
         "data_seed": "the registered seed",
         "use_cpu": "the stage's `gpu`",
@@ -89,7 +89,7 @@ TRL = Trainer(
                 "fsdp_config",
                 "parallelism_config",
             ),
-            ONE,
+            SINGLE_PROCESS,
         ),
     },
     harmless=("eos_token", "pad_token"),
@@ -102,7 +102,7 @@ AXOLOTL = Trainer(
     replacements={
         **dict.fromkeys(("base_model", "base_model_config", "revision_of_model", "tokenizer_config"), CHECKPOINT),
         **dict.fromkeys(("datasets", "pretraining_dataset", "test_datasets"), ROWS),
-        "output_dir": KEPT,
+        "output_dir": SESSION_FOLDER,
         "dataset_prepared_path": "a folder of the sandbox",
         "chat_template": "the template of the granted checkpoint",
         "seed": "the registered seed",
@@ -149,7 +149,7 @@ AXOLOTL = Trainer(
                 *("tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree"),
                 *("dp_shard_size", "dp_replicate_size"),
             ),
-            ONE,
+            SINGLE_PROCESS,
         ),
     },
     harmless=("special_tokens",),

@@ -20,7 +20,7 @@ PROCESS = {
     "reviewer_confined": True, "lease": {"epoch": 1, "host": "h", "pid": 1, "over": None},
     "code_state": {"digest": NAME, "version": "0", "commit": None, "branch": None, "changed": None},
 }  # fmt: skip
-ASKED = {"mode": "review", "topic": "t", "tier": "low", "reviewer": "r", "by": "ada"}
+REQUEST = {"mode": "review", "topic": "t", "tier": "low", "reviewer": "r", "by": "ada"}
 
 BODIES: dict[EntryKind, dict[str, Any]] = {
     "open": {
@@ -79,7 +79,7 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
         "weights": [{**AT, "output": "checkpoint", "path": "p", "digest": NAME, "bytes": 1}],
     },
     "question": {
-        **ASKED, "number": 1, "request": NAME, "read": NAME, "instructions": None, "same": NAME, "policy": None,
+        **REQUEST, "number": 1, "request": NAME, "read": NAME, "instructions": None, "same": NAME, "policy": None,
         "policy_code": None, "max_cost_usd": None, "timeout_s": None,
     },
     "answer": {"number": 1, "question": NAME, "by": "model", "answer": NAME, "error": ""},

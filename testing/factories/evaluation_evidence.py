@@ -33,7 +33,7 @@ CONVERSATIONS = (
     ("continuity", "Tell me about bees.", "What do they make?", {"require_2": "honey|wax"}),
     ("update", "Use at most nine words.", "Now use at most three.", {"most_words_2": 3}),
 )
-SAID = ("It is called Tom.", "hello there to you.", "They make honey.", "As you wish.")
+ANSWER_TEXTS = ("It is called Tom.", "hello there to you.", "They make honey.", "As you wish.")
 
 
 def row(arguments: Any) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def conversations(times: int = 1) -> tuple[Item, ...]:
     )
 
 
-def conversation_rows(texts: tuple[str, ...] = SAID, times: int = 1) -> list[ConversationRow]:
+def conversation_rows(texts: tuple[str, ...] = ANSWER_TEXTS, times: int = 1) -> list[ConversationRow]:
     return [
         ConversationRow(
             item=item.id,

@@ -113,7 +113,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def answers(right: list[bool], **changes: Any) -> list[dict[str, Any]]:
-    """Return evaluation rows that are right or wrong as told."""
+    """Return evaluation rows that are right or wrong as ordered."""
     return [
         {
             "item": item.id,

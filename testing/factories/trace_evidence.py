@@ -18,7 +18,7 @@ from testing.factories.evidence_on_disk import evidence_of, write_rows
 from training.items.agent_sessions import sessions
 from training.rules.traces.local_replay import States, pairs_of, states_in
 
-GIVEN = ReplayTracesParameters(
+PARAMETERS = ReplayTracesParameters(
     teacher="smollm", student="smollm", license="Apache-2.0", circular="the tests need no other model", seed=7
 )
 READS = json.dumps({"tool": "Read", "arguments": {"file_path": "a.py"}})
@@ -35,14 +35,14 @@ def transcripts() -> list[Item]:
 @cache
 def states() -> States:
     """Return their states."""
-    return states_in(transcripts(), GIVEN)
+    return states_in(transcripts(), PARAMETERS)
 
 
 def answer_rows() -> list[dict[str, Any]]:
     """Return answers: to the first state two kinds, to the second a call cut off, else a text twice."""
     results: list[dict[str, Any]] = []
     for place, item in enumerate(states().items()):
-        for sample in range(GIVEN.answers):
+        for sample in range(PARAMETERS.answers):
             text, finish = f"I would say {sample}.", "eos"
             if place == 0 and sample:
                 text = READS
@@ -69,8 +69,8 @@ def trace_evidence(folder: Path, rows: list[dict[str, Any]] | None = None, **cha
         folder / "transcripts.jsonl", [backlog_item.model_dump() for backlog_item in transcripts()]
     )
     named = {"model": "model", "transcripts": "data.sessions"}
-    stage = REPLAY_TRACES.stage(name="replay", kind="replay_traces", inputs=named, parameters=GIVEN)
-    pairs = pairs_of(states(), [TraceAnswer.model_validate(row) for row in arguments], GIVEN).pairs
+    stage = REPLAY_TRACES.stage(name="replay", kind="replay_traces", inputs=named, parameters=PARAMETERS)
+    pairs = pairs_of(states(), [TraceAnswer.model_validate(row) for row in arguments], PARAMETERS).pairs
     outputs = {
         "rows": write_rows(folder / "replay" / "rows.jsonl", arguments),
         "pairs": write_rows(

@@ -240,40 +240,40 @@ FLAT = {"type": "function", "name": "look", "parameters": TOOL["input_schema"], 
 NESTED = {"type": "function", "function": {"name": "look", "parameters": TOOL["input_schema"]}}
 LOOSE = {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}
 CURRENT = "gpt-5.6-sol"
-TOLD: dict[str, Any] = {"role": "user", "content": "t"}
+USER_TURN: dict[str, Any] = {"role": "user", "content": "t"}
 CALLED = {"type": "function_call", "id": "fc_1_0", "call_id": "toolu_1_0", "name": "look", "arguments": "{}"}
 ANSWERED = {"type": "function_call_output", "call_id": "toolu_1_0", "output": "seen"}
 SEALED = "gAAAA" + base64.urlsafe_b64encode(b"thought before turn 1: ").decode()
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED}
-ASKED: dict[str, Any] = {
+REQUEST: dict[str, Any] = {
     "model": CURRENT,
     "instructions": "s",
-    "input": [TOLD],
+    "input": [USER_TURN],
     "tools": [FLAT],
     "store": False,
     "include": ["reasoning.encrypted_content"],
     "stream": True,
 }
-CHATTED: dict[str, Any] = {"model": CURRENT, "messages": [TOLD], "tools": [NESTED], "stream": True}
+CHATTED: dict[str, Any] = {"model": CURRENT, "messages": [USER_TURN], "tools": [NESTED], "stream": True}
 ONLY_RESPONSES = "Function tools with reasoning_effort are not supported for gpt-5.6-sol in /v1/chat/completions."
 
 
 def after_a_call(*items: dict[str, Any]) -> dict[str, Any]:
-    return ASKED | {"input": [TOLD, *items]}
+    return REQUEST | {"input": [USER_TURN, *items]}
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "tools in chat completions": ("chat/completions", CHATTED, ONLY_RESPONSES),
     "tools and effort there": ("chat/completions", CHATTED | {"reasoning_effort": "low"}, ONLY_RESPONSES),
-    "a tool in the other form": ("responses", ASKED | {"tools": [NESTED]}, "Missing required parameter: 'tools[0]"),
+    "a tool in the other form": ("responses", REQUEST | {"tools": [NESTED]}, "Missing required parameter: 'tools[0]"),
     "a strict tool with an optional field": ("responses",
-     ASKED | {"tools": [FLAT | {"parameters": LOOSE, "strict": True}]},
+     REQUEST | {"tools": [FLAT | {"parameters": LOOSE, "strict": True}]},
      "including every key in properties. Missing 'x'."),
     "a tool that does not say that it is not strict": ("responses",
-     ASKED | {"tools": [{name: value for name, value in FLAT.items() if name != "strict"}]},
+     REQUEST | {"tools": [{name: value for name, value in FLAT.items() if name != "strict"}]},
      "'additionalProperties' is required"),
-    "the effort of the other API": ("responses", ASKED | {"reasoning_effort": "low"}, "moved to 'reasoning.effort'"),
-    "reasoning of a model that has none": ("responses", ASKED | {"model": "gpt-4.1"}, "Encrypted content is not"),
+    "the effort of the other API": ("responses", REQUEST | {"reasoning_effort": "low"}, "moved to 'reasoning.effort'"),
+    "reasoning of a model that has none": ("responses", REQUEST | {"model": "gpt-4.1"}, "Encrypted content is not"),
     "an orphan output": ("responses", after_a_call(ANSWERED), "No tool call found for function call output"),
     "a call without its output": ("responses", after_a_call(THOUGHT, CALLED), "No tool output found for function"),
     "a call without its reasoning": ("responses", after_a_call(CALLED, ANSWERED), "its required 'reasoning' item"),
@@ -292,7 +292,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_what_the_vendor_refuses_is_refused_in_its_words(name: str) -> None:
     path, body, why = REFUSED[name]
     with scripted_builder(OPENAI, [call("look"), LAUNCH]) as played:
-        post(played, ASKED, "/v1/responses")
+        post(played, REQUEST, "/v1/responses")
         answer = post(played, body, f"/v1/{path}")
     assert answer.status_code in (400, 404) and why in answer.json()["error"]["message"], answer.text
     assert any(why in complaint for complaint in played.complaints())
@@ -300,7 +300,7 @@ def test_what_the_vendor_refuses_is_refused_in_its_words(name: str) -> None:
 
 def test_what_the_vendor_takes_is_answered() -> None:
     with scripted_builder(OPENAI, [call("look"), LAUNCH, LAUNCH]) as played:
-        post(played, ASKED, "/v1/responses")
+        post(played, REQUEST, "/v1/responses")
         assert post(played, after_a_call(THOUGHT, CALLED, ANSWERED), "/v1/responses").status_code == 200
         assert not any("refused" in complaint for complaint in played.complaints())
         # A model before the change still takes tools in chat completions.
@@ -311,14 +311,14 @@ def test_what_the_vendor_takes_is_answered() -> None:
 def test_a_call_without_ids_must_bring_its_reasoning_too() -> None:
     bare = {name: value for name, value in CALLED.items() if name != "id"}
     with scripted_builder(OPENAI, [call("look"), LAUNCH]) as played:
-        post(played, ASKED, "/v1/responses")
+        post(played, REQUEST, "/v1/responses")
         assert post(played, after_a_call(bare, ANSWERED), "/v1/responses").status_code == 200
         assert any("comes back without its reasoning" in complaint for complaint in played.complaints())
 
 
 def test_a_conversation_that_is_left_with_the_vendor_is_complained_about() -> None:
     with scripted_builder(OPENAI, [LAUNCH]) as played:
-        post(played, ASKED | {"store": True}, "/v1/responses")
+        post(played, REQUEST | {"store": True}, "/v1/responses")
         assert any("kept at the vendor's" in complaint for complaint in played.complaints())
 
 

@@ -44,7 +44,7 @@ def test_a_person_may_ask_for_the_same_again() -> None:
     assert isinstance(wish, LaunchStage) and wish.changes == {"epochs": 2}
 
 
-class OneCall:
+class SingleCall:
     """A workbench that takes down what it is called with."""
 
     def __init__(self, phase: str) -> None:
@@ -59,7 +59,7 @@ class OneCall:
 def test_it_makes_one_call_where_one_is_needed_and_states_no_numbers() -> None:
     made: dict[str, list[tuple[str, str]]] = {}
     for phase in ("plan", "watch", "submit"):
-        bench: Any = OneCall(phase)
+        bench: Any = SingleCall(phase)
         Playbook().work(bench)
         made[phase] = [(call.name, call.arguments) for call in bench.calls]
     assert [name for name, _ in made["plan"]] == ["launch_stage"]

@@ -68,7 +68,7 @@ def _checks(run: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((entry.key, check) for check in packet["checks"])
 
 
-def _told(run: Path) -> list[str]:
+def _read_output(run: Path) -> list[str]:
     return [
         f"{key} {check['id']}: {check['status']}: {check['detail']}"
         for key, check in _checks(run)
@@ -83,7 +83,7 @@ def test_an_honest_session_on_a_gpu_passes_every_gate(tmp_path: Path, kind: str,
         pytest.skip("bitsandbytes is not installed (the extra 'qlora')")
     done = peergate("start", _spec(tmp_path / "spec", kind, name), "--runs", tmp_path / "runs")
     run = tmp_path / "runs" / "small"
-    output = "\n".join(_told(run))
+    output = "\n".join(_read_output(run))
     print(output)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{output}"
     outcomes = {entry.raw["outcome"] for entry in entries(run, "decision")}

@@ -56,7 +56,7 @@ RETRY: dict[str, Any] = {"answer": "retry", "reason": "the disk was full", "by":
 
 
 def command(run: Path, house: FaultHouse, answer: dict[str, Any] | None = None) -> list[str]:
-    return [REAL, "-c", SESSION, str(run), house.tell(), json.dumps(answer)]
+    return [REAL, "-c", SESSION, str(run), house.as_json(), json.dumps(answer)]
 
 
 def go_on(

@@ -37,7 +37,7 @@ in_every_house = pytest.mark.parametrize("house", HOUSES, ids=lambda house: hous
 in_local_houses = pytest.mark.parametrize("house", HOUSES[:2], ids=lambda house: house.name)
 
 
-ASKED: list[Kill] = [Kill("job", 1, 0.0, 0.0)]
+KILLS: list[Kill] = [Kill("job", 1, 0.0, 0.0)]
 """The first command ends with a question, and the second one answers it."""
 
 
@@ -68,7 +68,7 @@ def moments(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
 @pytest.fixture
 def answering(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
     """Return what the command with an answer does until the answer is carried out."""
-    every = steps_of(ground, counted, ASKED, 2)
+    every = steps_of(ground, counted, KILLS, 2)
     return every[: every.index("after Trail.append(grant)") + 1]
 
 
@@ -116,7 +116,7 @@ def test_without_the_claim_a_job_runs_twice(ground: Ground, moments: list[str]) 
 def test_without_its_position_a_session_takes_no_answer(ground: Ground, answering: list[str]) -> None:
     """The graph keeps nothing between two commands: where the session is, and what it asks, says the trail."""
     (moment,) = at(answering, "before Trail.append(human)", 1)
-    results = killed_at(ground, f"no-position.{moment}", moment, ASKED, **{WITHOUT: "position"})
+    results = killed_at(ground, f"no-position.{moment}", moment, KILLS, **{WITHOUT: "position"})
     assert any("not waiting for an answer" in text for text in results), results
 
 
@@ -124,14 +124,14 @@ def test_without_its_position_a_session_takes_no_answer(ground: Ground, answerin
 def test_a_kill_while_an_answer_is_recorded_loses_no_answer(ground: Ground, answering: list[str]) -> None:
     for what in ("before Trail.append(human)", "after Trail.append(human)"):
         (moment,) = at(answering, what, 1)
-        assert killed_at(ground, f"answer.{moment}", moment, ASKED) == [], what
+        assert killed_at(ground, f"answer.{moment}", moment, KILLS) == [], what
 
 
 @in_every_house
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_a_kill_at_any_step_of_an_answer_changes_nothing(ground: Ground, answering: list[str]) -> None:
-    results = {moment: killed_at(ground, f"answers.{moment}", moment, ASKED) for moment in range(1, len(answering) + 1)}
+    results = {moment: killed_at(ground, f"answers.{moment}", moment, KILLS) for moment in range(1, len(answering) + 1)}
     wrong = {moment: [answering[moment - 1], *row] for moment, row in results.items() if row}
     print(f"{len(answering)} moments of an answer, {len(wrong)} of them with problems")
     assert not wrong

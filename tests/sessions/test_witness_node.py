@@ -24,13 +24,13 @@ class Telling(QuickLauncher):
 
     def __init__(self, function: Callable[[Path, JobOrder], None]) -> None:
         super().__init__()
-        self._told = function
+        self._function = function
 
     def start(self, folder: Path) -> None:
         super().start(folder)
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
         if order.key == f"small.base.1{WITNESS}":
-            self._told(folder, order)
+            self._function(folder, order)
 
     def poll(self, folder: Path) -> JobState:
         lost = (folder / "lost").exists()

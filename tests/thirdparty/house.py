@@ -23,7 +23,7 @@ from testing.fixtures.small_text import small_model
 HERE = Path(__file__).parent
 KEYS = ("alpha beta", "red blue", "north south", "bread salt", "left right", "day night", "sun moon", "owl bee")
 
-ASKED = {"max_new_tokens": 24, "batch_size": 16, "stops": ["e"], "seed": 3}
+DECODING = {"max_new_tokens": 24, "batch_size": 16, "stops": ["e"], "seed": 3}
 """A random model ends by no token; some of its answers end by a letter."""
 SPEC: dict[str, Any] = {
     "schema_version": 1,
@@ -52,7 +52,12 @@ SPEC: dict[str, Any] = {
         "treatment": "after",
     },
     "stages": [
-        {"name": "before", "kind": "evaluate", "inputs": {"model": "model", "items": "heldout"}, "parameters": ASKED},
+        {
+            "name": "before",
+            "kind": "evaluate",
+            "inputs": {"model": "model", "items": "heldout"},
+            "parameters": DECODING,
+        },
         {
             "name": "rewards",
             "kind": "reward_model",
@@ -64,7 +69,7 @@ SPEC: dict[str, Any] = {
             "name": "after",
             "kind": "evaluate",
             "inputs": {"model": "rewards.checkpoint", "items": "heldout"},
-            "parameters": ASKED,
+            "parameters": DECODING,
         },
     ],
 }

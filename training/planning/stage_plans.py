@@ -27,7 +27,7 @@ _SHORTEST = 64
 
 
 class StagePlan(NamedTuple):
-    """The memory of one stage, in bytes; both None if it is not known, and ``told`` says why."""
+    """The memory of one stage, in bytes; both None if it is not known, and ``description`` says why."""
 
     stage: str
     device: str

@@ -49,7 +49,7 @@ class Rates(NamedTuple):
     """Rows with the words of an earlier one; rows without a word do not count."""
 
 
-TOLD = {
+_PREDICATES = {
     "empty": "are empty",
     "runaway": "ran away",
     "truncated": "hit the token limit",
@@ -88,7 +88,7 @@ class Tally:
             return ""
         parts = (
             over(getattr(rates, name), rates.rows, getattr(quality, name), f"rows {words}")
-            for name, words in TOLD.items()
+            for name, words in _PREDICATES.items()
         )
         return "; ".join(part for part in parts if part)
 

@@ -58,7 +58,7 @@ REPLACED = 1.0
 
 _CHUNK = 1 << 22
 
-_SHOWN = 3
+_MOST_LISTED = 3
 
 
 class WrongWeights(Exception):
@@ -260,8 +260,8 @@ def _require_tied_heads(
     tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], tensor) for tensor in others)]
     alone = sorted(names - set(tied))
     if alone:
-        more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
-        raise WrongWeights(f"it {does} {', '.join(map(quote_name, alone[:_SHOWN]))}{more}, {whose}")
+        more = f" and {len(alone) - _MOST_LISTED} more" if len(alone) > _MOST_LISTED else ""
+        raise WrongWeights(f"it {does} {', '.join(map(quote_name, alone[:_MOST_LISTED]))}{more}, {whose}")
     return tuple(sorted(names))
 
 

@@ -12,14 +12,14 @@ from training.jobs.job import Job
 from training.rules.tasks import load_items, verifier
 
 SAMPLES_PER_ITEM = 4
-_ASKED = "items: heldout}\n    parameters: {max_new_tokens: 48, batch_size: 16"
+_EVALUATION = "items: heldout}\n    parameters: {max_new_tokens: 48, batch_size: 16"
 
 
 def answer_several(
     drawn: str = f"temperature: 0.7, samples_per_item: {SAMPLES_PER_ITEM}", test: str = "sign_flip"
 ) -> tuple[Change, ...]:
     """Return the changes by which both arms answer each item several times."""
-    arms = (f"inputs: {{model: {model}, {_ASKED}" for model in ("model", "train.checkpoint"))
+    arms = (f"inputs: {{model: {model}, {_EVALUATION}" for model in ("model", "train.checkpoint"))
     return ("  alpha: 0.05\n", f"  test: {test}\n  alpha: 0.05\n"), *((arm, f"{arm}, {drawn}") for arm in arms)
 
 

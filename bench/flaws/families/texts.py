@@ -36,7 +36,7 @@ _LETTERS = {
     "th": "กา ขี คู เง จำ ชา ดี ตู เท นำ",
     "emoji": "🐘 🦁 🐸 🦊 🐙 🦉 🐝 🐢 🦀 🐳", "code": "foo bar baz qux row col idx acc tmp buf",
 }  # fmt: skip
-_ASKED = {
+_INSTRUCTIONS = {
     "en": "In which year did {0} found the town of {1} near the river {2}?",
     "zh": "{0}是在哪一年于{2}河边建立{1}城的？",
     "ja": "{0}が{2}川のほとりに{1}の町をつくったのは何年ですか", "th": "{0}ก่อตั้งเมือง{1}ริมแม่น้ำ{2}ในปีใด",
@@ -49,7 +49,7 @@ def _ask(language: str, number: int) -> str:
     """Return a question in a language; no two numbers below 1000 have the same."""
     letters = _LETTERS[language].split()
     names = ["".join(letters[(number * step // 10**place) % 10] for place in range(3)) for step in (1, 7, 13)]
-    return _ASKED[language].format(*names)
+    return _INSTRUCTIONS[language].format(*names)
 
 
 def _question_rows(language: str, preamble: str = "") -> Callable[[list[Row], list[Row]], None]:

@@ -110,7 +110,7 @@ class ReviewerProcess:
         """What came after the newest line."""
         self._public = b""
         self.waits: Callable[[float, str], None] = lambda seconds, why: None
-        """Told when the process waits before it calls a model again: how long, and why."""
+        """Called when the process waits before it calls a model again, with how long, and why."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called about once a second during such a wait. What it raises ends the process."""
         self.readable: tuple[str, ...] = ()

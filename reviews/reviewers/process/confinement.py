@@ -20,7 +20,7 @@ from specs.system.home import HOME
 from specs.system.vendors.parties import ReviewerSpec
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_KEPT = (
+_PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *_PROXIES,
     *(name.lower() for name in _PROXIES),
@@ -37,7 +37,7 @@ _PROBE_S = 10
 def environment(reviewers: Sequence[ReviewerSpec], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the process: named variables, and only the keys of its vendors."""
     wanted = {name for reviewer in reviewers if (name := key_variable(reviewer))}
-    return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
+    return {name: environ[name] for name in (*_PASSED, *sorted(wanted)) if name in environ} | _SET
 
 
 def command(key: Path, run: Path | None) -> list[str]:

@@ -86,7 +86,7 @@ class Duty:
         self._known: tuple[bytes, ...] = ()
         self._humans: tuple[bytes, ...] = ()
         self._reviewers: list[PacketReviewer | None] = []
-        self._said: dict[IssuedVerdict, dict[str, Any]] = {}
+        self._issued: dict[IssuedVerdict, dict[str, Any]] = {}
         self._entries: dict[IssuedVerdict, str] = {}
 
     def answer(self, question: messages.ProcessMessage) -> messages.ProcessMessage:
@@ -201,7 +201,7 @@ class Duty:
         verdict = without_secrets(verdict, current())
         data, why = verdict.canonical(), verdict.no_verdict
         error, cause = (str(why), why.cause) if why else ("", None)
-        self._said[IssuedVerdict(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
+        self._issued[IssuedVerdict(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
         return messages.VerdictMessage(verdict=data.decode(), no_verdict=why, exchange=exchange)
 
     def _heard(self, spoken: messages.Spoken) -> tuple[dict[str, Any], Verdict]:
@@ -261,7 +261,7 @@ class Duty:
         statement = IssuedVerdict(
             *(str(body.get(name)) for name in IssuedVerdict._fields[:-1]), cause=body.get("cause")
         )
-        facts = self._said.get(statement)
+        facts = self._issued.get(statement)
         if facts is None:
             named = f"'{statement.reviewer}' on {statement.packet}"
             return f"no reviewer here reached the verdict {statement.verdict} of {named}"

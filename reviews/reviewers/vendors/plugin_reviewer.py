@@ -95,12 +95,12 @@ class _Looks:
         self._asks, self._left = looking, most
         self._is_over = False
         # A review that took too long goes on in its thread, and messages to the session must not mix.
-        self._one = threading.Lock()
+        self._call_lock = threading.Lock()
         self.looked: list[LookupRecord] = []
         self.looking = looking._replace(look=self._look)
 
     def _look(self, tool: str, arguments: str, most: int = ANSWER_BYTES) -> LookupAnswer:
-        with self._one:
+        with self._call_lock:
             if self._is_over:
                 raise RuntimeError("the review is over")
             if not self._left:
@@ -113,7 +113,7 @@ class _Looks:
     def end(self) -> None:
         """Refuse every later call, and wait for a call in progress."""
         self._is_over = True
-        with self._one:
+        with self._call_lock:
             pass
 
 

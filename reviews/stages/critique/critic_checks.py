@@ -17,7 +17,7 @@ from reviews.stages.critique.measure import (
     revision_rows,
     sound_rows,
 )
-from reviews.stages.critique.pair_answers import LEVEL, SOURCE, GivenAnswer, find_verdicts
+from reviews.stages.critique.pair_answers import LEVEL, SOURCE, TaskAnswer, find_verdicts
 from specs.session.design import Design
 from specs.stages.base.artifacts import Example, Item
 from specs.stages.base.metric import MetricSet
@@ -347,7 +347,7 @@ def _check_selection(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     from scipy.stats import fisher_exact
 
     spec, rows = evidence.resolved.spec, sound_rows(evidence, "rows", CritiqueRow)
-    answers = [GivenAnswer(row.instruction, row.response or "") for row in rows]
+    answers = [TaskAnswer(row.instruction, row.response or "") for row in rows]
     counts = Counter(
         (row.accepted, passed)
         for row, passed in zip(rows, find_verdicts(spec, evidence.data, evidence.heldout, answers), strict=True)

@@ -66,7 +66,7 @@ class JudgedPair(NamedTuple):
         return {"item": self.pair.item or prompt, "chosen": chosen, "rejected": rejected}
 
 
-class GivenAnswer(NamedTuple):
+class TaskAnswer(NamedTuple):
     """A text with what it answers."""
 
     prompt: str
@@ -75,7 +75,7 @@ class GivenAnswer(NamedTuple):
 
 
 def find_verdicts(
-    spec: Design, data: Mapping[str, Sequence[Item]], heldout: Sequence[Item], answers: Sequence[GivenAnswer]
+    spec: Design, data: Mapping[str, Sequence[Item]], heldout: Sequence[Item], answers: Sequence[TaskAnswer]
 ) -> list[bool | None]:
     """Return whether each answer is right by the task's verifier; None for prompts that it cannot judge.
 
@@ -93,7 +93,7 @@ def judge_pairs(
     spec: Design, data: Mapping[str, Sequence[Item]], heldout: Sequence[Item], pairs: Sequence[Preference]
 ) -> list[JudgedPair]:
     """Return pairs with what the task's verifier says of their sides; errors as :func:`find_verdicts`."""
-    answers = [GivenAnswer(pair.prompt, text, pair.before) for pair in pairs for text in (pair.chosen, pair.rejected)]
+    answers = [TaskAnswer(pair.prompt, text, pair.before) for pair in pairs for text in (pair.chosen, pair.rejected)]
     verdicts = find_verdicts(spec, data, heldout, answers)
     return [JudgedPair(pair, *verdicts[2 * place : 2 * place + 2]) for place, pair in enumerate(pairs)]
 
@@ -270,10 +270,10 @@ def check_brought(
             judged = judge_pairs(spec, data, heldout, pairs)
             results += (_check_brought_direction(spec, judged, name), _check_brought_length(spec, pairs, name))
             results += (check_copies(judged, has_judge=False, brought=True), check_answers(judged, brought=True))
-            answers = [GivenAnswer(row.prompt, row.chosen, row.before) for row in pairs]
+            answers = [TaskAnswer(row.prompt, row.chosen, row.before) for row in pairs]
             results.append(_check_stuck(spec, (data, heldout), answers, name))
         if examples := [row for row in rows if isinstance(row, Example)]:
-            answers = [GivenAnswer(row.prompt, row.completion, row.before) for row in examples]
+            answers = [TaskAnswer(row.prompt, row.completion, row.before) for row in examples]
             results.append(_check_examples(examples, find_verdicts(spec, data, heldout, answers), name))
             results.append(_check_stuck(spec, (data, heldout), answers, name))
     if not results:
@@ -312,7 +312,10 @@ def _check_examples(examples: Sequence[Example], verdicts: Sequence[bool | None]
 
 
 def _check_stuck(
-    spec: Design, known: tuple[Mapping[str, Sequence[Item]], Sequence[Item]], answers: Sequence[GivenAnswer], name: str
+    spec: Design,
+    known: tuple[Mapping[str, Sequence[Item]], Sequence[Item]],
+    answers: Sequence[TaskAnswer],
+    name: str,
 ) -> CheckOutcome:
     """Look for one text of several words that answers many prompts, which a label may do.
 

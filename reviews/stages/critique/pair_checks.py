@@ -22,8 +22,8 @@ from reviews.stages.critique.measure import (
 from reviews.stages.critique.pair_answers import (
     LEVEL,
     SOURCE,
-    GivenAnswer,
     JudgedPair,
+    TaskAnswer,
     check_answers,
     check_copies,
     check_direction,
@@ -362,7 +362,7 @@ def _check_answers(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
 def _check_gain(evidence: Evidence, _: MetricSet | None) -> CheckOutcome:
     """Judge each used revision before and after; the p-values of principles are adjusted for their number."""
     steps = [step for row in revision_rows(evidence) for step in _list_steps(row)]
-    answers = [GivenAnswer(step.prompt, text) for step in steps for text in (step.before, step.after)]
+    answers = [TaskAnswer(step.prompt, text) for step in steps for text in (step.before, step.after)]
     verdicts = find_verdicts(evidence.resolved.spec, evidence.data, evidence.heldout, answers)
     judged = [
         (step, bool(before), bool(after))

@@ -59,7 +59,7 @@ def sound(task: str, heldout: Sequence[Item]) -> CheckOutcome:
 
 
 def _find_formless(heldout: Sequence[Item]) -> frozenset[str]:
-    """Return the items, by id, whose prompt has no word that tells their kind from the others, in any language.
+    """Return the items, by id, whose prompt has no word that distinguishes their kind from the others, in any language.
 
     Such words stand in a tenth of a kind's prompts and are three times as frequent there as in those of other kinds.
     """
@@ -68,7 +68,7 @@ def _find_formless(heldout: Sequence[Item]) -> frozenset[str]:
     counts = Counter((item.kind, word) for item in heldout for word in words[item.id])
     every = Counter(word for item_words in words.values() for word in item_words)
 
-    def tells(kind: str, word: str) -> bool:
+    def distinguishes(kind: str, word: str) -> bool:
         own, others = counts[kind, word], every[word] - counts[kind, word]
         # own / kinds[kind] against three times others / the rest, without division.
         return own * (len(heldout) - kinds[kind]) > 3 * others * kinds[kind] and 10 * own >= kinds[kind]
@@ -78,7 +78,7 @@ def _find_formless(heldout: Sequence[Item]) -> frozenset[str]:
     return frozenset(
         item.id
         for item in heldout
-        if not instruction_kinds(item.prompt) and not any(tells(item.kind, word) for word in words[item.id])
+        if not instruction_kinds(item.prompt) and not any(distinguishes(item.kind, word) for word in words[item.id])
     )
 
 

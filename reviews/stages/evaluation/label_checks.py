@@ -37,7 +37,7 @@ from training.rules.tasks.verifier_cases import VerifierCase, cases_of
 
 CHECKS = CheckRegistry(("evaluate",))
 
-TOLD_SOURCE = "a benchmark whose prompts held the gold answer in a hint that no one had taken out"
+LEAKED_ANSWER_SOURCE = "a benchmark whose prompts held the gold answer in a hint that no one had taken out"
 TWICE_SOURCE = "a verifier that drew a random number, and a verifier that remembered earlier answers"
 COMMON_SOURCE = "accuracy on a test set of which nine in ten had one label: a model that knew only that label got 0.9"
 DISTINCT_SOURCE = "`5` was right for `-5`, `the` for `A`; GSM8K's rationales as right answers, which nothing equals"
@@ -62,7 +62,7 @@ MOST_EXAMPLES = 0.1
 
 
 def judge_design_labels(spec: Design, heldout: Sequence[Item], data: Mapping[str, Sequence[Item]]) -> CheckOutcome:
-    """Look for items whose prompt tells their answer: announced it fails, and elsewhere in the prompt it is a warning.
+    """Look for items whose prompt holds their answer: announced it fails, and elsewhere in the prompt it is a warning.
 
     Texts to be read, choices and numbers hold right answers as they should, so only an announcement is certain.
     """

@@ -32,7 +32,7 @@ from reviews.stages.evaluation.scorer_admission import (
 )
 from reviews.stages.evaluation.verifier_probes import (
     LEAST_KNOWN,
-    MOST_TAKEN,
+    MOST_ACCEPTED,
     WRITE_KNOWN,
     probe_own_values,
     probe_wrong_answers,
@@ -156,7 +156,7 @@ def _on_named(task: str, known: NamedAnswers) -> CheckOutcome:
     count = sum(scorer_verdict.passed for scorer_verdict in verdicts_on(known.others, verifier(task)))
     message = f"'{task}' takes the answers that {len(known.right)} items name"
     message += f", and {count} of {len(known.others)} answers to other items"
-    if holds(Fraction(count, len(known.others)), ">", MOST_TAKEN):
+    if holds(Fraction(count, len(known.others)), ">", MOST_ACCEPTED):
         return CheckOutcome("FAIL", f"{message}: it does not distinguish them", float(count), repairable=False)
     return CheckOutcome("PASS", message, float(count))
 

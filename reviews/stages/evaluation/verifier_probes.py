@@ -1,7 +1,7 @@
 """Attacks verifiers before they are believed: a table of wrong answers, made from each item and its neighbours.
 
 An attack succeeds on an item if every text of it passes and no control does. It counts if it succeeds on more than
-``MOST_TAKEN`` of the items that it can be made for, or on half of a kind.
+``MOST_ACCEPTED`` of the items that it can be made for, or on half of a kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from training.rules.tasks import judge_answers, verifier_of_right, worked_exampl
 from training.rules.tasks.form import Asked
 from training.rules.tasks.verifier_cases import cases_of
 
-MOST_TAKEN = 0.2
+MOST_ACCEPTED = 0.2
 """Fraction of the answers to other items: some may be right, as where items have equal answers in other words."""
 LEAST_KNOWN = 3
 """Known answers of each label, right and wrong, without which a verifier is not admitted."""
@@ -223,7 +223,7 @@ def _judge_attack(
     tried, own = ([attempt for attempt in group if attempt.attack is attack] for group in (attempts, successful))
     kinds = {attempt.target.item.kind for attempt in own}
     parts = [
-        (tried, MOST_TAKEN),
+        (tried, MOST_ACCEPTED),
         *(([attempt for attempt in tried if attempt.target.item.kind == kind], 0.5) for kind in kinds),
     ]
     if not own or not any(_is_beyond_chance(part, own, most) for part, most in parts):
@@ -352,7 +352,7 @@ def probe_own_values(task: str, items: Sequence[Item]) -> CheckOutcome:
         ("words without meaning", [_NONSENSE for _ in items]),
     ):
         passing = sum(_passes(task, list(zip(items, answers, strict=True))))
-        if holds(Fraction(passing, len(items)), ">", MOST_TAKEN):
+        if holds(Fraction(passing, len(items)), ">", MOST_ACCEPTED):
             message = f"'{task}' takes {what} as right for {passing} of {len(items)} items: {WRITE_KNOWN}"
             return CheckOutcome("FAIL", message, float(passing), repairable=False)
     tried = [(item, text) for item in items for _, _, text in _spell(item)]

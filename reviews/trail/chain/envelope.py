@@ -32,7 +32,7 @@ MAX_DEPTH = 64
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _SAME_NAMES = ("schema_version", "seq", "kind", "session", "key", "time_ns", "body")
-_KEPT = ("seq", "kind", "session", "key", "_payload", "digest")
+_FIELDS = ("seq", "kind", "session", "key", "_payload", "digest")
 _TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -52,7 +52,7 @@ class RecordedEntry(Generic[BodyT_co]):
         """Return an entry that keeps its payload and is decoded again when it is read: a fraction of the memory."""
         result = cls.__new__(cls)
         names = sys.intern(entry.kind), sys.intern(entry.session)
-        for name, value in zip(_KEPT, (entry.seq, *names, entry.key, payload, digest), strict=True):
+        for name, value in zip(_FIELDS, (entry.seq, *names, entry.key, payload, digest), strict=True):
             object.__setattr__(result, name, value)
         return result
 

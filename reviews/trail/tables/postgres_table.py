@@ -72,7 +72,7 @@ class PostgresTable:
         """The size that this wrote last."""
         self._version = 0
         try:
-            if self._one(_HEAD) is None:
+            if self._fetch_row(_HEAD) is None:
                 raise UserError(
                     f"this trail is not in {self.database.place}, it was begun in {pointer.database}",
                     where=self._where,
@@ -131,7 +131,7 @@ class PostgresTable:
 
     def version(self) -> int:
         """Return a number that changes when others have appended."""
-        row = self._one(_HEAD)
+        row = self._fetch_row(_HEAD)
         size = row[0] if row else None
         if size != self._own:
             self._own, self._version = size, self._version + 1
@@ -139,22 +139,22 @@ class PostgresTable:
 
     def head(self) -> HeadRow | None:
         """Return the newest head."""
-        row = self._one(_HEAD)
+        row = self._fetch_row(_HEAD)
         return (row[0], bytes(row[1]), row[2]) if row and row[0] else None
 
     def first(self) -> Row | None:
         """Return the first entry."""
-        return self._one(f"{_ROW} AND seq = 0")
+        return self._fetch_row(f"{_ROW} AND seq = 0")
 
     def newest(self, kind: EntryKind | None = None) -> Row | None:
         """Return the newest entry, of a kind if one is given."""
         if kind is None:
-            return self._one(f"{_ROW} ORDER BY seq DESC LIMIT 1")
-        return self._one(f"{_ROW} AND kind = %s ORDER BY seq DESC LIMIT 1", kind)
+            return self._fetch_row(f"{_ROW} ORDER BY seq DESC LIMIT 1")
+        return self._fetch_row(f"{_ROW} AND kind = %s ORDER BY seq DESC LIMIT 1", kind)
 
     def with_key(self, key: str) -> Row | None:
         """Return the entry with this key."""
-        return self._one(f"{_ROW} AND key = %s", key)
+        return self._fetch_row(f"{_ROW} AND key = %s", key)
 
     def rows(self, *kinds: EntryKind) -> list[Row]:
         """Return all entries in order, or those of some kinds."""
@@ -204,7 +204,7 @@ class PostgresTable:
             raise DatabaseUnreachable("the trail was closed", where=self._where)
         return self.database
 
-    def _one(self, query: LiteralString, *values: Any) -> Any:
+    def _fetch_row(self, query: LiteralString, *values: Any) -> Any:
         return next(iter(self._all(query, *values)), None)
 
     def _all(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:

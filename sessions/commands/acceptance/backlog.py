@@ -66,7 +66,7 @@ def _sibling_lines(siblings: tuple[Sibling, ...]) -> Iterator[str]:
         yield "defects come in waves; look at these too"
     for sibling in siblings:
         pending = ", has to pass" if sibling.must_pass else ""
-        yield f"   {sibling.check} at {sibling.stage} ({sibling.state}{pending}), because of {sibling.found_by}"
+        yield f"   {sibling.check} at {sibling.stage} ({sibling.state}{pending}), because of {sibling.cause}"
 
 
 @app.command()

@@ -42,13 +42,13 @@ def prune(
     prunable_result = prunable(folder, keep or ())
     if prunable_result.paths and not dry_run:
         if not yes:
-            _tell(prunable_result, say)
+            _print_prunable(prunable_result, say)
             _ask()
         prunable_result = carry_out(folder, by or getpass.getuser(), keep or (), say)
     if as_json:
         print_json(_as_data(folder, prunable_result, dry_run))
     elif dry_run or yes or not prunable_result.paths:
-        _tell(prunable_result, print_line)
+        _print_prunable(prunable_result, print_line)
     if prunable_result.paths and not as_json:
         print_line(f"{size_in_words(prunable_result.frees)} {'would be freed' if dry_run else 'freed'}")
 
@@ -62,19 +62,19 @@ def _ask() -> None:
         raise UserError("nothing was deleted")
 
 
-def _tell(prunable: Prunable, tell: Any) -> None:
+def _print_prunable(prunable: Prunable, write: Any) -> None:
     for pruned_weights in prunable.weights:
-        tell(f"{pruned_weights.path}: {size_in_words(pruned_weights.bytes)}, {pruned_weights.digest}")
+        write(f"{pruned_weights.path}: {size_in_words(pruned_weights.bytes)}, {pruned_weights.digest}")
     for path in prunable.leftovers:
-        tell(f"{path}: saved steps of an interrupted training")
+        write(f"{path}: saved steps of an interrupted training")
     for path in (*(pruned_weights.path for pruned_weights in prunable.unfinished), *prunable.aside):
-        tell(f"{path}: an earlier prune was interrupted and did not delete it")
+        write(f"{path}: an earlier prune was interrupted and did not delete it")
     for line in prunable.loses:
-        tell(f"afterwards: {line}")
+        write(f"afterwards: {line}")
     if prunable.gone:
-        tell(f"pruned before: {', '.join(pruned_weights.path for pruned_weights in prunable.gone)}")
+        write(f"pruned before: {', '.join(pruned_weights.path for pruned_weights in prunable.gone)}")
     if not prunable.paths:
-        tell("nothing to delete")
+        write("nothing to delete")
 
 
 def _as_data(folder: Path, prunable: Prunable, dry_run: bool) -> dict[str, Any]:

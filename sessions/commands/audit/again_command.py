@@ -18,7 +18,7 @@ from sessions.pages.trail_place import TrailPlace
 from sessions.run.terminal import masked_line
 from specs.system.errors import NOT_WITNESSED
 
-SHOWN_ROWS = 5
+LISTED_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _print_stage(value: RepeatedWitness) -> None:
     print_line(f"{name}: {'' if value.holds else 'NOT REPRODUCED: '}{right}")
     for check in value.checks:
         print_line(f"      {check.status} {check.id}: {masked_line(check.detail, 500)}")
-        for row in check.rows[:SHOWN_ROWS]:
+        for row in check.rows[:LISTED_ROWS]:
             where = next((f"{name} {row[name]}: " for name in ("row", "step") if name in row), "")
             print_line(f"        {where}{masked_line(row.get('why', ''), 300)}")
     for line in value.differs:

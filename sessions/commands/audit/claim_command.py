@@ -12,7 +12,7 @@ from sessions.pages.trail_place import TrailPlace, way_of
 from sessions.run.terminal import masked_line
 from specs.system.errors import ExitCode
 
-LINES_SHOWN = 400
+MOST_LINES = 400
 """Characters of line numbers; `--json` has all of them."""
 
 
@@ -30,7 +30,7 @@ def show_claim(place: TrailPlace, name: str | None, as_json: bool) -> None:
             print_json({"report": report.entry.seq, "claims": results, "problems": problems, "note": report.note})
         else:
             for value in traced:
-                _tell(value, report)
+                _print_trace(value, report)
             _end(problems, report.note)
     if problems:
         raise SystemExit(int(ExitCode.DAMAGED))
@@ -61,7 +61,7 @@ def _end(problems: list[str], note: str) -> None:
         print_line("the report says what the trail says, and every number holds")
 
 
-def _tell(value: NumberTrace, report: ReportCheck) -> None:
+def _print_trace(value: NumberTrace, report: ReportCheck) -> None:
     metric, entry = value.measured.metric, value.measured.entry.entry
     interval = f", 95 % interval {metric.interval[0]:.4g} to {metric.interval[1]:.4g}" if metric.interval else ""
     print_line(f"{value.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
@@ -80,7 +80,7 @@ def _tell(value: NumberTrace, report: ReportCheck) -> None:
         print_line(f"  {rows.name} {rows.digest}, {where}")
     print_line(f"  computed again: {'nothing' if value.again is None else format(value.again, '.10g')}")
     for part in value.parts:
-        lines = masked_line(ranges(part.lines), LINES_SHOWN)
+        lines = masked_line(ranges(part.lines), MOST_LINES)
         print_line(f"  {part.file}: {len(part.lines)} of {part.of} {part.what}{': lines ' + lines if lines else ''}")
     for role, way in value.lineages.items():
         print_line(f"of the weights given as {masked_line(role, 40)}")

@@ -20,7 +20,7 @@ from sessions.run.terminal import masked_line
 from specs.system.errors import UserError
 from specs.system.text import plural
 
-_SHOWN = (
+_LISTED = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
     *("answer", "reason", "cause", "error"),
 )
@@ -123,7 +123,7 @@ def when(recorded: RecordedEntry) -> str:
 
 def _gist(recorded: RecordedEntry) -> str:
     # Entries of every kind, newer and damaged ones too.
-    texts = {name: str(recorded.raw[name]) for name in _SHOWN if recorded.raw.get(name) not in (None, "")}
+    texts = {name: str(recorded.raw[name]) for name in _LISTED if recorded.raw.get(name) not in (None, "")}
     # The beginning of a digest is enough to find it.
     displayed_texts = (
         f"{name}={text[:19]}..." if text.startswith("sha256:") else f"{name}={text}" for name, text in texts.items()

@@ -91,13 +91,13 @@ def verify(
     if as_json:
         print_json(result.as_json() | ({"again": outcome.as_json()} if outcome else {}))
     else:
-        _tell(place, result)
+        _print_audit(place, result)
         if outcome:
             tell_again(outcome)
     raise SystemExit((outcome.exit_code if outcome else 0) or result.exit_code)
 
 
-def _tell(place: Path, result: Audit) -> None:
+def _print_audit(place: Path, result: Audit) -> None:
     print_line(f"{place}: {result.verdict.upper()}")
     print_line(f"  {result.entries} entries, head {result.head}")
     print_line(f"  root {result.root}")

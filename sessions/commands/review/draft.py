@@ -70,7 +70,7 @@ def draft(
         text = answer.spec if answer.spec.endswith("\n") else f"{answer.spec}\n"
         sys.stdout.write(text)
     if answer is not None:
-        _tell(answer, drafting)
+        _print_draft(answer, drafting)
     say(f"recorded as {done.key} in {done.folder}; `peergate audit show {done.folder} {done.key}` shows everything")
     if done.error is not None:
         say(f"peergate: {done.error}")
@@ -78,7 +78,7 @@ def draft(
     raise SystemExit(int(ExitCode.DONE))
 
 
-def _tell(answer: DraftAnswer, drafting: Drafting) -> None:
+def _print_draft(answer: DraftAnswer, drafting: Drafting) -> None:
     say(answer.reasoning)
     for title, lines in (("assumed", answer.assumptions), ("open", answer.open_questions)):
         for line in lines:

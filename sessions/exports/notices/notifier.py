@@ -62,12 +62,12 @@ class Notifier:
             for current_news in news:
                 for receiver in self._receivers:
                     if current_news.event in receiver.on and (current_news.key, receiver.env) not in self._sent:
-                        self._tell(current_news, receiver.env)
+                        self._send(current_news, receiver.env)
         except Exception as error:
             # A notice is never worth a session.
             self._say(f"notices: {type(error).__name__}, no one was notified")
 
-    def _tell(self, value: News, name: str) -> None:
+    def _send(self, value: News, name: str) -> None:
         self._sent.add((value.key, name))
         address = self._addresses[name]
         message = current().value(_format_notice(self._run.name, value))

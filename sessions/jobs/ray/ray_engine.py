@@ -33,7 +33,7 @@ STATES: dict[str, EngineState] = {
     "SUCCEEDED": "exited",
     "FAILED": "exited",
 }
-TOLD = 300
+MESSAGE_CHARACTERS = 300
 
 
 class Cluster(NamedTuple):
@@ -92,7 +92,7 @@ class RayEngine:
             raise EngineUnavailable(
                 f"Ray reports an unknown state {plain(str(answered.get('status')), 40)!r} of a job", where=handle
             )
-        return EngineStatus(state, plain(str(answered.get("message") or ""), TOLD))
+        return EngineStatus(state, plain(str(answered.get("message") or ""), MESSAGE_CHARACTERS))
 
     def cancel(self, handle: str) -> None:
         """Have the cluster end the job: SIGTERM, and SIGKILL three seconds later."""
@@ -188,4 +188,4 @@ def _to_ray_resources(resources: Resources) -> dict[str, Any]:
 
 def _last_line(answer: bytes) -> str:
     lines = answer.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
-    return plain(lines[-1], TOLD)
+    return plain(lines[-1], MESSAGE_CHARACTERS)

@@ -305,7 +305,7 @@ class _Log(threading.Thread):
                 self._show(piece)
 
     def _show(self, piece: bytes) -> None:
-        """Show the last whole line that tells how far the script is; longer lines than one of those are dropped."""
+        """Show the last whole line that states how far the script is; longer lines than one of those are dropped."""
         *lines, self._line = (self._line + piece).split(b"\n")
         self._line = self._line[: PROGRESS_BYTES + 1]
         for line in reversed(lines):

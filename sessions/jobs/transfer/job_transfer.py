@@ -24,13 +24,13 @@ RECORD = "place.json"
 """In the run folder: names the place over which the session's jobs move."""
 FETCH_EVERY_S = 2.0
 SENT, LEFT, CLAIM, CANCEL, PRESENT = "sent.json", "left.json", "claim.json", "cancel", "present"
-"""Files of a job in the place, in addition to :data:`TOLD`."""
-TOLD = {"heartbeat.json": 4096, "progress.jsonl": 16 << 20, "log.txt": 32 << 20}
+"""Files of a job in the place, in addition to :data:`STATUS_FILES`."""
+STATUS_FILES = {"heartbeat.json": 4096, "progress.jsonl": 16 << 20, "log.txt": 32 << 20}
 """Files that a running job reports, and their largest sizes."""
 OUTPUTS = "out"
-KEPT = ("manifest.json", "progress.jsonl", "log.txt")
+RESULT_FILES = ("manifest.json", "progress.jsonl", "log.txt")
 """Files that a job leaves next to its outputs."""
-_OURS = ("cancel", "wrapper.log", "exit.json", "heartbeat.json", *KEPT)
+_OURS = ("cancel", "wrapper.log", "exit.json", "heartbeat.json", *RESULT_FILES)
 
 
 def job_at(key: str, name: str) -> str:
@@ -104,7 +104,7 @@ class Transfer:
             write_durably(folder / "claim" / "claim.json", claim)
         ended = self.place.read(job_at(key, "exit.json"), 65_536)
         if ended is None:
-            for name, most in TOLD.items():
+            for name, most in STATUS_FILES.items():
                 self._mirror(folder, key, name, most)
             return
         self._take_over(folder, key, ended)
@@ -128,9 +128,9 @@ class Transfer:
         raw = self.place.read(job_at(key, LEFT), TABLE_BYTES)
         table = read_table(raw or b"{}", key).get("job", FileTable(files={}))
         for path, piece in table.files.items():
-            if path not in KEPT and not path.startswith(f"{OUTPUTS}/"):
+            if path not in RESULT_FILES and not path.startswith(f"{OUTPUTS}/"):
                 raise AuditDamage(f"{path[:100]!r} is not a file that a job leaves", where=key)
-            if path in KEPT and (folder / path).exists():
+            if path in RESULT_FILES and (folder / path).exists():
                 # It was mirrored while it grew.
                 (folder / path).unlink()
             self.place.take_tree(FileTable(files={path: piece}), folder)
@@ -142,7 +142,7 @@ class Transfer:
         if data is None or self._last_contents.get((folder, name)) == data:
             return
         self._last_contents[folder, name] = data
-        partial = folder / f".{name}.told"
+        partial = folder / f".{name}.partial"
         partial.write_bytes(data)
         partial.replace(folder / name)
 

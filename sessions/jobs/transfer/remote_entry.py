@@ -22,7 +22,17 @@ from reviews.trail.chain.store import write_durably
 from sessions.jobs import orphans
 from sessions.jobs.job_environment import job_environment
 from sessions.jobs.job_state import EXIT_BYTES, EngineUnavailable, patiently, read_order, shared_key
-from sessions.jobs.transfer.job_transfer import CANCEL, CLAIM, KEPT, LEFT, OUTPUTS, PRESENT, SENT, TOLD, job_at
+from sessions.jobs.transfer.job_transfer import (
+    CANCEL,
+    CLAIM,
+    LEFT,
+    OUTPUTS,
+    PRESENT,
+    RESULT_FILES,
+    SENT,
+    STATUS_FILES,
+    job_at,
+)
 from sessions.jobs.transfer.shared_place import TABLE_BYTES, FileTable, Piece, SharedPlace, read_table
 from sessions.jobs.untrusted_files import NotReadable, open_file
 from sessions.run.claim import this_process
@@ -102,7 +112,7 @@ def prepare(place: SharedPlace, key: str, run: Path, cache: Path) -> Path:
 def bring_back(place: SharedPlace, key: str, folder: Path) -> None:
     """Send the job's files, their table, and then its exit record."""
     files: dict[str, Piece] = {}
-    for name in KEPT:
+    for name in RESULT_FILES:
         try:
             with open_file(folder / name):
                 files[name] = Piece(digest=digest_file(folder / name), bytes=(folder / name).stat().st_size)
@@ -139,7 +149,7 @@ def _watch(place: SharedPlace, key: str, run: Path, folder: Path, wrapper: subpr
 
 
 def _exchange(place: SharedPlace, key: str, run: Path, folder: Path, seen_data: dict[str, bytes]) -> None:
-    for name, most in TOLD.items():
+    for name, most in STATUS_FILES.items():
         try:
             with open_file(folder / name) as handle:
                 data = handle.read(most)

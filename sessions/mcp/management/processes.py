@@ -15,7 +15,7 @@ PROGRAM: tuple[str, ...] = (sys.executable, "-P", "-m", "sessions.commands.cli")
 """-P: nothing in the project's folder is imported in place of a module."""
 LONGEST_S = 3600.0
 MOST_OUTPUT = 400_000
-MOST_SAID = 4000
+MOST_ERROR = 4000
 
 
 class CommandResult(NamedTuple):
@@ -30,16 +30,16 @@ def _nothing() -> None:
     """Report nothing."""
 
 
-def run(arguments: list[str], tell: Callable[[], None] = _nothing) -> CommandResult:
-    """Run a command to its end, calling ``tell`` meanwhile; it is ended after an hour."""
-    tell()
+def run(arguments: list[str], on_start: Callable[[], None] = _nothing) -> CommandResult:
+    """Run a command to its end, calling ``on_start`` first; it is ended after an hour."""
+    on_start()
     try:
         done = subprocess.run(
             [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=LONGEST_S
         )
     except subprocess.TimeoutExpired:
         return CommandResult(1, "", f"it took longer than {LONGEST_S:.0f} s and was ended")
-    return CommandResult(done.returncode, _text(done.stdout, MOST_OUTPUT), _text(done.stderr[-MOST_SAID:], MOST_SAID))
+    return CommandResult(done.returncode, _text(done.stdout, MOST_OUTPUT), _text(done.stderr[-MOST_ERROR:], MOST_ERROR))
 
 
 class BackgroundCommand:
@@ -58,7 +58,7 @@ class BackgroundCommand:
             file.seek(self._begin)
             lines = _text(file.read(MOST_OUTPUT), MOST_OUTPUT).splitlines()
         first = next((number for number, line in enumerate(lines) if line.startswith("peergate: ")), len(lines))
-        return "\n".join(lines[first:])[-MOST_SAID:]
+        return "\n".join(lines[first:])[-MOST_ERROR:]
 
 
 def begin(arguments: list[str], log: Path) -> BackgroundCommand:

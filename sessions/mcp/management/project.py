@@ -29,7 +29,7 @@ from specs.system.text import plain
 from specs.system.yaml.yaml_positions import UnreadableError, read_yaml
 
 MOST_FILES = 200
-MOST_SHOWN = 400_000
+MOST_CHARACTERS = 400_000
 MOST_PATH = 4096
 LOGS = Path(".peergate") / "managed"
 
@@ -126,7 +126,7 @@ class Project:
 
     def clean(self, text: str) -> str:
         """Return a text without secrets, printable."""
-        return plain(current().text(text), MOST_SHOWN)
+        return plain(current().text(text), MOST_CHARACTERS)
 
     def clean_of(self, spec: Path, text: str) -> str:
         """Return a text about a spec without its held-out texts, as far as it can be loaded."""
@@ -138,7 +138,7 @@ class Project:
     def clean_for(self, run: Path, text: str) -> str:
         """Return a text about a session as its builder may read it; nothing of it if its trail cannot be read."""
         try:
-            return Redactor(SessionView(run), os.environ).clean(text, MOST_SHOWN)
+            return Redactor(SessionView(run), os.environ).clean(text, MOST_CHARACTERS)
         except (PeergateError, OSError, ValueError) as error:
             return f"the trail cannot be read ({type(error).__name__}), so that nothing of it is shown"
 

@@ -157,7 +157,9 @@ def check_spec(call: ToolInvocation, arguments: CheckSpec) -> str:
     """Return what ``peergate spec check`` says of a spec."""
     path = call.project.file(arguments.file)
     profile = _profile(arguments.profile)
-    done = processes.run(["spec", "check", str(path), "--json", *profile], tell=partial(_doing, call, "it is checked"))
+    done = processes.run(
+        ["spec", "check", str(path), "--json", *profile], on_start=partial(_doing, call, "it is checked")
+    )
     message = call.project.clean_of(path, f"exit code {done.code}\n{done.out or done.error}")
     return _require_success(done, message, fine=(0, 2, 3, 4))
 
@@ -203,7 +205,9 @@ def resume_session(call: ToolInvocation, arguments: ResumeSession) -> str:
 def pause_session(call: ToolInvocation, arguments: PauseSession) -> str:
     """Ask a session to pause and wait until it has."""
     project, run = call.project, call.project.session(arguments.session)
-    done = processes.run(["pause", arguments.session, *project.runs_option], tell=partial(_doing, call, "it pauses"))
+    done = processes.run(
+        ["pause", arguments.session, *project.runs_option], on_start=partial(_doing, call, "it pauses")
+    )
     return _require_success(done, project.clean_for(run, done.out or done.error))
 
 
@@ -242,7 +246,7 @@ def start_pod(call: ToolInvocation, arguments: StartPod) -> str:
 
     place = pods.require_pod(call.project.pods, arguments.session)
     command = ["pod", "start", place.name, "--pods", str(call.project.pods)]
-    done = processes.run(command, tell=partial(_doing, call, "the pod is asked"))
+    done = processes.run(command, on_start=partial(_doing, call, "the pod is asked"))
     return _require_success(done, call.project.clean(done.error or done.out))
 
 
@@ -274,7 +278,7 @@ def request_review(call: ToolInvocation, arguments: RequestFileReview) -> str:
     inside = ["--session", arguments.session] if arguments.session else []
     texts = [f"--kind={arguments.kind}", f"--note={arguments.note}", f"--effort={arguments.effort}", "--json"]
     command = ["review", "request", *map(str, files), *texts, *inside, *project.runs_option]
-    done = processes.run(command, tell=partial(_doing, call, "it is reviewed"))
+    done = processes.run(command, on_start=partial(_doing, call, "it is reviewed"))
     output = done.out or done.error
     if run is not None:
         output = project.clean_for(run, output)
@@ -287,7 +291,7 @@ def audit_trail(call: ToolInvocation, arguments: AuditTrail) -> str:
     """Return what ``peergate audit verify`` says."""
     project, run = call.project, call.project.session(arguments.session)
     command = ["audit", "verify", arguments.session, "--json", *project.runs_option]
-    done = processes.run(command, tell=partial(_doing, call, "the trail is verified"))
+    done = processes.run(command, on_start=partial(_doing, call, "the trail is verified"))
     return _require_success(
         done, project.clean_for(run, f"exit code {done.code}\n{done.out or done.error}"), fine=(0, 1, 2, 3)
     )

@@ -1,6 +1,6 @@
 """Sessions for an MCP client that only reads: states, measured numbers, gates and curves, from verified trails.
 
-Nothing that it tells quotes an item, an answer or a reason: who reads may be a builder too.
+Nothing that it returns quotes an item, an answer or a reason: who reads may be a builder too.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SessionReader:
         self._carry_out: tuple[Callable[[Any], Any], ...] = (self._sessions, self._session, self._history, self._curve)
 
     def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Return what a tool tells, and whether that is an error."""
+        """Return what a tool says, and whether that is an error."""
         names = [tool.name for tool in TOOLS]
         if name not in names:
             return f"unknown tool '{masked_line(name, 100)}'; the tools are {', '.join(names)}", True

@@ -18,7 +18,7 @@ class Sibling(NamedTuple):
     stage: str
     state: str
     """Its newest result there, or ``not judged``."""
-    found_by: str
+    cause: str
     """The check that found something, and where."""
     must_pass: bool
     """Whether the gate of that stage opens only if it passes (:attr:`CheckResult.scheduled_by`)."""

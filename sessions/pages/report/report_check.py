@@ -37,7 +37,7 @@ from specs.system.text import one_line
 from specs.trail.gate_bodies import MetricsEntry, PacketEntry
 from specs.trail.session_bodies import ExitEntry, ReportEntry
 
-SHOWN = 200
+MOST_CHARS = 200
 """Characters of a differing line, from a little before the difference."""
 _BEFORE = 40
 _NAME = re.compile(r"(?:([^.]+)\.(?:(\d+)\.)?)?(\w+)")
@@ -293,7 +293,7 @@ def _compare_values(saved: bytes, rendered: bytes) -> Iterator[str]:
     try:
         values = json.loads(saved)
     except (ValueError, RecursionError) as error:
-        yield f"{REPORT_JSON} is not JSON: {one_line(str(error), SHOWN)}"
+        yield f"{REPORT_JSON} is not JSON: {one_line(str(error), MOST_CHARS)}"
     else:
         yield from (f"{REPORT_JSON} {difference}" for difference in _differing_values(values, json.loads(rendered)))
 
@@ -310,7 +310,8 @@ def _differing_values(saved: Any, rendered: Any, pointer: str = "") -> Iterator[
         case (str(), str()) if " " in saved and " " in rendered:
             pass
         case (str() | int() | float() | None, str() | int() | float() | None) if saved != rendered:
-            yield f"{pointer} is {one_line(str(saved), SHOWN)}, the trail gives {one_line(str(rendered), SHOWN)}"
+            before, after = (one_line(str(value), MOST_CHARS) for value in (saved, rendered))
+            yield f"{pointer} is {before}, the trail gives {after}"
         case _:
             pass
 
@@ -324,7 +325,7 @@ def _difference(name: str, saved: bytes, rendered: bytes) -> str:
         if there != text:
             start = max(0, len(commonprefix([there or "", text or ""])) - _BEFORE)
             reported_text, message = (
-                "nothing" if current_text is None else f"'{one_line(current_text[start:], SHOWN)}'"
+                "nothing" if current_text is None else f"'{one_line(current_text[start:], MOST_CHARS)}'"
                 for current_text in (there, text)
             )
             return f"{name} line {number} says {reported_text}, the trail says {message}"

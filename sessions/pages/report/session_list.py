@@ -159,15 +159,15 @@ def glance(run: Path) -> Overview:
             if not holds_trail(connection):
                 return overview(run)
             count = connection.execute("SELECT count(*) FROM entry").fetchone()[0]
-            entries = _that_tell(connection)
+            entries = _read_state_entries(connection)
         return summary(run.name, run, History(entries), count)
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError, PeergateError, OSError) as error:
         why = why_unreadable(run)
         return make_damaged_overview(run.name, run, BlockedError(f"cannot be read: {why}") if why else error)
 
 
-def _that_tell(connection: sqlite3.Connection) -> list[RecordedEntry]:
-    """Return the entries that tell the state, in order: the first, the close, the newest as far as they matter."""
+def _read_state_entries(connection: sqlite3.Connection) -> list[RecordedEntry]:
+    """Return the entries that decide the state, in order: the first, the close, the newest as far as they matter."""
     kind, key = (f"json_extract(payload, '$.predicate.{name}')" for name in ("kind", "key"))
     message = f"SELECT seq, payload FROM entry WHERE {kind} IN ({', '.join('?' * len(STATE_KINDS))}) ORDER BY seq"
     results: dict[int, RecordedEntry] = {}

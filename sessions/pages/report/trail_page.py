@@ -59,7 +59,7 @@ _SAMPLES = re.compile(r'<section id="samples">.*?</section>', re.DOTALL)
 STATES = ("approve", "null", "reject", "overridden", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
 """Reasons of the end at the head of the page; a check may name many rows."""
-_SHOWN = (
+_LISTED = (
     *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
     *("request", "response", "answer"),
 )
@@ -245,7 +245,7 @@ class _Evidence:
     def of(self, value: RecordedEntry) -> list[dict[str, Any]]:
         return [
             {"name": name, "digest": digest} | self._value(digest, value.seq)
-            for name in _SHOWN
+            for name in _LISTED
             if isinstance(digest := value.raw.get(name), str) and digest.startswith("sha256:")
         ]
 

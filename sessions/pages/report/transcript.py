@@ -32,7 +32,7 @@ from specs.trail.gate_bodies import (
 from specs.trail.session_bodies import ExitEntry, LaunchEntry, LostJobEntry
 
 MARKDOWN = "transcript.md"
-SAID, ASKED, TOLD = 6000, 2000, 2000
+TURN_CHARS, ARGUMENT_CHARS, RESULT_CHARS = 6000, 2000, 2000
 """Characters of what a model said, of arguments, of a result."""
 SHORT = 600
 MOST = 4000
@@ -136,11 +136,11 @@ class Transcript:
             case TurnEntry():
                 return self._describe_turn(body)
             case ToolCallEntry():
-                text = self._read_stored(body.arguments, ASKED)
+                text = self._read_stored(body.arguments, ARGUMENT_CHARS)
                 return f"call {body.number}: {body.tool}", (text,) if text.excerpt.strip() not in ("", "{}") else ()
             case ToolResultEntry():
                 ends = ", the phase ends" if body.ends_phase else ""
-                return f"{'refused' if body.is_error else 'done'}{ends}", (self._read_stored(body.text, TOLD),)
+                return f"{'refused' if body.is_error else 'done'}{ends}", (self._read_stored(body.text, RESULT_CHARS),)
             case PlanEntry():
                 changes = ", ".join(f"{name} = {value}" for name, value in body.changes.items()) or "as the spec says"
                 what = "a person is asked" if body.escalate else f"launched, {changes}"
@@ -154,7 +154,7 @@ class Transcript:
             case DecisionEntry():
                 required = [f"required: {name} = {value:g}" for name, value in body.required.items()]
                 text = "\n".join([*body.reasons, *required])
-                return f"the gate: {body.outcome}", (self._text(text, TOLD),) if text else ()
+                return f"the gate: {body.outcome}", (self._text(text, RESULT_CHARS),) if text else ()
             case HumanAnswerEntry():
                 return f"{body.by} answered: {body.answer}", (self._text(body.reason, SHORT),)
             case LaunchEntry() | ExitEntry() | LostJobEntry():
@@ -170,7 +170,7 @@ class Transcript:
             text = ModelTurn.model_validate(self._store.get_value(turn.answer)).text
         except EvidenceMissing:
             return what, (TranscriptText(_GONE, turn.answer),)
-        return what, (self._text(text, SAID, turn.answer),) if text.strip() else ()
+        return what, (self._text(text, TURN_CHARS, turn.answer),) if text.strip() else ()
 
     def _describe_submission(self, submission: SubmitEntry) -> Described:
         back = f", {submission.sent_back} sent back before" if submission.sent_back else ""

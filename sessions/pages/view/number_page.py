@@ -16,7 +16,7 @@ from specs.system.errors import PeergateError, UserError
 from specs.trail.gate_bodies import MetricsEntry
 from specs.trail.session_bodies import ReportEntry
 
-LINES_SHOWN = 400
+MOST_LINES = 400
 """Numbers of lines of one part that are links."""
 
 
@@ -47,7 +47,7 @@ def number_page(read: Read, stage: str, attempt: int, metric: str) -> dict[str, 
     try:
         evidence = gather(folder, read.history[: measured.seq], stage, attempt)
         facts["parts"] = [
-            {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:LINES_SHOWN]}
+            {"part": part, "digest": _digest(evidence, part.file, read), "shown": part.lines[:MOST_LINES]}
             for part in parts_of(evidence, metric)
         ]
         if read.history.find(ReportEntry):

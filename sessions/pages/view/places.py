@@ -24,7 +24,7 @@ from sessions.run.run_layout import REVIEWS, is_run, trail_name
 from specs.system.errors import PeergateError, UserError
 from specs.trail.session_bodies import OpenEntry
 
-KEPT = 8
+CACHED_SESSIONS = 8
 """Trails that are kept in memory."""
 
 
@@ -121,7 +121,7 @@ class TrailCache:
         with self._lock:
             self._cache[name] = stamp, result
             self._cache.move_to_end(name)
-            while len(self._cache) > KEPT:
+            while len(self._cache) > CACHED_SESSIONS:
                 self._cache.popitem(last=False)
         return result
 

@@ -21,7 +21,7 @@ GLIMPSE = 400
 """Characters of a text in the list."""
 WHOLE = 200_000
 """Characters of a text that is opened."""
-KEPT = 32
+CACHED_SELECTIONS = 32
 """Selections that are remembered, for all sessions together."""
 
 
@@ -60,7 +60,7 @@ class SampleReader:
             places = judged.samples.select(*requests)
             with self._lock:
                 judged.selected[requests] = places
-                while len(judged.selected) > KEPT:
+                while len(judged.selected) > CACHED_SELECTIONS:
                     judged.selected.popitem(last=False)
         start = min(max(start, 0), len(places))
         chosen = places[start : start + min(max(count, 0), MOST_AT_ONCE)]

@@ -86,7 +86,7 @@ def gate_strip(history: History, job: dict[str, Any] | None, waits: dict[str, An
     return marks
 
 
-_SHOWN = {"gain": "accuracy_gain", "gained": "gained", "lost": "lost"}
+_RESULTS = {"gain": "accuracy_gain", "gained": "gained", "lost": "lost"}
 """Numbers of the effect, and the metrics they are."""
 
 
@@ -95,7 +95,7 @@ def numbers_of(history: History, base: str) -> dict[str, str]:
     analysis = history.resolved.spec.analysis
     measured = {entry.body.stage: entry.body.attempt for entry in history.of(MetricsEntry)}
     pairs = {name: (getattr(analysis, name), analysis.primary_metric) for name in ("baseline", "treatment")}
-    names = _SHOWN | {"p": analysis.p_metric}
+    names = _RESULTS | {"p": analysis.p_metric}
     pairs |= {name: (analysis.treatment, metric) for name, metric in names.items()}
     return {
         name: f"{base}/{stage}/{measured[stage]}/{metric}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-_KEPT = (
+_PASSED = (
     *("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SSL_CERT_FILE"),
     "HF_ENDPOINT",
 )
@@ -47,7 +47,7 @@ class Layout:
 
     def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the whole environment of the orchestrator except its keys."""
-        names = (*_KEPT, *_PROXIES, *(proxy.lower() for proxy in _PROXIES))
+        names = (*_PASSED, *_PROXIES, *(proxy.lower() for proxy in _PROXIES))
         return {name: environ[name] for name in names if name in environ} | self.variables()
 
     def make(self) -> None:

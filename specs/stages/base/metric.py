@@ -44,7 +44,7 @@ class Metric(Contract):
     """The exact value of what is made of counts, in lowest terms; ``value`` is the float nearest to it."""
 
     @model_validator(mode="after")
-    def _one_value(self) -> Self:
+    def _check_value(self) -> Self:
         if self.ratio is not None and (self.ratio[1] < 1 or self.value != self.ratio[0] / self.ratio[1]):
             raise ValueError(f"the ratio {self.ratio[0]} / {self.ratio[1]} is not the value {self.value!r}")
         return self

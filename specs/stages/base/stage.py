@@ -165,7 +165,7 @@ class StageBase(Contract):
 
     @property
     def reads_heldout(self) -> bool:
-        """Return whether the held-out split is among the inputs, so that the outputs tell something of it."""
+        """Return whether the held-out split is among the inputs, so that the outputs reveal something of it."""
         return "heldout" in self.inputs.values()
 
 

@@ -124,7 +124,7 @@ class MultipleChoiceParameters(DeviceParameters):
         return self.lm_eval is not None or self.lm_eval_task is not None
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _check_form(self) -> Self:
         if self.lm_eval is not None and self.question != QUESTION:
             raise ValueError("a question of lm-eval is written in lm_eval.doc_to_text, not in question")
         if self.lm_eval_task is not None and (self.lm_eval is not None or self.question != QUESTION):

@@ -124,7 +124,7 @@ DPO_METRICS = (
 _ROLLOUTS = Population("all answers that were trained on", output="rollouts")
 _FIRST_ANSWERS = where("answers of the first fifth of the steps (at least 1)", lambda value: value.first, "rollouts")
 _LAST_ANSWERS = where("answers of the last fifth of the steps (at least 1)", lambda value: value.last, "rollouts")
-_KEPT = Population("prompts of the groups that were kept out of training", output="kept_answers")
+_HELD_BACK = Population("prompts of the groups that were kept out of training", output="kept_answers")
 """Where none was kept out the judge has none, and the metrics over them are left out."""
 
 
@@ -178,13 +178,13 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
             f"{prefix}kept_prompts",
             "items",
             count,
-            over=Population(_KEPT.description, output="kept", may_be_empty=True),
+            over=Population(_HELD_BACK.description, output="kept", may_be_empty=True),
         ),
         rate(
             f"{prefix}kept_before",
             "prompts whose answer before training the verifier accepts",
             lambda value: value.before,
-            over=_KEPT,
+            over=_HELD_BACK,
             of="prompts",
         ),
         rate(
@@ -192,7 +192,7 @@ def online_metrics(prefix: str) -> tuple[RowMetric, ...]:
             "prompts whose answer after training the verifier accepts",
             lambda value: value.after,
             "higher",
-            over=_KEPT,
+            over=_HELD_BACK,
             of="prompts",
         ),
     )

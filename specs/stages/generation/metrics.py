@@ -156,8 +156,8 @@ _PARSED = where(
     may_be_empty=True,
 )
 _of_parsed = partial(rate, over=_PARSED, of="instructions parsed")
-_KEPT = Population("the instructions that are kept", output="kept", may_be_empty=True)
-_kept = partial(metric, over=_KEPT)
+_KEPT_INSTRUCTIONS = Population("the instructions that are kept", output="kept", may_be_empty=True)
+_kept = partial(metric, over=_KEPT_INSTRUCTIONS)
 
 
 def _fate(*outcomes: str) -> Fits:
@@ -192,7 +192,7 @@ INSTRUCT_METRICS = (
         Value(
             "instructions left after the merge of all shards",
             lambda calls: sum(call.kept_count for call in calls),
-            (_KEPT, where("calls that wrote them", lambda call: call.kept_count > 0)),
+            (_KEPT_INSTRUCTIONS, where("calls that wrote them", lambda call: call.kept_count > 0)),
         ),
         "higher",
     ),

@@ -28,7 +28,7 @@ _LINE = 1 << 20
 _STDERR = 4096
 _ROOM_MB = 256
 """What Python reserves next to what the program may hold."""
-_KEPT = 20_000
+_MOST_KNOWN = 20_000
 """Outcomes that are remembered: measurer, checks and packet ask for the same."""
 _TOGETHER = 4
 
@@ -103,7 +103,7 @@ def _run_cached(program: Program, limits: ProgramLimits) -> ProgramEnding:
     result = _run(program, limits)
     with _LOCK:
         _KNOWN[key] = result
-        while len(_KNOWN) > _KEPT:
+        while len(_KNOWN) > _MOST_KNOWN:
             _KNOWN.popitem(last=False)
     return result
 

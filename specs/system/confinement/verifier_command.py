@@ -16,7 +16,7 @@ from specs.system.home import HOME
 
 SERVER = "training.rules.tasks.verifier_server"
 PEERGATE = "/code/peergate"
-SHOWN = ("specs", "training/__init__.py", "training/rules")
+READABLE = ("specs", "training/__init__.py", "training/rules")
 """What a task may import of Peergate; the rest stays outside."""
 COVERED = ("specs/library",)
 """Held-out items lie there."""
@@ -65,7 +65,7 @@ def open_confined_command(packages: Sequence[Path], *, again: bool, anyway: bool
         variables = _variables([Path(PEERGATE), *(path.parent for path in elsewhere)], again)
         line = bubblewrap.opening(host, "verifier", variables, refusing)
         line += bubblewrap.environment(host)
-        for name in SHOWN:
+        for name in READABLE:
             line += ["--ro-bind", str(HOME / name), f"{PEERGATE}/{name}"]
         for name in COVERED:
             line += ["--tmpfs", f"{PEERGATE}/{name}", "--remount-ro", f"{PEERGATE}/{name}"]

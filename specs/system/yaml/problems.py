@@ -11,7 +11,7 @@ from typing import NamedTuple
 Loc = tuple[str | int, ...]
 """The way to a value: keys and list indices from the top of the file."""
 
-MAX_SHOWN = 1000
+MAX_CHARACTERS = 1000
 
 
 class TextPosition(NamedTuple):
@@ -45,8 +45,8 @@ def format_loc(loc: Loc) -> str:
 
 def printable(text: str) -> str:
     """Make text from a file safe to show: control characters escaped, and cut when it is too long."""
-    displayed_text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:MAX_SHOWN])
-    return displayed_text if len(text) <= MAX_SHOWN else f"{displayed_text}..."
+    displayed_text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:MAX_CHARACTERS])
+    return displayed_text if len(text) <= MAX_CHARACTERS else f"{displayed_text}..."
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -31,11 +31,11 @@ def wrong(path: Path) -> Path:
 
 def test_a_gate_reads_rows_once_and_the_next_one_anew(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", answers([True] * N))
-    with row_reader.one_gate():
+    with row_reader.gate_cache():
         assert right(path) == N
         assert right(wrong(path)) == N, "all checks of a gate judge the same bytes"
     assert right(path) == 0
-    with row_reader.one_gate():
+    with row_reader.gate_cache():
         assert right(path) == 0
         path.unlink()
         with pytest.raises(EvidenceMissing, match="missing"):
@@ -58,15 +58,15 @@ def test_a_stage_is_measured_with_one_reading_of_its_rows(tmp_path: Path, monkey
 
 
 def test_rows_of_a_large_file_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_reader, "_MOST_KEPT", 10)
+    monkeypatch.setattr(row_reader, "_MOST_CACHED_BYTES", 10)
     path = write_rows(tmp_path / "rows.jsonl", answers([True] * N))
-    with row_reader.one_gate():
+    with row_reader.gate_cache():
         assert right(path) == N and right(wrong(path)) == 0
 
 
 def test_a_file_that_may_be_empty_for_one_check_is_missing_for_another(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [])
-    with row_reader.one_gate():
+    with row_reader.gate_cache():
         assert read_rows(path, EvaluationRow, "rows", may_be_empty=True) == ()
         with pytest.raises(EvidenceMissing, match="rows are empty"):
             read_rows(path, EvaluationRow, "rows")
@@ -75,7 +75,7 @@ def test_a_file_that_may_be_empty_for_one_check_is_missing_for_another(tmp_path:
 def test_answers_are_judged_once_for_each_evidence(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, "base")
     path = evidence.outputs["rows"]
-    with row_reader.one_gate():
+    with row_reader.gate_cache():
         first = judged_rows(evidence, path)
         assert judged_rows(evidence, path) is first
         assert judged_rows(replace(evidence), path) is not first

@@ -182,12 +182,12 @@ def _strangers(keys: KeyFolder) -> KeyFolder:
 
 
 Attack = Callable[[Rows, KeyFolder, random.Random], list[StoredEntry]]
-FOUND_ALONE: list[Attack] = [
+CAUGHT_ALONE: list[Attack] = [
     flip_a_byte, delete_and_renumber, swap_two, verdict_with_an_unknown_key, verdict_with_the_builders_key,
     verdict_with_the_logs_key,
     replay_a_verdict, cut_the_tail, an_older_clock,
 ]  # fmt: skip
-FOUND_WITH_ANCHORS_ONLY: list[Attack] = [cut_and_close_again, write_all_anew, fork, write_all_anew_with_other_keys]
+CAUGHT_WITH_ANCHORS_ONLY: list[Attack] = [cut_and_close_again, write_all_anew, fork, write_all_anew_with_other_keys]
 TRIALS = [pytest.param(range(5), id="5"), pytest.param(range(50), id="50", marks=pytest.mark.nightly)]
 
 
@@ -219,7 +219,7 @@ def test_an_anchor_that_does_not_reach_the_end_leaves_it_unanchored(session: Ses
 
 
 @pytest.mark.parametrize("seeds", TRIALS)
-@pytest.mark.parametrize("attack", FOUND_ALONE, ids=lambda item: item.__name__)
+@pytest.mark.parametrize("attack", CAUGHT_ALONE, ids=lambda item: item.__name__)
 def test_found_alone(session: Session, tmp_path: Path, attack: Attack, seeds: range) -> None:
     runs = [attacked(session, tmp_path, attack, seed) for seed in seeds]
     # A tail that was cut off is found only because the session then is not closed.
@@ -229,7 +229,7 @@ def test_found_alone(session: Session, tmp_path: Path, attack: Attack, seeds: ra
 
 
 @pytest.mark.parametrize("seeds", TRIALS)
-@pytest.mark.parametrize("attack", FOUND_WITH_ANCHORS_ONLY, ids=lambda item: item.__name__)
+@pytest.mark.parametrize("attack", CAUGHT_WITH_ANCHORS_ONLY, ids=lambda item: item.__name__)
 def test_found_with_anchors_only(session: Session, tmp_path: Path, attack: Attack, seeds: range) -> None:
     runs = [attacked(session, tmp_path, attack, seed) for seed in seeds]
     alone = [verify_run(run, "trail.sqlite", "store") for run in runs]

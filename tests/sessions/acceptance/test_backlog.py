@@ -169,7 +169,7 @@ def test_a_defect_names_the_checks_of_its_family_downstream(tmp_path: Path) -> N
         ("package.decoding", "ship", "not judged", False),
         ("checkpoint.files", "ship", "not judged", True),
     }
-    assert {sibling.found_by for sibling in wave} == {"checkpoint.files at train.1"}
+    assert {sibling.cause for sibling in wave} == {"checkpoint.files at train.1"}
     shipped = {"checkpoint.files": "PASS", "package.weights": "PASS", "package.probes": "WARN"}
     answer.check("ship", 1, shipped | {"package.decoding": "PASS"})
     assert [(sibling.check, sibling.state) for sibling in siblings_of(History(answer.entries, answer.store))] == [

@@ -11,7 +11,7 @@ import pytest
 from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
 from reviews.trail.chain.store import Store
-from sessions.builder.helper_workbench import SHOWN
+from sessions.builder.helper_workbench import EXCERPT
 from sessions.run.run_layout import STORE, TRAIL
 from specs.system.errors import BuilderUnavailable
 from specs.system.vendors.conversation import ToolResult
@@ -186,7 +186,7 @@ def test_what_is_withheld_is_taken_out_of_a_task_before_it_is_cut(
     session = new_session(tmp_path, builder=Delegating(helps))
     open_stage(session)
     # The secret lies over the edge of what is shown; the note is planted past the wall of the tools.
-    text = "x" * (SHOWN - 20) + secret + "y" * 100
+    text = "x" * (EXCERPT - 20) + secret + "y" * 100
     body = {"stage": "sample", "attempt": 1, "what": "free", "text": session.store.put(text.encode())}
     append_json(session.trail, "note", "note/planted", body)
     call_tool(bench_of(session), "delegate", tasks=[{"task": "t", "artifacts": ["note.1"]}])

@@ -64,7 +64,7 @@ def ran(folder: Path, rows: Callable[[JobOrder], list[dict[str, Any]]] = healthy
     return run
 
 
-def one_of(run: Path) -> Diagnosis:
+def diagnosis_of(run: Path) -> Diagnosis:
     (diagnosis,) = diagnose(run)
     return diagnosis
 
@@ -74,7 +74,7 @@ def result(id: str, status: Any, detail: str = "", **more: Any) -> CheckResult:
 
 
 def test_a_healthy_accepted_session_has_nothing_to_explain(tmp_path: Path) -> None:
-    diagnosis = one_of(ran(tmp_path))
+    diagnosis = diagnosis_of(ran(tmp_path))
     assert (diagnosis.cause, diagnosis.whys, diagnosis.actions, diagnosis.description) == (
         None,
         (),
@@ -93,7 +93,7 @@ def test_a_healthy_accepted_session_has_nothing_to_explain(tmp_path: Path) -> No
 
 def test_a_null_is_followed_to_a_training_in_which_nothing_is_wrong(tmp_path: Path) -> None:
     run = ran(tmp_path, rows_with(0))
-    diagnosis = one_of(run)
+    diagnosis = diagnosis_of(run)
     assert diagnosis.cause is None and not diagnosis.actions
     lines = [why.description for why in diagnosis.whys]
     assert lines[0].startswith("the session ended with 'null' at the gate of 'tuned.1'")
@@ -112,7 +112,7 @@ def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None
     assert message.startswith(
         "  diagnosis of train: the optimisation did not work (training.gradient, FAIL); `peergate"
     )
-    diagnosis = one_of(run)
+    diagnosis = diagnosis_of(run)
     assert (diagnosis.cause, diagnosis.check) == ("optimisation", "training.gradient")
     first = diagnosis.readings[0]
     assert (first.check, first.status, first.lines, first.threshold) == ("training.gradient", "FAIL", (3,), "<= 20")
@@ -125,7 +125,7 @@ def test_a_dead_gradient_binds_and_is_cited_with_its_row(tmp_path: Path) -> None
 
 
 def test_a_plateau_leads_to_the_schedule_that_made_it(tmp_path: Path) -> None:
-    diagnosis = one_of(ran(tmp_path, flawed_training("a plateau that the schedule makes")))
+    diagnosis = diagnosis_of(ran(tmp_path, flawed_training("a plateau that the schedule makes")))
     assert diagnosis.check == "training.schedule"
     cited = [why.cites[0] for why in diagnosis.whys]
     assert cited[-3:-1] == ["check training.plateau", "check training.schedule"]
@@ -205,10 +205,10 @@ def test_a_second_attempt_with_one_change_is_a_test_of_the_first(tmp_path: Path)
     run = open_quick(tmp_path)
     drive(quick_session(run, Faster(), QuickLauncher(rows=rows)))
     drive(quick_session(run, Faster(), QuickLauncher(rows=rows)), {"answer": "retry", "reason": "again", "by": "ada"})
-    (tested,) = one_of(run).hypotheses
+    (tested,) = diagnosis_of(run).hypotheses
     assert (tested.check, tested.parameter, tested.conclusion) == ("training.gradient", "learning_rate", "supported")
     assert tested.description == "training.gradient fires because of learning_rate 1e-05 (then 5e-05)"
-    views = [" ".join(line.split()) for line in lines_of(one_of(run), 200)]
+    views = [" ".join(line.split()) for line in lines_of(diagnosis_of(run), 200)]
     assert "what further attempts show" in views and any(
         text.startswith(f"supported: {tested.description}") for text in views
     )
@@ -244,7 +244,7 @@ def test_a_killed_session_states_what_its_job_stated(tmp_path: Path) -> None:
     values = [json.dumps(line) for line in lines]
     values += ["not json", '{"time": 1}', '{"time":1,"done":13,"total":40,"unit":"steps","note":{"loss":"\\u001b[2J"}}']
     (run / "jobs" / f"{run.name}.train.1" / "progress.jsonl").write_text("\n".join(values), encoding="utf-8")
-    diagnosis = one_of(run)
+    diagnosis = diagnosis_of(run)
     assert (
         diagnosis.state == "launched, without an end on record" and not diagnosis.readings and diagnosis.cause is None
     )
@@ -256,7 +256,7 @@ def test_a_killed_session_states_what_its_job_stated(tmp_path: Path) -> None:
 
 
 def test_a_job_without_progress_is_no_crash(tmp_path: Path) -> None:
-    diagnosis = one_of(killed(tmp_path))
+    diagnosis = diagnosis_of(killed(tmp_path))
     assert diagnosis.curves == Curves() and diagnosis.whys == ()
     assert diagnosis.description == "no check has run: the attempt has not reached its gate"
 
@@ -268,7 +268,7 @@ def test_what_an_older_gate_did_not_run_is_computed_now(tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(check_list, "CHECKS", older)
         run = ran(tmp_path, flawed_training("a plateau that the schedule makes"))
-    now = {reading.check: reading.recorded for reading in one_of(run).readings}
+    now = {reading.check: reading.recorded for reading in diagnosis_of(run).readings}
     assert now["training.schedule"] and not now["training.plateau"] and not now["training.decay"]
     entries, store = read_entries(run / "trail.sqlite"), Store(run / "store")
     (diagnosis,) = diagnosing.diagnose_from_trail(History(entries, store))
@@ -300,7 +300,7 @@ def test_the_report_states_it_and_renders_again_byte_for_byte(tmp_path: Path) ->
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_page_fits_the_terminal(tmp_path: Path, columns: int) -> None:
-    diagnosis = one_of(ran(tmp_path, flawed_training("a plateau that the schedule makes")))
+    diagnosis = diagnosis_of(ran(tmp_path, flawed_training("a plateau that the schedule makes")))
     lines = list(lines_of(diagnosis, columns))
     assert max(map(len, lines)) <= columns and max(map(len, lines)) > columns - 15
     assert "why" in lines and "what was found" in lines and "what to do next, by gain over effort" in lines

@@ -101,7 +101,7 @@ def test_a_real_wrapper_says_it_with_every_heartbeat(script: str, tmp_path: Path
     with subprocess.Popen([sys.executable, wrapper_driver.__file__, program, str(folder)], env=environ) as started:
         try:
             until = time.monotonic() + 60
-            while time.monotonic() < until and not _is_told(folder, script):
+            while time.monotonic() < until and not _is_reported(folder, script):
                 time.sleep(0.05)
             result = gpu_idle_s(folder)
         finally:
@@ -111,7 +111,7 @@ def test_a_real_wrapper_says_it_with_every_heartbeat(script: str, tmp_path: Path
     assert result is not None and (result >= 0.4 if script == IDLE else result == 0.0)
 
 
-def _is_told(folder: Path, script: str) -> bool:
+def _is_reported(folder: Path, script: str) -> bool:
     path = folder.parents[2] / "bin" / "asked"
     enough = path.exists() and len(path.read_text().splitlines()) > 3
     return enough and (script != IDLE or (gpu_idle_s(folder) or 0) >= 0.4)

@@ -24,7 +24,7 @@ from testing.factories.sessions_on_disk import first_order
 from testing.factories.spec_files import loads, write_spec
 from testing.fixtures.houses import IMPATIENT, House, settled
 
-ASKED = Resources(gpus=1, gpu="H200", cpus=8, memory_gb=64, spot=True, max_usd_per_hour=3.5, max_hours=2)
+RESOURCES = Resources(gpus=1, gpu="H200", cpus=8, memory_gb=64, spot=True, max_usd_per_hour=3.5, max_hours=2)
 ARGV = [
     "/venv/bin/python",
     "-P",
@@ -54,7 +54,7 @@ def answering(folder: Path, answer: str) -> SkyEngine:
 
 
 def test_a_task_has_the_users_part_and_the_jobs() -> None:
-    task = SkyEngine("none", TEMPLATE).task("small.base.1.abc", ARGV, ASKED)
+    task = SkyEngine("none", TEMPLATE).task("small.base.1.abc", ARGV, RESOURCES)
     assert task == {
         "name": machine_name("small.base.1.abc"),
         "setup": "pip install peergate\n",
@@ -110,12 +110,12 @@ def test_what_is_no_state_is_none(tmp_path: Path, answer: str, output: str, monk
 
 def test_a_machine_that_is_there_is_not_rented_again(tmp_path: Path) -> None:
     engine = answering(tmp_path, "echo '{\"exists\": true}'")
-    assert engine.submit("k", ARGV, ASKED) == machine_name("k")
+    assert engine.submit("k", ARGV, RESOURCES) == machine_name("k")
     requests = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line]
     assert [item["do"] for item in requests] == ["find"]
     engine = answering(tmp_path, "echo '{\"exists\": false}'")
     assert engine.find("k") is None
-    engine.submit("k", ARGV, ASKED)
+    engine.submit("k", ARGV, RESOURCES)
     last = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line][-1]
     assert (last["do"], last["name"], last["task"]["name"]) == ("submit", machine_name("k"), machine_name("k"))
 
@@ -124,7 +124,7 @@ def launch(status: str, kind: str = "", error: str = "") -> dict[str, str]:
     return {"id": "1", "status": status, "kind": kind, "error": f"{kind}: {error}" if kind else ""}
 
 
-NOBODY_HAS_ONE = launch("FAILED", "ResourcesUnavailableError", "no H200 below 3.5 USD")
+UNAVAILABLE = launch("FAILED", "ResourcesUnavailableError", "no H200 below 3.5 USD")
 REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Run: \x1b[1msky check\x1b[0m")
 
 
@@ -137,9 +137,9 @@ REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Ru
         ("INIT", launch("RUNNING"), EngineStatus("pending"), False),
         (None, launch("CANCELLED"), EngineStatus("unknown"), True),
         (None, launch("SUCCEEDED"), EngineStatus("unknown"), True),
-        (None, NOBODY_HAS_ONE, EngineStatus("unknown", NOBODY_HAS_ONE["error"]), True),
+        (None, UNAVAILABLE, EngineStatus("unknown", UNAVAILABLE["error"]), True),
         (None, REFUSED, EngineStatus("lost", "NoCloudAccessError: Cloud access is not set up. Run: sky check"), False),
-        ("INIT", NOBODY_HAS_ONE, EngineStatus("lost", NOBODY_HAS_ONE["error"]), False),
+        ("INIT", UNAVAILABLE, EngineStatus("lost", UNAVAILABLE["error"]), False),
     ],
 )
 def test_how_a_launch_went_is_reported_and_one_that_failed_for_good_is_not_repeated(
@@ -148,7 +148,7 @@ def test_how_a_launch_went_is_reported_and_one_that_failed_for_good_is_not_repea
     report = {"cluster": cluster, "job": None, "launch": newest, "exists": cluster is not None}
     engine = answering(tmp_path, f"cat <<'END'\n{json.dumps(report)}\nEND")
     assert engine.find("k") == machine_name("k") and engine.poll("pg-1") == state
-    engine.submit("k", ARGV, ASKED)
+    engine.submit("k", ARGV, RESOURCES)
     requests = [json.loads(line)["do"] for line in (tmp_path / "asked").read_text().split("\n") if line]
     assert ("submit" in requests) == is_launched
 
@@ -245,7 +245,7 @@ def test_sky_reads_a_task_as_it_was_meant(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(skypilot_engine, "ASK_S", 300)
     engine = SkyEngine(os.environ["PEERGATE_SKY_PYTHON"], TEMPLATE | {"resources": {"disk_size": 100}})
-    task = engine.task("small.base.1.abc", ARGV, ASKED)
+    task = engine.task("small.base.1.abc", ARGV, RESOURCES)
     read = engine._ask({"do": "check", "task": task}, "task")["task"]  # pyright: ignore[reportPrivateUsage]
     for key in ("name", "num_nodes", "setup", "run", "envs"):
         assert read[key] == task[key]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_a_session_whose_job_never_begins_asks_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(act, "FIRST_TOLD_S", 0.5)
+    monkeypatch.setattr(act, "FIRST_REPORT_S", 0.5)
     engine = ProcessEngine(tmp_path / "engine")
     engine.queue = True
     waits = ("budget:\n", "resources: {max_wait_hours: 0.0005}\nbudget:\n")

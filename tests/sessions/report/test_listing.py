@@ -110,7 +110,7 @@ def test_head_and_tail_say_what_the_whole_trail_says(tmp_path: Path) -> None:
             connection.executescript(SCHEMA.replace("UNIQUE INDEX", "INDEX"))
             texts = [(seq, payload.decode(), "[]") for seq, (payload, _) in enumerate(rows)]
             connection.executemany("INSERT INTO entry VALUES (?, ?, ?)", texts)
-            recorded_entries = session_list._that_tell(connection)  # pyright: ignore[reportPrivateUsage]
+            recorded_entries = session_list._read_state_entries(connection)  # pyright: ignore[reportPrivateUsage]
         whole = [restore_entry(*row) for row in rows]
         result, expected = (
             summary("s", tmp_path, History(entries), len(rows)) for entries in (recorded_entries, whole)

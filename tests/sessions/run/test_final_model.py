@@ -21,7 +21,7 @@ from testing.fixtures.quick_session import QuickLauncher, drive, open_quick, qui
 PACKAGE, TRAINED = "jobs/small.ship.1/out/package", "jobs/small.train.1/out/checkpoint"
 
 
-def found_in(run: Path, without: str = "") -> FinalModel | None:
+def final_model_of(run: Path, without: str = "") -> FinalModel | None:
     entries = read_entries(run / "trail.sqlite")
     resolved: ResolvedSpec
     resolved = History(entries, Store(run / "store")).resolved
@@ -43,7 +43,7 @@ def test_the_package_is_copied_and_it_is_the_recorded_one(run: Path, tmp_path: P
 
 
 def test_without_a_package_it_is_the_evaluated_checkpoint(run: Path) -> None:
-    model = found_in(run, without="ship")
+    model = final_model_of(run, without="ship")
     assert model is not None and (model.stage, model.path) == ("train", TRAINED)
 
 

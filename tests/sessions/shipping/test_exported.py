@@ -76,7 +76,7 @@ def test_a_file_of_a_kept_folder_that_is_missing_is_found(run: Path, tmp_path: P
 
 
 def test_a_large_export_is_not_copied_into_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_end, "MOST_KEPT", 100)
+    monkeypatch.setattr(job_end, "MOST_STORED_BYTES", 100)
     run = open_quick(tmp_path, with_export("no"))
     drive(quick_session(run))
     (exit,) = (entry for entry in read_entries(run / "trail.sqlite") if entry.key == "exit/small.gguf.1")

@@ -35,7 +35,7 @@ from testing.fixtures.scripted_builder import Reply, call, scripted_builder, tex
 from tests.e2e.reviewed import complaints, endpoint, says
 from training.jobs.base_model import prepare
 
-ASKED = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
+ROWS = [{"prompt": f"What is {n} + {n}?", "completion": str(2 * n)} for n in range(60)]
 MOST_SECONDS = 7200
 """Ends a session that hangs; a quiet machine takes a tenth, and load alone shall not fail a test."""
 VERIFIER = "def verify(item, answer):\n    return answer.rpartition(' ')[2] == item.constraint['answer']\n"
@@ -69,7 +69,7 @@ def test_own_rows_are_split_so_that_no_prompt_is_on_both_sides(tmp_path: Path) -
         writer = csv.DictWriter(file, ["prompt", "completion"])
         writer.writeheader()
         # Each prompt three times: of copies one is kept.
-        writer.writerows(ASKED * 3)
+        writer.writerows(ROWS * 3)
     done = called("init", tmp_path / "mine", "--data", tmp_path / "mine.csv")
     assert done.returncode == 0 and "120 of 180 rows repeat another word for word" in done.stdout, done
     heldout, train = (rows_of(tmp_path / "mine" / name) for name in ("heldout.jsonl", "train.jsonl"))
@@ -95,7 +95,7 @@ def test_the_spec_of_the_readme_is_what_init_writes_in_15_lines(tmp_path: Path) 
 
 
 def test_the_gain_that_it_registers_is_the_smallest_that_its_items_find(tmp_path: Path) -> None:
-    made = make_starter("mine", data=json_lines(tmp_path / "a.jsonl", ASKED))
+    made = make_starter("mine", data=json_lines(tmp_path / "a.jsonl", ROWS))
     (tmp_path / "out").mkdir()
     for name, text in made.files.items():
         (tmp_path / "out" / name).write_bytes(text)
@@ -120,7 +120,7 @@ def test_prompts_and_a_verifier_are_enough(tmp_path: Path) -> None:
 
 
 def test_a_baseline_that_stops_at_no_answer_passes_the_limits_that_are_written(tmp_path: Path) -> None:
-    made = make_starter("mine", data=json_lines(tmp_path / "a.jsonl", ASKED))
+    made = make_starter("mine", data=json_lines(tmp_path / "a.jsonl", ROWS))
     (tmp_path / "out").mkdir()
     for name, text in made.files.items():
         (tmp_path / "out" / name).write_bytes(text)
@@ -190,7 +190,7 @@ def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path)
                 {"role": "assistant", "content": row["completion"]},
             ]
         }
-        for row in ASKED
+        for row in ROWS
     ]
     done = called("init", tmp_path / "d", "--data", json_lines(tmp_path / "chats.jsonl", chats))
     assert done.returncode == 0, done.stderr
@@ -201,7 +201,7 @@ def test_conversations_are_asked_with_the_turns_that_were_before(tmp_path: Path)
 
 
 def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
-    pairs = [{"prompt": row["prompt"], "chosen": f"It is {row['completion']}", "rejected": "No idea"} for row in ASKED]
+    pairs = [{"prompt": row["prompt"], "chosen": f"It is {row['completion']}", "rejected": "No idea"} for row in ROWS]
     assert called("init", tmp_path / "c", "--data", json_lines(tmp_path / "p.jsonl", pairs)).returncode == 0
     assert load_spec(tmp_path / "c" / "experiment.yaml").spec.stages[1].kind == "dpo"
 
@@ -209,8 +209,8 @@ def test_pairs_become_a_preference_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "done"),
     [
-        (ASKED[:10], {}, r"too few different prompts \(10\): 5 held out cannot find a gain of 0.6 or less"),
-        (ASKED, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
+        (ROWS[:10], {}, r"too few different prompts \(10\): 5 held out cannot find a gain of 0.6 or less"),
+        (ROWS, {"template": "dpo"}, "dpo trains on pairs, these rows are examples"),
         ([{"text": "Once."}] * 60, {}, "plain texts have no answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {}, "the rows hold no right answers"),
         ([{"prompt": f"Say {n}."} for n in range(60)], {"template": "script"}, "train.py trains on examples"),
@@ -250,7 +250,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert done.returncode == 2 and "verify.py would be overwritten; nothing was written" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["verify.py"]
     # One's own verifier may lie in the folder already.
-    data = json_lines(tmp_path / "rows.jsonl", ASKED)
+    data = json_lines(tmp_path / "rows.jsonl", ROWS)
     assert called("init", tmp_path, "--data", data, "--verifier", tmp_path / "verify.py").returncode == 0
     assert (tmp_path / "verify.py").read_text(encoding="utf-8") == VERIFIER
     done = called("spec", "check", tmp_path / "experiment.yaml")
@@ -283,7 +283,7 @@ def test_the_name_is_that_of_the_folder_as_far_as_it_can_be(folder: str, name: s
 
 
 def test_two_models_are_compared_on_all_rows(tmp_path: Path) -> None:
-    data = json_lines(tmp_path / "a.jsonl", ASKED)
+    data = json_lines(tmp_path / "a.jsonl", ROWS)
     (tmp_path / "other").mkdir()
     words = ("init", "e", "--data", data, "--template", "evaluate", "--against", "path:other")
     assert called(*words, cwd=tmp_path).returncode == 0

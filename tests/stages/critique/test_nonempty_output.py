@@ -30,7 +30,7 @@ from tests.docs.test_failures_text import gated, outcome_of
 from training.rules.critique.preference_pairs import verdicts, verified_pairs
 
 ID = "health.kept"
-GIVEN = "{metric: accepted, at_least: 2}"
+AT_LEAST_TWO = "{metric: accepted, at_least: 2}"
 
 KEPT = {name: kind.required_output for name, kind in STAGE_KINDS.items() if kind.required_output}
 
@@ -166,8 +166,8 @@ def test_instructions_that_are_all_taken_out_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bound", ["at_most: 0", "below: 1", "at_most: 0.5"])
 def test_a_criterion_that_only_nothing_can_meet_is_reported_before_the_start(tmp_path: Path, bound: str) -> None:
     # The control: one that a single row can meet.
-    loads(write_spec(tmp_path, (GIVEN, "{metric: accepted, at_most: 1}")))
-    path = write_spec(tmp_path, (GIVEN, f"{{metric: accepted, {bound}}}"))
+    loads(write_spec(tmp_path, (AT_LEAST_TWO, "{metric: accepted, at_most: 1}")))
+    path = write_spec(tmp_path, (AT_LEAST_TWO, f"{{metric: accepted, {bound}}}"))
     (problem,) = problems_of(path)
     assert "is met only where nothing was kept, and then the gate stays shut" in str(problem)
     assert f"stages[1].gate.criteria[1].{bound.partition(':')[0]}" in str(problem)

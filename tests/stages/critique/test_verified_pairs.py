@@ -28,12 +28,12 @@ from training.jobs.job import Job
 from training.rules.critique.preference_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 TASK = "format_instructions"
-GIVEN = BestOfNVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)
+SETTINGS = BestOfNVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)
 STAGE = BEST_OF_N_VERIFIED.stage(
     name="pairs",
     kind="best_of_n_verified",
     inputs={"samples": "sample.rows", "prompts": "data.prompts"},
-    parameters=GIVEN,
+    parameters=SETTINGS,
 )
 
 
@@ -44,7 +44,7 @@ def rows(**changes: Any) -> list[GenerationRow]:
 def test_what_the_verifier_accepts_is_chosen_over_what_it_refuses() -> None:
     given_rows = rows()
     verified_rows = verdicts(TASK, prompt_items(), given_rows)
-    pairs = verified_pairs(given_rows, verified_rows, GIVEN).pairs
+    pairs = verified_pairs(given_rows, verified_rows, SETTINGS).pairs
     assert [row.verdict for row in verified_rows] == ["accepted", "refused"] * 5
     assert len(pairs) == 5 and mixed_prompts(verified_rows) == 5
     assert all(preference.chosen.islower() and preference.rejected == "A Tale In Capitals." for preference in pairs)
@@ -58,13 +58,13 @@ def test_what_the_token_limit_ended_is_on_neither_side() -> None:
     given_rows = rows(truncated=True)
     verified_rows = verdicts(TASK, prompt_items(), given_rows)
     assert {row.verdict for row in verified_rows} == {"truncated"}
-    assert verified_pairs(given_rows, verified_rows, GIVEN).pairs == [] and mixed_prompts(verified_rows) == 0
+    assert verified_pairs(given_rows, verified_rows, SETTINGS).pairs == [] and mixed_prompts(verified_rows) == 0
 
 
 @pytest.mark.parametrize(("most", "remaining"), [(100.0, 5), (1.5, 0)])
 def test_pairs_of_very_different_lengths_are_left_out(most: float, remaining: int) -> None:
     given_rows = rows()
-    parameters = GIVEN.model_copy(update={"max_length_ratio": most})
+    parameters = SETTINGS.model_copy(update={"max_length_ratio": most})
     assert len(verified_pairs(given_rows, verdicts(TASK, prompt_items(), given_rows), parameters).pairs) == remaining
 
 
@@ -88,7 +88,7 @@ def test_a_sample_stands_in_one_pair_at_most(texts: list[tuple[int, str]], most:
         rows()[2 * place].model_copy(update={"sample": n, "completion": f"{text}{n % 3}" if text else ""})
         for n, (place, text) in enumerate(texts)
     ]
-    parameters = GIVEN.model_copy(update={"pairs_per_prompt": most})
+    parameters = SETTINGS.model_copy(update={"pairs_per_prompt": most})
     verified_rows = verdicts(TASK, items, given_rows)
     pairs = verified_pairs(given_rows, verified_rows, parameters).pairs
     accepted = {
@@ -120,7 +120,7 @@ def job_of(tmp_path: Path) -> Job:
         "prompts": lines(tmp_path / "prompts.jsonl", list(prompt_items())),
         "model": model,
     }
-    return stage_job(tmp_path / "job", "best_of_n_verified", inputs, "instruct", **GIVEN.model_dump())
+    return stage_job(tmp_path / "job", "best_of_n_verified", inputs, "instruct", **SETTINGS.model_dump())
 
 
 def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
@@ -129,9 +129,13 @@ def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
     verified_rows = verdicts(TASK, prompt_items(), rows())
     selected = (job.out / "preferences.jsonl").read_text(encoding="utf-8").splitlines()
     assert [Preference.model_validate_json(line) for line in selected] == verified_pairs(
-        rows(), verified_rows, GIVEN
+        rows(), verified_rows, SETTINGS
     ).pairs
-    assert done.effective == GIVEN.model_dump(mode="json") and done.facts == {"samples": 10, "pairs": 5, "dropped": {}}
+    assert done.effective == SETTINGS.model_dump(mode="json") and done.facts == {
+        "samples": 10,
+        "pairs": 5,
+        "dropped": {},
+    }
 
 
 def nothing(_: list[VerifiedRow], __: list[Preference]) -> None:
@@ -140,7 +144,7 @@ def nothing(_: list[VerifiedRow], __: list[Preference]) -> None:
 
 def evidence(folder: Path, change: Callable[[list[VerifiedRow], list[Preference]], None] = nothing) -> Evidence:
     verified_rows = verdicts(TASK, prompt_items(), rows())
-    pairs = verified_pairs(rows(), verified_rows, GIVEN).pairs
+    pairs = verified_pairs(rows(), verified_rows, SETTINGS).pairs
     change(verified_rows, pairs)
     inputs = {
         "samples": lines(folder / "in" / "samples.jsonl", rows()),

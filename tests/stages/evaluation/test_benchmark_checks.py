@@ -30,7 +30,7 @@ from testing.factories.benchmark_evidence import (
 from training.rules.evaluation.inspect_log import NAME, write_log
 
 
-def found_in(evidence: object) -> dict[str, CheckResult]:
+def results_of(evidence: object) -> dict[str, CheckResult]:
     try:
         metrics = measure(evidence)  # pyright: ignore[reportArgumentType]
     except EvidenceMissing:
@@ -39,7 +39,7 @@ def found_in(evidence: object) -> dict[str, CheckResult]:
 
 
 def test_healthy_evidence_has_no_finding(tmp_path: Path) -> None:
-    results = found_in(benchmark_evidence(tmp_path))
+    results = results_of(benchmark_evidence(tmp_path))
     assert {
         id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
     } == {}
@@ -56,7 +56,7 @@ def test_what_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_flaw_is_found_by_its_check(tmp_path: Path, flaw: str) -> None:
     broken, check, status = FLAWS[flaw]
-    result = found_in(broken(tmp_path))[check]
+    result = results_of(broken(tmp_path))[check]
     assert result.status == status, result.detail
 
 
@@ -68,7 +68,7 @@ def test_epochs_are_answers_to_an_item_of_which_the_share_that_is_right_counts(t
     answers[0] |= {"scores": {"match": "I", "long": 0.5}, "correct": False, "output": "It is warm"}
     answers[0]["calls"][0] |= {"output": "It is warm"}
     evidence = benchmark_evidence(tmp_path, answers, samples(answers), changes=EPOCHS)
-    results = found_in(evidence)
+    results = results_of(evidence)
     assert {
         id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
     } == {}
@@ -96,7 +96,7 @@ def test_draws_that_were_left_out_or_counted_twice_are_found(
         row["calls"][0]["prompt_digest"] = digest_bytes(row["item"].encode())
         assert at % 3 == row["sample"]
     changed(answers)
-    result = found_in(benchmark_evidence(tmp_path, answers, samples(answers), changes=EPOCHS))[check]
+    result = results_of(benchmark_evidence(tmp_path, answers, samples(answers), changes=EPOCHS))[check]
     assert result.status in ("FAIL", "BLOCKED") and why in result.detail, result.detail
 
 
@@ -104,7 +104,7 @@ def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path
     evidence = lm_eval_evidence(tmp_path)
     metrics = measure(evidence).metrics
     assert (metrics["lm_eval_accuracy"].value, metrics["lm_eval_items"].value) == (RIGHT / 12, 12)
-    results = found_in(evidence)
+    results = results_of(evidence)
     assert {
         id: result.detail for id, result in results.items() if result.status not in ("PASS", "NOT_APPLICABLE")
     } == {}
@@ -113,7 +113,7 @@ def test_a_task_of_lm_eval_is_measured_and_its_scores_carried_out_again(tmp_path
 
 
 def test_a_score_of_lm_eval_that_was_edited_in_log_and_rows_is_found(tmp_path: Path) -> None:
-    results = found_in(lm_eval_evidence(tmp_path, right=tuple(range(RIGHT + 1))))
+    results = results_of(lm_eval_evidence(tmp_path, right=tuple(range(RIGHT + 1))))
     assert results["benchmark.scores"].status == "FAIL" and results["benchmark.log"].status == "PASS"
 
 
@@ -128,7 +128,7 @@ def test_a_log_that_is_none_closes_the_gate(tmp_path: Path, content: bytes) -> N
     log = evidence.outputs["log"]
     (log / NAME).write_bytes(content)
     evidence = replace(evidence, output_digests=evidence.output_digests | {"log": digest_path(log)})
-    results = found_in(evidence)
+    results = results_of(evidence)
     assert {results[name].status for name in ("benchmark.log", "benchmark.task")} <= {"BLOCKED", "FAIL"}
 
 
@@ -137,15 +137,15 @@ def test_a_log_that_was_changed_after_the_job_closes_the_gate(tmp_path: Path) ->
     path = evidence.outputs["log"] / NAME
     path.unlink()
     write_log(path, header(tags=["edited"]), samples(rows()))
-    results = found_in(evidence)
+    results = results_of(evidence)
     assert {results[name].status for name in ("benchmark.log", "benchmark.task", "benchmark.scores")} == {"BLOCKED"}
     (evidence.outputs["log"] / "other").write_text("x", encoding="utf-8")
-    assert found_in(evidence)["benchmark.log"].status == "BLOCKED"
+    assert results_of(evidence)["benchmark.log"].status == "BLOCKED"
 
 
 def test_without_a_log_the_gate_stays_closed(tmp_path: Path) -> None:
     evidence = benchmark_evidence(tmp_path)
-    results = found_in(replace(evidence, outputs={"rows": evidence.outputs["rows"]}))
+    results = results_of(replace(evidence, outputs={"rows": evidence.outputs["rows"]}))
     assert results["benchmark.log"].status == "BLOCKED"
 
 

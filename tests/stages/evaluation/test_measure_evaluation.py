@@ -18,7 +18,7 @@ from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.metric_catalog import METRICS
 from specs.system.errors import EvidenceMissing
 from testing.factories.evaluation_evidence import (
-    SAID,
+    ANSWER_TEXTS,
     SURPRISE,
     TEXTS,
     TOKENS,
@@ -169,7 +169,7 @@ def test_a_conversation_passes_when_every_later_turn_does(tmp_path: Path) -> Non
 
 def test_the_lowest_kind_is_the_one_with_the_lowest_share_however_few_it_has(tmp_path: Path) -> None:
     wrong = ("It is called Tom.", "hello there to you.", "They make honey.", "I shall now use very many words.")
-    rows = conversation_rows((*wrong, *SAID), 8)
+    rows = conversation_rows((*wrong, *ANSWER_TEXTS), 8)
     every = converse_evidence(tmp_path, rows)
     # Of eight updates four pass, of one memory that one.
     selected = [
@@ -373,7 +373,7 @@ def test_every_metric_of_these_kinds_is_measured(tmp_path: Path) -> None:
         "perplexity": perplexity_evidence(tmp_path),
         "multiple_choice": choose_evidence(tmp_path / "c", choice_rows([(1.0, 2.0)] * 4)),
         "pairwise_judge": compare_evidence(tmp_path / "d", ["first"], TWENTY, TWENTY),
-        "multi_turn": converse_evidence(tmp_path / "t", conversation_rows(SAID, 8)),
+        "multi_turn": converse_evidence(tmp_path / "t", conversation_rows(ANSWER_TEXTS, 8)),
     }
     for kind, evidence in made.items():
         assert set(measure(evidence).metrics) == {id for id, metric in METRICS.items() if metric.scope == kind}

@@ -60,7 +60,7 @@ def _pairs(evidence: Evidence, rows: list[dict[str, Any]]) -> Evidence:
     return replace(evidence, outputs=evidence.outputs | {"pairs": write_rows(evidence.outputs["pairs"], rows)})
 
 
-def _given(evidence: Evidence, **changes: Any) -> Evidence:
+def _write_preferences(evidence: Evidence, **changes: Any) -> Evidence:
     write_rows(evidence.inputs["preferences"], preferences(**changes))
     return evidence
 
@@ -75,21 +75,21 @@ def _trained(evidence: Evidence) -> tuple[int, ...]:
 
 TOWERS = "Write down how tall towers cast longer shadows before evening."
 FLAWS: list[tuple[str, str, str, Callable[[Evidence], Evidence]]] = [
-    ("a held-out prompt", "dpo.overlap", "FAIL", lambda evidence: _given(evidence,
+    ("a held-out prompt", "dpo.overlap", "FAIL", lambda evidence: _write_preferences(evidence,
      prompt=heldout_items()[0].prompt.upper())),
     ("a held-out prompt backwards, as the chosen response", "dpo.overlap", "FAIL",
-     lambda evidence: _given(evidence, chosen=heldout_items()[0].prompt[::-1])),
+     lambda evidence: _write_preferences(evidence, chosen=heldout_items()[0].prompt[::-1])),
     (
         "a held-out prompt in other words",
         "dpo.nearest",
         "WARN",
-        lambda evidence: _given(
+        lambda evidence: _write_preferences(
             replace(evidence, heldout=(evidence.heldout[0].model_copy(update={"prompt": TOWERS}),
              *evidence.heldout[1:])),
             chosen="As the evening comes the shadow of a tower grows.",
         ),
     ),
-    ("a held-out topic", "dpo.groups", "FAIL", lambda evidence: _given(evidence, group="hg3")),
+    ("a held-out topic", "dpo.groups", "FAIL", lambda evidence: _write_preferences(evidence, group="hg3")),
     ("fewer pairs than were granted", "dpo.split", "FAIL", lambda evidence: with_manifest(evidence,
      facts={"pairs": 19})),
     ("scored what was trained on", "dpo.split", "FAIL", lambda evidence: _pairs(evidence, scores(preferences(),

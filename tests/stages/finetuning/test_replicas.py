@@ -167,7 +167,7 @@ def test_a_witness_trains_rounds_again_and_makes_their_outer_steps(whole: tuple[
 def test_a_replica_that_is_killed_comes_back_and_the_model_is_the_same(
     whole: tuple[Job, StageResult], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "TOLD_AFTER_S", 0.5)
+    monkeypatch.setattr(waits, "LOG_AFTER_S", 0.5)
     job = replica_job(tmp_path)
     thread = _killing(job, replica=1, after=1, saved=True)
     done = sft(job)

@@ -324,14 +324,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def found_in(folder: Path) -> dict[str, bytes]:
+def files_in(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_files_arrive_as_they_were_sent(folder: Path) -> None:
     stream = sent(("rows.jsonl", b"{}\n"), ("a/b.txt", b"hi"), ("x/rows.jsonl", b"z"), ("empty", b""))
     assert receive(stream, folder, 100) == ReceivedFiles(4, 6, 0)
-    assert found_in(folder) == {
+    assert files_in(folder) == {
         "rows.jsonl": b"{}\n",
         "files/a/b.txt": b"hi",
         "files/x/rows.jsonl": b"z",
@@ -365,7 +365,7 @@ def test_files_arrive_as_they_were_sent(folder: Path) -> None:
 def test_a_name_that_could_lead_elsewhere_is_refused(folder: Path, path: object) -> None:
     with pytest.raises(OutputStreamError):
         receive(sent((path, b"x")), folder, 100)
-    assert found_in(folder.parent) == {}
+    assert files_in(folder.parent) == {}
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_a_stream_that_breaks_off_is_distinguished_from_one_that_lies(folder: Pa
 def test_too_much_is_refused_before_it_is_written(folder: Path) -> None:
     with pytest.raises(OutputStreamError, match=r"101 bytes or more, the limit is 100"):
         receive(sent(("a", b"x" * 100), ("b", b"y")), folder, 100)
-    assert list(found_in(folder)) == ["files/a"]
+    assert list(files_in(folder)) == ["files/a"]
 
 
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_name_that_comes_twice_does_not_replace_the_first(folder: Path) -> None:
     with pytest.raises(OSError, match="exists"):
         receive(sent(("a", b"1"), ("a", b"2")), folder, 100)
-    assert found_in(folder) == {"files/a": b"1"}
+    assert files_in(folder) == {"files/a": b"1"}
 
 
 def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, folder: Path) -> None:
@@ -437,7 +437,7 @@ def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, 
     send(str(path), stream)
     stream.seek(0)
     assert receive(stream, folder, 100) == ReceivedFiles(1, 4, 5)
-    assert found_in(folder) == {"files/deep/kept.txt": b"kept"}
+    assert files_in(folder) == {"files/deep/kept.txt": b"kept"}
 
 
 def test_folders_that_lie_too_deep_are_not_left_out_in_silence(tmp_path: Path) -> None:

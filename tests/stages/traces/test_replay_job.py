@@ -10,7 +10,7 @@ import pytest
 
 from specs.stages.traces.rows import TraceAnswer
 from specs.system.errors import ExitCode
-from testing.factories.trace_evidence import GIVEN, transcripts
+from testing.factories.trace_evidence import PARAMETERS, transcripts
 from testing.fixtures.stage_jobs import stage_job
 from testing.fixtures.tiny_training import tiny_checkpoint, write_lines
 from testing.fixtures.witnessed_jobs import unwritten
@@ -19,7 +19,7 @@ from training.jobs.traces.replay_traces import replay_traces
 from training.rules.traces.local_replay import pairs_of, states_in
 
 pytestmark = pytest.mark.integration
-SMALL = GIVEN.model_dump(mode="json") | {
+SMALL = PARAMETERS.model_dump(mode="json") | {
     "max_states": 3,
     "prompt_characters": 500,
     "max_new_tokens": 8,

@@ -15,7 +15,7 @@ from reviews.gate.measurer import measure
 from specs.system.errors import EvidenceMissing
 from testing.factories.evidence_on_disk import write_rows
 from testing.factories.judged_evidence import results_of
-from testing.factories.trace_evidence import GIVEN, answer_rows, states, trace_evidence, transcripts
+from testing.factories.trace_evidence import PARAMETERS, answer_rows, states, trace_evidence, transcripts
 from training.rules.traces import local_replay
 
 OWN = "traces."
@@ -109,7 +109,7 @@ def test_records_that_no_one_accounts_for_are_found(tmp_path: Path, monkeypatch:
 def test_a_transcript_is_written_nowhere_else(tmp_path: Path, id: str) -> None:
     rows = [item.model_copy(update={"id": id}) for item in transcripts()]
     with pytest.raises(ValueError, match="not a name of a transcript"):
-        local_replay.states_in(rows, GIVEN)
+        local_replay.states_in(rows, PARAMETERS)
     evidence = trace_evidence(tmp_path)
     write_rows(evidence.inputs["transcripts"], [item.model_dump() for item in rows])
     with pytest.raises(EvidenceMissing):
@@ -125,7 +125,7 @@ def test_every_check_has_a_flaw() -> None:
 
 
 def test_every_pair_says_in_which_circle_it_is_and_who_accepted_that() -> None:
-    circles = local_replay.circles_of(states(), GIVEN)
+    circles = local_replay.circles_of(states(), PARAMETERS)
     assert len(circles) == 3 and "student's own family" in circles[1] and "is not known" in circles[2]
-    other = GIVEN.model_copy(update={"student": "llama"})
+    other = PARAMETERS.model_copy(update={"student": "llama"})
     assert local_replay.circles_of(states(), other) == (circles[0], circles[2])

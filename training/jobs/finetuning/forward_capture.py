@@ -18,7 +18,7 @@ _PIECE = 128
 """Tokens whose log-probabilities are computed at a time."""
 
 
-class NotGiven(Exception):
+class CaptureMissing(Exception):
     """The model was not given a sequence that the trainer has in its batch."""
 
 
@@ -59,13 +59,13 @@ class ForwardCapture:
         self._answer = type(answer)
 
     def responses(self, view: View) -> list[Response]:
-        """Return the captured responses of sequences, in order; raises NotGiven if no pass had all of them."""
+        """Return the captured responses of sequences, in order; raises CaptureMissing if no pass had all of them."""
         import torch
 
         wanted = list(_responses(view))
         heard = next((pass_ for pass_ in self._passes if all(sequence.key in pass_ for sequence in wanted)), None)
         if heard is None:
-            raise NotGiven(f"the model was not given the {len(wanted)} sequences of the batch unchanged")
+            raise CaptureMissing(f"the model was not given the {len(wanted)} sequences of the batch unchanged")
         new = [response for response in wanted if not isinstance(heard[response.key], Response)]
         if new:
             hidden = torch.cat([heard[response.key] for response in new])

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from training.compat.trl_internals import keeping_metrics
 from training.engines.batched import pad_rows
 from training.engines.checkpoint import evaluating
-from training.jobs.finetuning.forward_capture import ForwardCapture, NotGiven
+from training.jobs.finetuning.forward_capture import CaptureMissing, ForwardCapture
 from training.jobs.finetuning.loss_masks import View, build_drift_view, views
 from training.jobs.finetuning.training_texts import PromptWithResponses
 from training.rules.finetuning.losses import (
@@ -74,7 +74,7 @@ def compare(
         ours = loss_of(trainer, name, inputs, witness.responses)
         shortest = _shortest(inputs)
         heard = witness.responses(shortest)[0].total
-    except NotGiven as error:
+    except CaptureMissing as error:
         raise GrantMismatch(f"step {trainer.state.global_step + 1}: {error}") from error
     difference = _require_equal_loss(trainer, name, scale * witness.loss, ours, most)
     with evaluating(trainer.model):

@@ -20,7 +20,7 @@ def build_drift_view(inputs: dict[str, Any]) -> View:
 
 
 SAMPLE, _SAMPLE_TOKENS = 3, 512
-SHOWN = 5
+MOST_LISTED = 5
 
 
 class View(NamedTuple):
@@ -94,7 +94,7 @@ class MaskProof:
         first = int(carried.argmax()) if count else len(ids)
         if key(ids[:first]) not in self.prompts.known or not bool(carried[first:].all()) or not count:
             self.violations += 1
-            if len(self.wrong) < SHOWN:
+            if len(self.wrong) < MOST_LISTED:
                 self.wrong.append({"step": step, "prompt_tokens": first, "tokens": len(ids)})
         if len(self.sample) < SAMPLE:
             short = slice(None, _SAMPLE_TOKENS)

@@ -44,7 +44,7 @@ _MOST_CONFIGURATION = 4 << 20
 
 _HEADER_ROOM = 1 << 20
 
-_SHOWN = 5
+_MOST_LISTED = 5
 
 
 class NotTaken(Exception):
@@ -127,8 +127,8 @@ def _differing(path: Path, other: Path) -> str:
     if not path.name.endswith("config.json"):
         return "; omit it, the base model's is used"
     names = _differences(path, other) if other.is_file() else []
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    what = f": {', '.join(map(quote_name, names[:_SHOWN]))}{more}" if names else ""
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    what = f": {', '.join(map(quote_name, names[:_MOST_LISTED]))}{more}" if names else ""
     return f"{what}; omit it, the base model's is used"
 
 

@@ -42,7 +42,7 @@ def main() -> int:
     command = [sys.executable, "-I", "-B", "-u", *before, facts["code"]]
     code = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=facts["out"], check=False).returncode
     if code != 0:
-        # As a shell tells it: an exit code cannot be negative.
+        # As a shell reports it: an exit code cannot be negative.
         return code if code > 0 else 128 - code
     # What is sent is not a file, so its length is not limited here but where it arrives.
     try:

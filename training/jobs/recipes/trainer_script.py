@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {}
 INPUTS, OUT = Path(os.environ["INPUTS"]), Path(os.environ["OUT"])
 BASE = INPUTS / str(SETTINGS.get("model"))
 SAVED = OUT / "checkpoint"
-SHOWN = ("loss", "eval_loss", "learning_rate", "grad_norm")
+LOGGED_NUMBERS = ("loss", "eval_loss", "learning_rate", "grad_norm")
 WHEN = ("eval_strategy", "eval_steps", "evals_per_epoch")
 """Keys that say when rows to evaluate on are read; without one both tools never read them."""
 SECONDS = 0.5
@@ -153,7 +153,7 @@ def _show_progress() -> None:
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             numbers = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
-            self.note = "".join(f" {name}={numbers[name]:.6g}" for name in SHOWN if name in numbers)
+            self.note = "".join(f" {name}={numbers[name]:.6g}" for name in LOGGED_NUMBERS if name in numbers)
             with (OUT / "rows.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
 

@@ -13,7 +13,7 @@ from training.rules.tasks.format_instructions import Judgement, Span
 
 _LEAST_SPREAD = 1e-4
 """Added to a standard deviation, as TRL does."""
-MOST_SHOWN = 2000
+HINT_CHARACTERS = 2000
 """Characters of an answer in a hint."""
 
 
@@ -60,9 +60,9 @@ def hints(
         if judgement.passed or (self_distillation.target == "span" and span is None):
             matching_hints.append(None)
         elif right is not None and self_distillation.feedback != "verifier":
-            matching_hints.append(Hint(f"A right answer is:\n{right[:MOST_SHOWN]}"))
+            matching_hints.append(Hint(f"A right answer is:\n{right[:HINT_CHARACTERS]}"))
         elif judgement.reason and self_distillation.feedback != "sibling":
-            reason = f"This answer was wrong:\n{text.strip()[:MOST_SHOWN]}\nThe reason: it {judgement.reason}."
+            reason = f"This answer was wrong:\n{text.strip()[:HINT_CHARACTERS]}\nThe reason: it {judgement.reason}."
             matching_hints.append(Hint(reason, span))
         else:
             matching_hints.append(None)

@@ -24,7 +24,7 @@ _AGAIN = "export the checkpoint again"
 _BLOCK = 32
 """Values that share a scale in ``Q8_0``."""
 _PART = 1 << 22
-_SHOWN = 5
+_MOST_LISTED = 5
 _TOP = {"token_embd.weight": EMBEDDING, "output_norm.weight": "model.norm.weight", "output.weight": HEAD}
 _LAYER = {
     **{"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj"},
@@ -58,7 +58,7 @@ def values(folder: CheckpointFolder, path: Path) -> Iterator[Flaw]:
         source = _source(name)
         if source == HEAD and HEAD not in ours and _ties(config):
             source = EMBEDDING
-        if source is None or source not in ours or tensor.dtype in unknown or visible >= _SHOWN:
+        if source is None or source not in ours or tensor.dtype in unknown or visible >= _MOST_LISTED:
             continue
         heads = _heads(config, name) if family == "llama" else None
         if why := _apart(tensor, path, ours[source], heads):
@@ -80,7 +80,7 @@ def _left_out(
     """Yield biases and an output that the checkpoint has and its export lacks: llama.cpp computes without them."""
     carried = {_source(name) for name in theirs} | ({HEAD} if _ties(config) else set[str | None]())
     missing = sorted(name for name in ours.keys() - carried if name == HEAD or name.endswith(".bias"))
-    for name in missing[:_SHOWN]:
+    for name in missing[:_MOST_LISTED]:
         why = f"lacks {quote_name(name)} of the checkpoint"
         why += ": llama.cpp takes the input embeddings in its place" if name == HEAD else ""
         yield Flaw("gguf", "left_out", file, why, _AGAIN)

@@ -15,7 +15,7 @@ from training.rules.weight_files import FLOATS, Tensor, WrongWeights, compare, q
 
 LARGEST = 1e6
 """No weight of a trained model is near it; a flipped bit of an exponent is far above."""
-_SHOWN = 5
+_MOST_LISTED = 5
 _AGAIN = "take the last good checkpoint, and copy it again"
 
 
@@ -37,11 +37,11 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         raise NotRun("config.json declares no known layout")
     ties = config.get("tie_word_embeddings") is True
     missing = sorted(declared.keys() - tensors.keys() - ({HEAD} if ties else set[str]()))
-    for name in missing[:_SHOWN]:
+    for name in missing[:_MOST_LISTED]:
         fix = "write tie_word_embeddings: true, if they were tied" if name == HEAD else _AGAIN
         why = f"tensor {quote_name(name)} is missing: a loader would fill it with random numbers"
         yield Flaw("weights", "missing_tensor", _names(folder), why, fix)
-    for name in sorted(tensors.keys() - declared.keys())[:_SHOWN]:
+    for name in sorted(tensors.keys() - declared.keys())[:_MOST_LISTED]:
         file = tensors[name].file.name
         why = f"tensor {quote_name(name)} of {file} is not declared by config.json: it would be ignored"
         whole = not missing and not file.startswith("model")
@@ -49,7 +49,7 @@ def layout(folder: CheckpointFolder) -> Iterator[Flaw]:
         yield Flaw("weights", "unexpected_tensor", CONFIG, why, fix)
     shared = sorted(declared.keys() & tensors.keys())
     wrong = [name for name in shared if tensors[name].shape != declared[name]]
-    for name in wrong[:_SHOWN]:
+    for name in wrong[:_MOST_LISTED]:
         yield _shape(tensors[name], name, declared[name])
     if (
         ties

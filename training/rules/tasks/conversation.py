@@ -115,7 +115,7 @@ def answers_to(item: Item) -> tuple[str, ...]:
     return tuple(_answer(expected_of(item, number)) for number in range(1, len(turns_of(item)) + 1))
 
 
-def tells(item: Item, text: str) -> bool:
+def reveals(item: Item, text: str) -> bool:
     """Return whether a text holds a word that a later answer of the conversation must hold."""
     pending = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
     return any(_holds(text, word) for value in pending for group in value.required for word in group)
@@ -165,7 +165,7 @@ def donors(items: Sequence[Item], seed: int) -> list[tuple[int, ...]]:
                 if items[other].kind != item.kind
                 and number < len(turns[other])
                 and other not in chosen
-                and not tells(item, turns[other][number])
+                and not reveals(item, turns[other][number])
             )
             donor = next(able, None)
             if donor is None:

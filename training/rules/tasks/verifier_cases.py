@@ -294,7 +294,7 @@ TALKS = (
 )
 
 
-_ASKED: dict[
+_KNOWN_ANSWERS: dict[
     str, tuple[tuple[ConstraintAnswers, ...], Callable[[ConstraintAnswers], tuple[str, Mapping[str, Any]]]]
 ] = {
     "format_instructions": (
@@ -313,8 +313,8 @@ _ASKED: dict[
 
 def cases_of(task: str) -> tuple[VerifierCase, ...]:
     """Return the cases of a task's verifier; raises KeyError if the task has none, so that it cannot be admitted."""
-    if task in _ASKED:
-        every, function = _ASKED[task]
+    if task in _KNOWN_ANSWERS:
+        every, function = _KNOWN_ANSWERS[task]
         return tuple(case for number, known in enumerate(every) for case in _cases(known, number, *function(known)))
     plugin_task_result = plugin_task(task)
     if plugin_task_result is None:

@@ -26,14 +26,14 @@ from training.rules.traces.record_kinds import (
 Where = tuple[str, int]
 Lineage = dict[str, Any]
 """What is kept of a record that is not part of a conversation."""
-_KEPT = ("uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId", "isSidechain")
+_RECORD_FIELDS = ("uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId", "isSidechain")
 _UNKNOWN = "?"
 """Stands for the turn before a record whose parent no file holds."""
 
 
 def lineage(record: dict[str, Any]) -> Lineage:
     """Return what is needed of a record that is not part of a conversation: what comes after it may name it."""
-    known = {name: record[name] for name in _KEPT if name in record}
+    known = {name: record[name] for name in _RECORD_FIELDS if name in record}
     return known | {"boundary": is_boundary(record), "preserved": list_preserved_records(record)}
 
 

@@ -14,7 +14,7 @@ TOKENS, WIDTH, WORDS = 23, 8, 61
 BETAS = (0.0, 0.3, 0.5, 1.0)
 
 
-def _given(dtype: Any = None, tokens: int = TOKENS) -> dict[str, Any]:
+def _loss_arguments(dtype: Any = None, tokens: int = TOKENS) -> dict[str, Any]:
     """Return hidden states and heads of student and teacher, and a mask that leaves out every third token."""
     import torch
 
@@ -44,7 +44,7 @@ def _grads(value: Any, arguments: dict[str, Any]) -> list[Any]:
 def test_a_divergence_in_pieces_is_the_plain_one_in_value_and_gradient(
     beta: float, top_k: int | None, clipped: bool
 ) -> None:
-    arguments = _given()
+    arguments = _loss_arguments()
     head = arguments["head"]
     both = arguments["student"] @ head.T, arguments["teacher"] @ head.T
     # Half of the tokens are above it, none at it.
@@ -82,7 +82,7 @@ def test_a_token_above_the_clip_counts_no_more_and_has_no_gradient() -> None:
 
 
 def test_pieces_read_no_token_outside_the_mask() -> None:
-    arguments = _given()
+    arguments = _loss_arguments()
     head = arguments["head"]
 
     def read(hidden: Any) -> Any:
@@ -100,7 +100,7 @@ def test_pieces_read_no_token_outside_the_mask() -> None:
 def test_without_gradients_there_is_only_a_value() -> None:
     import torch
 
-    arguments = _given()
+    arguments = _loss_arguments()
     head = arguments["head"]
 
     def both() -> Any:
@@ -163,7 +163,7 @@ def test_an_objective_over_a_part_of_the_vocabulary_has_another_name() -> None:
 
 
 def test_a_teacher_that_is_the_student_has_no_divergence_and_no_gradient() -> None:
-    arguments = _given()
+    arguments = _loss_arguments()
     head = arguments["head"]
     for beta in BETAS:
         logits = arguments["student"] @ head.T
@@ -175,7 +175,7 @@ def test_a_teacher_that_is_the_student_has_no_divergence_and_no_gradient() -> No
 def test_the_teacher_gets_no_gradient() -> None:
     import torch
 
-    arguments = _given()
+    arguments = _loss_arguments()
     value = losses.divergence(
         arguments["student"] @ arguments["head"].T,
         arguments["teacher"] @ arguments["head"].T,
@@ -190,7 +190,7 @@ def test_the_teacher_gets_no_gradient() -> None:
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     import torch
 
-    arguments = _given(torch.float64, tokens=5)
+    arguments = _loss_arguments(torch.float64, tokens=5)
     head, teacher = arguments["head"].detach(), (arguments["teacher"] @ arguments["head"].T).detach()
     ids = torch.arange(5) % WORDS
     old = torch.linspace(-3.5, -2.5, 5, dtype=torch.float64)[None]
@@ -216,7 +216,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 def test_log_probabilities_in_pieces_are_the_plain_ones(piece: int | None) -> None:
     import torch
 
-    arguments = _given()
+    arguments = _loss_arguments()
     head, ids = arguments["head"], torch.arange(TOKENS) % WORDS
     plain = losses.log_probabilities(arguments["student"] @ head.T, ids)
     pieces = losses.log_probabilities_in_pieces(arguments["student"], lambda states: states @ head.T, ids, piece=piece)

@@ -27,7 +27,7 @@ def _layer(bias: bool = False) -> Any:
     return torch.nn.Linear(WIDTH, WORDS, bias=bias)
 
 
-def _tell(order: list[str], name: str, _: Any) -> None:
+def _record(order: list[str], name: str, _: Any) -> None:
     order.append(name)
 
 
@@ -104,14 +104,14 @@ def test_the_gradient_of_the_last_layer_is_computed_after_all_others() -> None:
     body, layer = torch.nn.Linear(WIDTH, WIDTH), _layer()
     order: list[str] = []
     for name, linear in (("body", body), ("last layer", layer)):
-        linear.weight.register_post_accumulate_grad_hook(partial(_tell, order, name))
+        linear.weight.register_post_accumulate_grad_hook(partial(_record, order, name))
 
-    class Told(LastLayer):
+    class RecordingLayer(LastLayer):
         def __call__(self, hidden: Any) -> Any:
             order.append("logits")
             return super().__call__(hidden)
 
-    loss = _loss(body(_states(0)).tanh(), Told(layer), _states(1))
+    loss = _loss(body(_states(0)).tanh(), RecordingLayer(layer), _states(1))
     order.clear()
     loss.backward()
     # Both the student's and the teacher's of four pieces.

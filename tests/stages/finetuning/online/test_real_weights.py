@@ -19,7 +19,7 @@ pytestmark = [
     *(pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(1800)),
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
 ]
-GIVEN: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "generations": 2,
     "batch_size": 4,
     "max_new_tokens": 12,
@@ -42,7 +42,7 @@ def job_of(folder: Path, model: Path, kind: Kind, **changes: Any) -> Job[Any]:
     inputs = {"model": model, "prompts": write_lines(folder / "prompts.jsonl", prompt_rows(4))}
     if changes.get("channels", {}).get("dpo"):
         inputs["pairs"] = write_lines(folder / "pairs.jsonl", preferred()[:4])
-    return stage_job(folder / "job", kind, inputs, "instruct", **GIVEN | changes)
+    return stage_job(folder / "job", kind, inputs, "instruct", **SETTINGS | changes)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def _spanned(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Pa
     return made
 
 
-def _given(folder: Path, name: str, **changes: Any) -> Evidence:
+def _change_input(folder: Path, name: str, **changes: Any) -> Evidence:
     evidence = rollout_evidence(folder, "composer")
     path = evidence.inputs[name]
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -121,7 +121,7 @@ def _read(change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Callable
 
 
 def _line(name: str, **changes: Any) -> Callable[[Path], Evidence]:
-    return lambda folder: _given(folder, name, **changes)
+    return lambda folder: _change_input(folder, name, **changes)
 
 
 def _fewer_pairs(folder: Path) -> Evidence:

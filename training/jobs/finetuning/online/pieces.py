@@ -43,14 +43,14 @@ def sum_over_pieces(both: ValuesAndGradient, head: Head, tensor: Tensor, other: 
     if not torch.is_grad_enabled():
         return torch.stack([both(head(states), others)[0].sum() for states, others in pieces]).sum()
     values: list[Tensor] = []
-    by_one: list[Tensor] = []
+    row_gradients: list[Tensor] = []
     weights: list[Tensor] = []
     for states, others in pieces:
         value, gradient, weights = _by_states(both, head, states.requires_grad_(), others)
         values.append(value)
-        by_one.append(gradient)
+        row_gradients.append(gradient)
     value = torch.stack(values).sum()
-    result = _make_known_gradients().apply(value, _once(torch.cat(by_one)), tensor)
+    result = _make_known_gradients().apply(value, _once(torch.cat(row_gradients)), tensor)
     if weights:
         kind = tensor.device.type
         autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)

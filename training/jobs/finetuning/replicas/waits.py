@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-TOLD_AFTER_S = 5.0
+LOG_AFTER_S = 5.0
 
 
 class Waits:
     """What is waited for at present, and what the log has said of it."""
 
     def __init__(self) -> None:
-        self._now, self._since, self._told = "", 0.0, set[str]()
+        self._now, self._since, self._logged = "", 0.0, set[str]()
 
     def lasts(self, what: str) -> bool:
-        """Return whether to log what is waited for: once, where it has lasted for :data:`TOLD_AFTER_S`."""
+        """Return whether to log what is waited for: once, where it has lasted for :data:`LOG_AFTER_S`."""
         if what != self._now:
             self._now, self._since = what, time.monotonic()
-        if not what or what in self._told or time.monotonic() - self._since < TOLD_AFTER_S:
+        if not what or what in self._logged or time.monotonic() - self._since < LOG_AFTER_S:
             return False
-        self._told.add(what)
+        self._logged.add(what)
         return True
 
 
