@@ -35,7 +35,7 @@ import hashlib, os, sys
 target, wanted = sys.argv[1:]
 os.umask(0o077)
 os.makedirs(os.path.dirname(target), exist_ok=True)
-partial, found = target + ".partial", hashlib.sha256()
+partial, digest = target + ".partial", hashlib.sha256()
 try:
     with open(partial, "wb") as file:
         for piece in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
@@ -43,8 +43,8 @@ try:
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    if found.hexdigest() != wanted:
-        sys.exit("what came has the digest " + found.hexdigest())
+    if digest.hexdigest() != wanted:
+        sys.exit("what came has the digest " + digest.hexdigest())
     os.replace(partial, target)
 finally:
     if os.path.exists(partial):

@@ -21,7 +21,7 @@ from testing.factories.evidence_on_disk import prompt_items
 from training.items.conversation_items import build
 from training.planning.prompt_lengths import prompt_tokens
 from training.rules.tasks import conversation
-from training.rules.tasks.conversation import answers_to, donors, judge, tells, turns_of, user_turns_of
+from training.rules.tasks.conversation import answers_to, donors, judge, reveals, turns_of, user_turns_of
 from training.rules.tasks.format_instructions import Judgement
 from training.rules.tasks.verifier_cases import cases_of
 
@@ -40,7 +40,7 @@ def test_donors_are_other_conversations_of_other_kinds_that_do_not_say_what_is_a
         assert len(chosen) == len(turns_of(item)) - 1 and len(set(chosen)) == len(chosen)
         for number, whose in enumerate(chosen):
             assert whose != place and items[whose].kind != item.kind
-            assert not tells(item, turns_of(items[whose])[number])
+            assert not reveals(item, turns_of(items[whose])[number])
     assert donors(items, seed=7) == results != donors(items, seed=8)
     # Drawn from many: one donor for all would make one history of the control.
     assert len({whose for chosen in results for whose in chosen}) > len(items) / 3
