@@ -223,15 +223,20 @@ def _run(measure: Callable[[], Iterator[Line]]) -> Iterator[Line]:
         yield Line(measure.__doc__ or "", "", why=f"it failed: {one_line(str(error), 200)}")
 
 
+def _format_number(value: float) -> str:
+    """Return a number with three digits; thousands are whole numbers."""
+    return f"{float(f'{value:.3g}'):,.12g}"
+
+
 def format_line(line: Line) -> str:
     """Return a line of the table."""
     fields = line.as_json()
     measured = peer = ""
     if line.values:
-        low, high = fields["interval"]
-        measured = f"{fields['median']:,.3g} [{low:,.3g}, {high:,.3g}] {line.unit}".rstrip()
+        median, low, high = map(_format_number, (fields["median"], *fields["interval"]))
+        measured = f"{median} [{low}, {high}] {line.unit}".rstrip()
     if line.peers:
-        peer = f"{fields['ratio']:.2f} x {line.peer} ({fields['peer_median']:,.3g})"
+        peer = f"{fields['ratio']:.2f} x {line.peer} ({_format_number(fields['peer_median'])})"
     return f"| {line.what.strip()} | {measured} | {fields.get('limit', '')} | {peer} | {line.result} |"
 
 
