@@ -183,7 +183,7 @@ def test_a_task_is_run_and_its_rows_are_those_of_log_and_server(tmp_path: Path, 
 
 def with_package(folder: Path) -> Path:
     """Return the interpreter of a copy of the library's environment, in which a distribution brings a task."""
-    own = Path(library("import sys\ntold = sys.prefix"))
+    own = Path(library("import sys\nresult = sys.prefix"))
     shutil.copytree(own, folder, symlinks=True, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
     (packages,) = folder.glob("lib/python*/site-packages")
     for name, text in PACKAGE.items():

@@ -15,14 +15,14 @@ import asyncio
 from inspect_ai import scorer as scorers
 from inspect_ai.model import ModelOutput, ModelName
 from inspect_ai.solver import TaskState
-told = []
-for name, options, answer, targets in given["cases"]:
+result = []
+for name, options, answer, targets in arguments["cases"]:
     state = TaskState(
         model=ModelName("mockllm/model"), sample_id=1, epoch=1, input="", messages=[],
         output=ModelOutput.from_content("m", answer),
     )
     score = asyncio.run(getattr(scorers, name)(**options)(state, scorers.Target(targets)))
-    told.append(score.value == "C")
+    result.append(score.value == "C")
 """
 WORDS = [
     "cold",
