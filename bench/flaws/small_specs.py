@@ -62,7 +62,7 @@ _PAIRS = """  - name: pairs
     kind: dpo
     inputs: {model: model, preferences: pairs.preferences}
 """
-_SFT_ON_FILE = """  - name: train
+_DPO_ON_FILE = """  - name: train
     kind: dpo
     inputs: {model: model, preferences: data.pairs}
 """
@@ -117,7 +117,7 @@ _DPO = (_TRAIN, "learning_rate: 1e-3, beta: 0.3, warmup_ratio: 0, epochs: 6, bat
 _PROMPTS = "prompts: {path: prompts.jsonl}"
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sft": (),
-    "given": ((_SFT, _SFT_ON_FILE), _DPO, (_PROMPTS, _PROMPTS + "\n  pairs: {path: pairs.jsonl}")),
+    "given": ((_SFT, _DPO_ON_FILE), _DPO, (_PROMPTS, _PROMPTS + "\n  pairs: {path: pairs.jsonl}")),
     "examples": (("sample.accepted", "data.examples"), (_PROMPTS, _PROMPTS + "\n  examples: {path: examples.jsonl}")),
     "revised": ((_SFT, _REVISED), _DPO, ("copies: 20", "copies: 60")),
     "lora": (

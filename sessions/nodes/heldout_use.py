@@ -25,7 +25,7 @@ from specs.trail.session_bodies import ExitEntry, OpenEntry
 from training.rules.disguise import Words
 from training.rules.similarity import cluster_groups, words_of
 
-_EVALUATIONS = """SELECT payload, signatures FROM entry
+_OPEN_AND_EXIT = """SELECT payload, signatures FROM entry
 WHERE json_extract(payload, '$.predicate.kind') IN ('open', 'exit') ORDER BY seq"""
 
 
@@ -110,4 +110,4 @@ def _ends(trail: Path) -> History:
     if pointer_of(trail) is not None:
         return History(read_entries(trail))
     with reading(trail) as connection:
-        return History(restore_entry(*row) for row in connection.execute(_EVALUATIONS))
+        return History(restore_entry(*row) for row in connection.execute(_OPEN_AND_EXIT))

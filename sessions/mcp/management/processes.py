@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,13 +25,8 @@ class CommandResult(NamedTuple):
     error: str
 
 
-def _nothing() -> None:
-    """Report nothing."""
-
-
-def run(arguments: list[str], on_start: Callable[[], None] = _nothing) -> CommandResult:
-    """Run a command to its end, calling ``on_start`` first; it is ended after an hour."""
-    on_start()
+def run(arguments: list[str]) -> CommandResult:
+    """Run a command to its end; it is ended after an hour."""
     try:
         done = subprocess.run(
             [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=LONGEST_S

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
@@ -157,9 +156,8 @@ def check_spec(call: ToolInvocation, arguments: CheckSpec) -> str:
     """Return what ``peergate spec check`` says of a spec."""
     path = call.project.file(arguments.file)
     profile = _profile(arguments.profile)
-    done = processes.run(
-        ["spec", "check", str(path), "--json", *profile], on_start=partial(_doing, call, "it is checked")
-    )
+    call.doing = "it is checked"
+    done = processes.run(["spec", "check", str(path), "--json", *profile])
     message = call.project.clean_of(path, f"exit code {done.code}\n{done.out or done.error}")
     return _require_success(done, message, fine=(0, 2, 3, 4))
 
@@ -179,7 +177,7 @@ def start_session(call: ToolInvocation, arguments: StartSession) -> str:
             )
         if time.monotonic() > until:
             raise ToolCallRefusal("it has not been registered yet; list_sessions shows when it is")
-        _doing(call, "the session is being registered")
+        call.doing = "the session is being registered"
         time.sleep(LOOK_S)
     return f"session {arguments.name} is registered and runs; session_status shows it"
 
@@ -195,7 +193,7 @@ def resume_session(call: ToolInvocation, arguments: ResumeSession) -> str:
     while started.poll() is None and time.monotonic() < until:
         if project.overview(run).state == "running":
             return f"session {arguments.session} continues; session_status shows it"
-        _doing(call, "the session is being taken up")
+        call.doing = "the session is being taken up"
         time.sleep(LOOK_S)
     now = project.overview(run)
     message = f"session {arguments.session} is {now.state}{': ' if now.reasons else ''}{'; '.join(now.reasons)}"
@@ -205,9 +203,8 @@ def resume_session(call: ToolInvocation, arguments: ResumeSession) -> str:
 def pause_session(call: ToolInvocation, arguments: PauseSession) -> str:
     """Ask a session to pause and wait until it has."""
     project, run = call.project, call.project.session(arguments.session)
-    done = processes.run(
-        ["pause", arguments.session, *project.runs_option], on_start=partial(_doing, call, "it pauses")
-    )
+    call.doing = "it pauses"
+    done = processes.run(["pause", arguments.session, *project.runs_option])
     return _require_success(done, project.clean_for(run, done.out or done.error))
 
 
@@ -226,7 +223,7 @@ def session_status(call: ToolInvocation, arguments: SessionStatus) -> str:
     while now.state == "running" and (now.stage, now.attempt) == (first.stage, first.attempt):
         if time.monotonic() >= until:
             break
-        _doing(call, f"{now.state}, stage {now.stage or 'design'}, {now.entries} entries")
+        call.doing = f"{now.state}, stage {now.stage or 'design'}, {now.entries} entries"
         time.sleep(LOOK_S)
         now = project.overview(run)
     done = processes.run(["status", arguments.session, "--json", *project.runs_option])
@@ -246,7 +243,8 @@ def start_pod(call: ToolInvocation, arguments: StartPod) -> str:
 
     place = pods.require_pod(call.project.pods, arguments.session)
     command = ["pod", "start", place.name, "--pods", str(call.project.pods)]
-    done = processes.run(command, on_start=partial(_doing, call, "the pod is asked"))
+    call.doing = "the pod is asked"
+    done = processes.run(command)
     return _require_success(done, call.project.clean(done.error or done.out))
 
 
@@ -258,7 +256,7 @@ def pod_status(call: ToolInvocation, arguments: PodStatus) -> str:
     first = now = pods.look(place)
     until = time.monotonic() + arguments.wait_seconds
     while now.orchestrator == "running" and now.gates == first.gates and time.monotonic() < until:
-        _doing(call, f"{now.orchestrator}, {now.gates} gates, {now.entries} entries")
+        call.doing = f"{now.orchestrator}, {now.gates} gates, {now.entries} entries"
         time.sleep(POD_LOOK_S)
         now = pods.look(place)
     message = f"the orchestrator there: {now.orchestrator}{'' if now.code is None else f', exit code {now.code}'}"
@@ -278,7 +276,8 @@ def request_review(call: ToolInvocation, arguments: RequestFileReview) -> str:
     inside = ["--session", arguments.session] if arguments.session else []
     texts = [f"--kind={arguments.kind}", f"--note={arguments.note}", f"--effort={arguments.effort}", "--json"]
     command = ["review", "request", *map(str, files), *texts, *inside, *project.runs_option]
-    done = processes.run(command, on_start=partial(_doing, call, "it is reviewed"))
+    call.doing = "it is reviewed"
+    done = processes.run(command)
     output = done.out or done.error
     if run is not None:
         output = project.clean_for(run, output)
@@ -291,7 +290,8 @@ def audit_trail(call: ToolInvocation, arguments: AuditTrail) -> str:
     """Return what ``peergate audit verify`` says."""
     project, run = call.project, call.project.session(arguments.session)
     command = ["audit", "verify", arguments.session, "--json", *project.runs_option]
-    done = processes.run(command, on_start=partial(_doing, call, "the trail is verified"))
+    call.doing = "the trail is verified"
+    done = processes.run(command)
     return _require_success(
         done, project.clean_for(run, f"exit code {done.code}\n{done.out or done.error}"), fine=(0, 1, 2, 3)
     )
@@ -331,10 +331,6 @@ def carry_out(call: ToolInvocation, name: str, arguments: str) -> str:
 
 def _profile(name: str | None) -> list[str]:
     return ["--profile", name] if name else []
-
-
-def _doing(call: ToolInvocation, what: str) -> None:
-    call.doing = what
 
 
 def _require_success(done: processes.CommandResult, text: str, fine: tuple[int, ...] = (0,)) -> str:
